@@ -1,0 +1,1 @@
+"""What compiles and launches: one file a vendor, the interface in `base`."""

@@ -1,0 +1,285 @@
+"""The seam to everything that compiles and launches kernels.
+
+A backend is used in three kinds of process, never in the parent:
+
+```
+probe process     backend.unavailable_because(); backend.devices()
+build process     artifact = backend.compile(request, device)            no device is touched on a GPU
+device worker     session = backend.open(device)
+                  module = session.load(artifact)
+                  buffer = session.allocate(byte_count); session.upload(buffer, data)
+                  session.launch(module, plan_step, bound_arguments); session.synchronize()
+                  elapsed_ms = session.time(launches); session.download(buffer, out)
+                  session.close()
+```
+
+Buffers' guards, poison, rotation of inputs and the timing loop are the worker's business (`evaluate`), not the backend's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.identity import content_id
+from kernelwright.problem.model import Language
+
+Bytes = npt.NDArray[np.uint8]
+"""A flat byte view of an array."""
+
+Buffer = Any
+"""A backend's own handle of device memory; opaque to everyone else."""
+
+Module = Any
+"""A backend's own handle of a loaded artifact."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One device, with the limits that become constraints (`device.NAME` in expressions)."""
+
+    backend: str
+    id: str
+    """Stable across processes of one machine, e.g. `opencl:pocl:0`."""
+    name: str
+    kind: Literal["cpu", "gpu", "simulated"]
+    limits: Mapping[str, int]
+    """`max_threads_per_block`, `max_block_x|y|z`, `max_grid_x|y|z`, `shared_memory_per_block` (bytes),
+    `warp_size`, `multiprocessors`, `global_memory` (bytes), `last_level_cache` (bytes), and on GPUs that tell
+    `registers_per_block`, `registers_per_thread`. Absent = unknown, and then no constraint."""
+    driver: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """More for the record: platform, compiler, clocks."""
+
+    @property
+    def shares_host_cores(self) -> bool:
+        """True when building beside a measurement would disturb it."""
+        return self.kind == "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildUnit:
+    """What the compiler gets. Units with the same id are built once."""
+
+    language: Language
+    source: str
+    file_name: str
+    """For the compiler's messages; no folder."""
+    macros: tuple[tuple[str, str], ...]
+    options: tuple[str, ...]
+    entries: tuple[str, ...]
+    include_paths: tuple[Path, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Content id over all fields that reach the compiler."""
+        return content_id(
+            self.language, self.source, self.file_name, self.macros, self.options, self.entries, self.include_paths
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BufferArgument:
+    """A global-memory argument of a launch."""
+
+    name: str
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A by-value argument: its little-endian bytes."""
+
+    name: str
+    dtype: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LocalArgument:
+    """An OpenCL `__local` pointer argument."""
+
+    name: str
+    byte_count: int
+
+
+LaunchArgument = BufferArgument | ScalarArgument | LocalArgument
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One launch with every number known."""
+
+    entry: str
+    grid: tuple[int, int, int]
+    """Blocks along x, y, z."""
+    block: tuple[int, int, int]
+    """Threads along x, y, z."""
+    shared_bytes: int
+    arguments: tuple[LaunchArgument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """All launches of one candidate on one workload, in order."""
+
+    steps: tuple[PlanStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """A unit to build, and the launches that it is for (some drivers specialise for a launch shape)."""
+
+    unit: BuildUnit
+    plans: tuple[LaunchPlan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A built unit on disk, with what the driver says of it. Picklable; loads in any process of this machine."""
+
+    unit: BuildUnit
+    device_id: str
+    folder: Path
+    """The cache folder that holds this unit's files."""
+    resources: Mapping[str, Mapping[str, float]]
+    """By entry: `max_threads_per_block`, `local_memory_bytes`, `private_memory_bytes`, `registers_per_thread`,
+    `spill_bytes`, ... whatever the driver tells."""
+    log: str = ""
+
+
+class BuildFailed(Exception):
+    """The compiler refused the unit; a value of the pipeline, caught where the build was asked for."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.log = log
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep both fields across a process boundary."""
+        return (BuildFailed, (self.message, self.log))
+
+
+class LaunchFailed(Exception):
+    """The driver refused a launch (bad shape, too many resources); the session is still usable."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBuffer:
+    """A buffer argument bound to memory: the kernel sees `byte_count` bytes from `offset_bytes`."""
+
+    buffer: Buffer
+    offset_bytes: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundLaunch:
+    """One launch ready to go."""
+
+    module: Module
+    step: PlanStep
+    buffers: Mapping[str, BoundBuffer]
+    """By argument name, for every `BufferArgument` of the step."""
+
+
+class DeviceSession(ABC):
+    """One open device in one worker process. Not thread-safe; dies with its process."""
+
+    timer: ClassVar[str]
+    """What `time` measures with, e.g. `opencl-events`."""
+    alignment_bytes: ClassVar[int] = 256
+    """Offsets of bound buffers are multiples of this."""
+
+    @abstractmethod
+    def load(self, artifact: Artifact) -> Module:
+        """Load a built unit. Raises `BuildFailed` when the driver refuses it."""
+
+    @abstractmethod
+    def allocate(self, byte_count: int) -> Buffer:
+        """Device memory of `byte_count` bytes. Raises `InfrastructureError` when there is none."""
+
+    @abstractmethod
+    def free(self, buffer: Buffer) -> None:
+        """Give the memory back."""
+
+    @abstractmethod
+    def upload(self, buffer: Buffer, data: Bytes, offset_bytes: int = 0) -> None:
+        """Copy to the device; returns when `data` may be reused."""
+
+    @abstractmethod
+    def fill(self, buffer: Buffer, pattern: bytes, byte_count: int, offset_bytes: int = 0) -> None:
+        """Repeat `pattern` (1, 2, 4, 8 or 16 bytes) over a range on the device."""
+
+    @abstractmethod
+    def copy(self, source: Buffer, target: Buffer, byte_count: int) -> None:
+        """Copy between buffers of this device."""
+
+    @abstractmethod
+    def download(self, buffer: Buffer, out: Bytes, offset_bytes: int = 0) -> None:
+        """Copy `out.size` bytes from the device into `out`; returns when they are there."""
+
+    @abstractmethod
+    def launch(self, launches: Sequence[BoundLaunch]) -> None:
+        """Enqueue all launches in order. Raises `LaunchFailed` when the driver refuses one."""
+
+    @abstractmethod
+    def time(self, launches: Sequence[BoundLaunch]) -> float:
+        """Launch all in order, wait, and give the milliseconds from the first's start to the last's end on the device."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for everything on the device, whatever queue it is on."""
+
+    @abstractmethod
+    def flush_cache(self) -> None:
+        """Evict the last-level cache by writing a buffer larger than it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the device."""
+
+
+class Backend(ABC):
+    """One way to compile and launch; stateless, picklable by name (see `backend.registry`)."""
+
+    name: ClassVar[str]
+    languages: ClassVar[tuple[Language, ...]]
+
+    @abstractmethod
+    def unavailable_because(self) -> str | None:
+        """Why it cannot be used here and what to install, or None. Cheap: no device is opened."""
+
+    @abstractmethod
+    def devices(self) -> Sequence[DeviceInfo]:
+        """All devices, best first."""
+
+    @abstractmethod
+    def toolchain_id(self, device: DeviceInfo) -> str:
+        """Everything of compiler and driver that changes an artifact; part of the cache key."""
+
+    @abstractmethod
+    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+        """Build into `folder` (which exists, is empty and is ours). Raises `BuildFailed` with the compiler's log."""
+
+    def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo) -> None:  # noqa: B027
+        """Do ahead of time, in the build process, what the driver would do at first launch. Default: nothing.
+
+        May run the kernel on throw-away memory, so it may crash or hang its process: that is no verdict.
+        """
+
+    @abstractmethod
+    def open(self, device: DeviceInfo) -> DeviceSession:
+        """Open the device in this process."""

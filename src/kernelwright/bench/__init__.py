@@ -1,0 +1,1 @@
+"""Measures Kernelwright itself: space construction, searchers, overhead."""

@@ -1,0 +1,1 @@
+"""The loop: the only place that constructs things."""

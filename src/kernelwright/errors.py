@@ -1,0 +1,121 @@
+"""Every error that Kernelwright raises on purpose, named by what the caller should do.
+
+```
+KernelwrightError
+├── UserError                 exit status 2: something that a person wrote must change
+│   ├── SpecError             a problem file, a template, an expression
+│   ├── ReferenceFailed       the reference raised, returned NaN or another shape
+│   ├── BaselineFailed        the baseline does not build, run, or agree with the reference
+│   ├── EmptySpace            the constraints leave no configuration
+│   ├── UsageError            a command's words
+│   └── MissingDependency     an optional package or driver; the hint says what to install
+├── StoreError                exit status 2: a run folder that cannot be read or written; nothing is lost
+├── InfrastructureError       exit status 3: a worker, a device, the machine; retried, never told to a searcher
+└── StopRun                   the run must stop cleanly, with the best so far
+```
+
+A candidate's failure is *not* here: it is a value, `kernelwright.problem.outcome.Failed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file that a person wrote. Lines and columns count from 1; 0 means unknown."""
+
+    file: Path
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        """`file:line:column`, leaving out what is unknown."""
+        text = str(self.file)
+        if self.line:
+            text += f":{self.line}"
+            if self.column:
+                text += f":{self.column}"
+        return text
+
+
+class KernelwrightError(Exception):
+    """The root of the tree: a message for a person, an optional hint, and where it is.
+
+    Attributes:
+        hint: what to do about it, as an instruction.
+        location: the file and line that must change, when there is one.
+    """
+
+    exit_status = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, location: Location | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.location = location
+
+    def __str__(self) -> str:
+        """`file:line: message (hint)`, the form that every command prints."""
+        text = f"{self.location}: {self.message}" if self.location else self.message
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the keyword arguments when the error crosses a process boundary."""
+        return (_rebuild, (type(self), self.message, self.hint, self.location))
+
+
+def _rebuild(
+    kind: type[KernelwrightError], message: str, hint: str | None, location: Location | None
+) -> KernelwrightError:
+    return kind(message, hint=hint, location=location)
+
+
+class UserError(KernelwrightError):
+    """Something that a person wrote must change."""
+
+    exit_status = 2
+
+
+class SpecError(UserError):
+    """A problem file, a template header or an expression is wrong."""
+
+
+class ReferenceFailed(UserError):
+    """The reference raised, returned a non-finite value, or an output of another shape."""
+
+
+class BaselineFailed(UserError):
+    """The baseline does not build, does not run, or does not agree with the reference."""
+
+
+class EmptySpace(UserError):
+    """The declared constraints and the device's limits leave no configuration."""
+
+
+class UsageError(UserError):
+    """A command was called with words that do not fit."""
+
+
+class MissingDependency(UserError):
+    """An optional package, driver or device is not here; the hint says what to install."""
+
+
+class StoreError(KernelwrightError):
+    """A run folder cannot be read or written. What it holds is untouched."""
+
+    exit_status = 2
+
+
+class InfrastructureError(KernelwrightError):
+    """A worker, a device or the machine failed; a candidate is never blamed for it."""
+
+    exit_status = 3
+
+
+class StopRun(KernelwrightError):
+    """The run must stop cleanly now, keeping the best so far."""
+
+    exit_status = 130

@@ -1,0 +1,1 @@
+"""Who runs: the build pool, the device worker, the referee, timing and statistics."""

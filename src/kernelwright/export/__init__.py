@@ -1,0 +1,1 @@
+"""Translates results into files that others use: sources, headers, T4, T1."""

@@ -1,0 +1,30 @@
+"""Lazy import of optional packages, with a message that says what to install."""
+
+from __future__ import annotations
+
+import importlib
+from types import MappingProxyType, ModuleType
+
+from kernelwright.errors import MissingDependency
+
+_EXTRA_OF = MappingProxyType({
+    "pyopencl": "opencl",
+    "sklearn": "search",
+    "plotly": "report",
+    "pandas": "frame",
+    "torch": "torch",
+})
+
+
+def require(module: str, *, purpose: str) -> ModuleType:
+    """Import `module`, or say what it is needed for and how to install it.
+
+    Raises:
+        MissingDependency: the package is not installed, or is broken.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        extra = _EXTRA_OF.get(module.partition(".")[0])
+        install = f"pip install 'kernelwright[{extra}]'" if extra else f"pip install {module.partition('.')[0]}"
+        raise MissingDependency(f"{purpose} needs the package {module!r} ({error})", hint=install) from error

@@ -1,0 +1,30 @@
+"""The few environment variables that Kernelwright reads, each one documented here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """`KERNELWRIGHT_CACHE_DIR`: where built artifacts and device locks live (default: the user's cache folder)."""
+    value = os.environ.get("KERNELWRIGHT_CACHE_DIR")
+    if value:
+        return Path(value)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("kernelwright"))
+
+
+def scratch_dir() -> Path | None:
+    """`KERNELWRIGHT_SCRATCH_DIR`: where arrays pass between processes (default: `/dev/shm` where it exists)."""
+    value = os.environ.get("KERNELWRIGHT_SCRATCH_DIR")
+    if value:
+        return Path(value)
+    shared_memory = Path("/dev/shm")  # noqa: S108 - a memory file system; the folder inside is made with mkdtemp
+    return shared_memory if shared_memory.is_dir() else None
+
+
+def show_tracebacks() -> bool:
+    """`KERNELWRIGHT_TRACEBACK=1`: let an error's traceback through, for people who debug Kernelwright itself."""
+    return os.environ.get("KERNELWRIGHT_TRACEBACK", "") not in ("", "0")

@@ -1,0 +1,1 @@
+"""What is to be computed: problems, workloads, expressions, configs and outcomes. Data only, no devices."""

@@ -1,0 +1,163 @@
+"""The problem: what is computed, on which shapes, to which accuracy. Frozen data, made by `problem.load`.
+
+Vocabulary: an *argument* is one kernel parameter; a *workload* is one set of sizes with a weight; *sizes* are the named
+integers that shapes, launches and constraints are written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from kernelwright.errors import Location
+from kernelwright.problem.expression import Expression
+
+Language = Literal["opencl", "cuda", "hip", "triton"]
+
+LANGUAGE_OF_SUFFIX: Mapping[str, Language] = {
+    ".cl": "opencl",
+    ".cu": "cuda",
+    ".hip": "hip",
+    ".py": "triton",
+}
+
+Role = Literal["input", "output", "inout", "scalar", "scratch", "local"]
+"""`scratch`: global memory that no one reads afterwards (its shape may use parameters). `local`: an OpenCL `__local`
+pointer argument, sized by its shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How an input is filled. `normal`: mean 0, deviation 1, scaled by `high` when given."""
+
+    kind: Literal["normal", "uniform", "integers", "constant", "file"] = "normal"
+    low: float | None = None
+    high: float | None = None
+    """For `uniform` and `integers` the inclusive range, which hostile datasets also respect."""
+    file: Path | None = None
+    """A `.npy` file with the argument's shape, for `file`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One kernel parameter, in the kernel's order."""
+
+    name: str
+    role: Role
+    dtype: str
+    """A name from `problem.dtypes.DTYPES`, e.g. `float32`, `bfloat16`, `float8_e4m3fn`, `int32`."""
+    shape: tuple[Expression, ...] = ()
+    """Extents, outermost first; empty for a scalar."""
+    value: Expression | None = None
+    """A scalar's value, in sizes (and parameters)."""
+    distribution: Distribution = field(default_factory=Distribution)
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """`|candidate - reference| <= atol + rtol * |reference|`, elementwise, and why that is right."""
+
+    rtol: float
+    atol: float
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One set of sizes, with its weight in the objective (a weighted geometric mean)."""
+
+    name: str
+    sizes: Mapping[str, int]
+    weight: float = 1.0
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStep:
+    """One kernel launch; a problem may need several, in order. Grid counts blocks, block counts threads (CUDA's way)."""
+
+    entry: str
+    grid: tuple[Expression, ...]
+    """1 to 3 extents, x first, in blocks (work-groups)."""
+    block: tuple[Expression, ...]
+    """1 to 3 extents, x first, in threads (work-items)."""
+    shared_bytes: Expression | None = None
+    """Dynamic shared memory, where the backend has it (OpenCL: use a `local` argument)."""
+    arguments: tuple[str, ...] | None = None
+    """Names in this kernel's order; None = all arguments of the problem, in order."""
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSpec:
+    """The user's own definition of right: a Python function called with float64 (or integer) arrays.
+
+    It takes the inputs, inouts and scalars by the arguments' names and returns one array, a tuple in the order of the
+    output and inout arguments, or a dict by name. It never runs in the parent process.
+    """
+
+    file: Path
+    function: str
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """A kernel source as the problem names it: the template (or plain kernel), and the baseline."""
+
+    file: Path
+    language: Language
+    steps: tuple[LaunchStep, ...]
+    """Empty when the template's own header declares them."""
+    options: tuple[str, ...] = ()
+    """Compile options of the user's own build."""
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Operations and bytes of one workload, for the roofline. None: derived from the arguments, or unknown."""
+
+    operations: Expression | None = None
+    """Arithmetic operations (a fused multiply-add counts 2)."""
+    bytes: Expression | None = None
+    """Global traffic floor; None: each input read once and each output written once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything that a run needs to know about what is computed.
+
+    Lifecycle: `load_problem(path)` checks the files and gives this; the engine never changes it.
+    """
+
+    name: str
+    file: Path
+    """The problem's TOML file; relative paths in it are relative to its folder."""
+    kernel: SourceSpec
+    baseline: SourceSpec | None
+    """What speedups are measured against; None: the kernel itself, at its parameters' defaults."""
+    reference: ReferenceSpec
+    arguments: tuple[Argument, ...]
+    workloads: tuple[Workload, ...]
+    tolerances: Mapping[str, Tolerance]
+    """By output; outputs without one get a tolerance derived from dtype and the baseline's own error."""
+    work: Work = field(default_factory=Work)
+
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """The names that every workload gives a value to."""
+        return tuple(self.workloads[0].sizes)
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """Arguments that the reference's result is compared with, in order."""
+        return tuple(argument for argument in self.arguments if argument.role in ("output", "inout"))
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """Arguments that are filled before a launch, in order."""
+        return tuple(argument for argument in self.arguments if argument.role in ("input", "inout"))

@@ -1,0 +1,1 @@
+"""Source analysis: what a kernel file declares."""

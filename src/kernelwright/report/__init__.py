@@ -1,0 +1,1 @@
+"""Reads runs and explains them; never evaluates."""

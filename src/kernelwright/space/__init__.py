@@ -1,0 +1,1 @@
+"""Parameters, constraints and the exact feasible set."""
