@@ -75,12 +75,14 @@ class BuildUnit:
     options: tuple[str, ...]
     entries: tuple[str, ...]
     include_paths: tuple[Path, ...] = ()
+    include_digest: str = ""
+    """Content id of the header files in `include_paths`, so that a changed header is a changed unit."""
 
     @property
     def id(self) -> str:
-        """Content id over all fields that reach the compiler."""
+        """Content id over everything that reaches the compiler; folders count by what is in them, not by their path."""
         return content_id(
-            self.language, self.source, self.file_name, self.macros, self.options, self.entries, self.include_paths
+            self.language, self.source, self.file_name, self.macros, self.options, self.entries, self.include_digest
         )
 
 

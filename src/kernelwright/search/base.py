@@ -7,7 +7,7 @@ while budget_left:
     searcher.tell([Observation(config, value, failure, cost_s), ...])
 ```
 
-Contract (tested for every searcher by `kernelwright.testing.contracts.SearcherContract`):
+Contract (tested for every searcher by `kernelwright.testing.contracts_search.SearcherContract`):
 
 - `ask` gives at most `count` configs: feasible, distinct, none told before, none in `pending`; empty only when nothing is left.
 - State is a function of (space, seed, options, priors, told observations in order): a searcher that is rebuilt and told the same
@@ -56,7 +56,14 @@ class OptionInfo:
 
     name: str
     default: Value
+    """Its type is the option's type; a float option takes whole numbers too."""
     description: str
+    choices: tuple[Value, ...] = ()
+    """The values it may take; empty: any of its type."""
+    minimum: float | None = None
+    """The lowest number it may be, inclusive."""
+    maximum: float | None = None
+    """The highest number it may be, inclusive."""
 
 
 @runtime_checkable

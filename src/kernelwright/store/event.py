@@ -114,6 +114,4 @@ class RunFinished:
     kind: Literal["run_finished"] = "run_finished"
 
 
-Event = (
-    RunStarted | SessionStarted | BaselineMeasured | Evaluated | FinalistsCompared | Noted | RunFinished
-)
+Event = RunStarted | SessionStarted | BaselineMeasured | Evaluated | FinalistsCompared | Noted | RunFinished

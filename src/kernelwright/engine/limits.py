@@ -1,0 +1,74 @@
+"""The device's limits as constraints on a template's launches, known before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.evaluate.render import device_names
+from kernelwright.problem.config import Value
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.expression import Expression
+from kernelwright.problem.model import Argument, LaunchStep, Problem
+from kernelwright.space.feasible import Space
+from kernelwright.space.parameter import Constraint
+from kernelwright.template.model import Template
+
+_AXES = ("x", "y", "z")
+
+
+def build_space(problem: Problem, template: Template, device: DeviceInfo) -> Space:
+    """The exact feasible set of `template` on `device`: declared constraints and the device's limits, on every workload.
+
+    Raises:
+        EmptySpace: nothing is left; the message names the constraints that excluded everything.
+    """
+    constraints = (*template.constraints, *device_constraints(problem, template, device))
+    return Space.build(template.parameters, constraints, names=names_by_workload(problem, device))
+
+
+def names_by_workload(problem: Problem, device: DeviceInfo) -> list[Mapping[str, Value]]:
+    """What expressions may use beside parameters, for each workload: its sizes and the device's limits."""
+    limits = device_names(device)
+    return [{**limits, **workload.sizes} for workload in problem.workloads]
+
+
+def device_constraints(problem: Problem, template: Template, device: DeviceInfo) -> tuple[Constraint, ...]:
+    """Threads, block and grid extents and shared memory of every launch, for the limits that the device tells."""
+    arguments = {argument.name: argument for argument in (*problem.arguments, *template.scratch)}
+    return tuple(
+        Constraint(f"{name} of {step.entry}", Expression.parse(text, location=step.location), origin="device")
+        for step in template.steps
+        for name, text in _step_limits(step, arguments, device.limits)
+    )
+
+
+def _step_limits(
+    step: LaunchStep, arguments: Mapping[str, Argument], limits: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    if "max_threads_per_block" in limits:
+        yield "max_threads_per_block", f"{_product(step.block)} <= device.max_threads_per_block"
+    for axis, extent in zip(_AXES, step.block, strict=False):
+        if f"max_block_{axis}" in limits:
+            yield f"max_block_{axis}", f"({extent.text}) <= device.max_block_{axis}"
+    for axis, extent in zip(_AXES, step.grid, strict=False):
+        if f"max_grid_{axis}" in limits:
+            yield f"max_grid_{axis}", f"({extent.text}) <= device.max_grid_{axis}"
+    shared = _shared_bytes(step, arguments)
+    if shared and "shared_memory_per_block" in limits:
+        yield "shared_memory_per_block", f"{shared} <= device.shared_memory_per_block"
+
+
+def _product(extents: Sequence[Expression]) -> str:
+    return " * ".join(f"({extent.text})" for extent in extents)
+
+
+def _shared_bytes(step: LaunchStep, arguments: Mapping[str, Argument]) -> str:
+    """Dynamic shared memory and local arguments of a launch, as text; empty when there is none."""
+    order = step.arguments if step.arguments is not None else tuple(arguments)
+    terms = [f"({step.shared_bytes.text})"] if step.shared_bytes else []
+    for name in order:
+        argument = arguments[name]
+        if argument.role == "local":
+            terms.append(f"{_product(argument.shape)} * {DTYPES[argument.dtype].item_bytes}")
+    return " + ".join(terms)

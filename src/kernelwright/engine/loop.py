@@ -1,0 +1,194 @@
+"""The search loop: ask, submit, wait, record, tell. It knows no device, no file and no search strategy.
+
+```
+         ask                submit               append            tell
+searcher ───▶ configs ─────▶ runner ──▶ outcome ─────▶ run log ─────▶ searcher
+```
+The record is durable before the searcher hears of it, so a resumed run tells the searcher the same things.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import dataclass, replace
+
+from kernelwright.engine.listener import Progress, RunListener
+from kernelwright.engine.objective import objective
+from kernelwright.engine.settings import Budget
+from kernelwright.engine.state import SearchState, observation
+from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.base import EvaluationFuture, EvaluationRequest, Runner
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Workload
+from kernelwright.problem.outcome import Evaluation, Passed
+from kernelwright.search.base import Searcher
+from kernelwright.store.event import Evaluated, Event
+from kernelwright.template.model import Candidate, Template
+
+POLL_S = 0.5
+"""How often progress is shown while nothing finishes."""
+
+
+class RunClock:
+    """Budget seconds over all sessions of a run."""
+
+    def __init__(self, *, earlier_s: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._earlier_s = earlier_s
+        self._start_s = now()
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that this and earlier sessions used."""
+        return self._earlier_s + self._now() - self._start_s
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """What the loop works with; made in `engine.tune`."""
+
+    template: Template
+    workloads: Sequence[Workload]
+    baseline_ms: Mapping[str, float]
+    runner: Runner
+    searcher: Searcher
+    budget: Budget
+    clock: RunClock
+    append: Callable[[Sequence[Event]], None]
+    listener: RunListener
+    reserved_s: float = 0.0
+    """Budget seconds kept for the final comparison."""
+
+
+@dataclass(slots=True)
+class _InFlight:
+    config: Config
+    future: EvaluationFuture
+    strategy_s: float
+    is_retry: bool = False
+
+
+class SearchLoop:
+    """Runs one search to the end of its budget."""
+
+    def __init__(self, parts: LoopParts, state: SearchState) -> None:
+        self._parts = parts
+        self.state = state
+        self._in_flight: list[_InFlight] = []
+        self._is_exhausted = False
+
+    def run(self) -> str:
+        """Search until a limit is reached; gives the reason: `budget`, `no-gain`, `exhausted` or `interrupted`.
+
+        Raises:
+            InfrastructureError: the machine failed twice on the same candidate; the run can be resumed.
+        """
+        try:
+            while (reason := self._reason_to_stop()) is None:
+                self._fill()
+                self._collect()
+        except KeyboardInterrupt:
+            return "interrupted"
+        return reason
+
+    def _reason_to_stop(self) -> str | None:
+        if self._in_flight:
+            return None
+        if self._is_spent():
+            return "budget"
+        if self.state.has_stalled(self._parts.budget):
+            return "no-gain"
+        return "exhausted" if self._is_exhausted else None
+
+    def _is_spent(self) -> bool:
+        parts = self._parts
+        return self.state.is_budget_spent(
+            parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s
+        )
+
+    def _fill(self) -> None:
+        """Ask for as many configs as may be in flight, and submit them."""
+        parts = self._parts
+        if self._is_exhausted or self._is_spent() or self.state.has_stalled(parts.budget):
+            return
+        count = parts.runner.capacity - len(self._in_flight)
+        remaining = self.state.remaining_evaluations(parts.budget)
+        if remaining is not None:
+            count = min(count, remaining - len(self._in_flight))
+        if count <= 0:
+            return
+        start_s = time.perf_counter()
+        configs = parts.searcher.ask(count, pending=[each.config for each in self._in_flight])
+        strategy_s = (time.perf_counter() - start_s) / max(1, len(configs))
+        self._is_exhausted = not configs and not self._in_flight
+        for config in configs:
+            self._submit(config, strategy_s)
+
+    def _submit(self, config: Config, strategy_s: float, *, is_retry: bool = False) -> None:
+        candidate = Candidate(self._parts.template, config)
+        known = self.state.known.get(candidate.id)
+        if known is not None:
+            event = replace(known, index=self.state.next_index, source="known", config=dict(config))
+            self._record(event)
+            return
+        request = EvaluationRequest(candidate, incumbent_ms=dict(self.state.best_ms))
+        self._in_flight.append(_InFlight(config, self._parts.runner.submit(request), strategy_s, is_retry))
+
+    def _collect(self) -> None:
+        """Wait for at least one result, and record all that are there, in the order they were submitted."""
+        if not self._in_flight:
+            return
+        done, _ = wait([each.future for each in self._in_flight], timeout=POLL_S, return_when=FIRST_COMPLETED)
+        finished = [each for each in self._in_flight if each.future in done]
+        self._in_flight = [each for each in self._in_flight if each.future not in done]
+        for each in finished:
+            self._finish(each)
+        self._parts.listener.on_progress(self.progress())
+
+    def _finish(self, each: _InFlight) -> None:
+        try:
+            evaluation = each.future.result()
+        except InfrastructureError:
+            if each.is_retry:
+                raise
+            self._submit(each.config, each.strategy_s, is_retry=True)
+            return
+        self._record(self._event(each, evaluation))
+
+    def _event(self, each: _InFlight, evaluation: Evaluation) -> Evaluated:
+        parts, outcome = self._parts, evaluation.outcome
+        value = (
+            objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
+        )
+        return Evaluated(
+            index=self.state.next_index,
+            candidate_id=evaluation.candidate_id,
+            config=dict(each.config),
+            outcome=outcome,
+            value=value,
+            cost=replace(evaluation.cost, strategy_s=evaluation.cost.strategy_s + each.strategy_s),
+            elapsed_s=parts.clock.spent_s,
+        )
+
+    def _record(self, event: Evaluated) -> None:
+        parts = self._parts
+        parts.append([event])
+        self.state.add(event, parts.budget)
+        parts.searcher.tell([observation(event)])
+        parts.listener.on_event(event, self.progress())
+
+    def progress(self) -> Progress:
+        """Where the search stands."""
+        state, budget = self.state, self._parts.budget
+        return Progress(
+            phase="search",
+            evaluated_count=state.evaluated_count,
+            failed_count=state.failed_count,
+            in_flight_count=len(self._in_flight),
+            best_speedup=1 / state.best_value if state.best_value else None,
+            spent_s=self._parts.clock.spent_s,
+            budget_evaluations=budget.evaluations,
+            budget_s=budget.seconds,
+        )

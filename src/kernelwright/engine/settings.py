@@ -1,0 +1,116 @@
+"""What a person decides about a run. Recorded in the run folder, so that `resume` needs no words."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kernelwright.errors import UsageError
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.timing import TimingPlan
+from kernelwright.problem.config import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When the search stops; the first limit that is reached counts. No limit at all means: the whole space."""
+
+    evaluations: int | None = None
+    seconds: float | None = None
+    """Wall time of the whole run, baseline and final comparison included."""
+    patience: int | None = None
+    """Stop after this many evaluations in a row without a gain of at least `min_gain_fraction`."""
+    min_gain_fraction: float = 0.01
+
+    @property
+    def is_unlimited(self) -> bool:
+        """True when only the end of the space stops the search."""
+        return self.evaluations is None and self.seconds is None and self.patience is None
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """Everything that `tune` can be told."""
+
+    budget: Budget = field(default_factory=lambda: Budget(seconds=60.0))
+    searcher: str = "auto"
+    searcher_options: Mapping[str, Value] = field(default_factory=dict)
+    seed: int = 0
+    device: str | None = None
+    """A device id or a part of its name; None: the best one."""
+    build_processes: int | None = None
+    """None: all cores but one, at least one, at most eight."""
+    finalists: int = 5
+    comparison_rounds: int = 20
+    cache: Literal["hot", "cold"] | None = None
+    """State of the last-level cache before each timed launch; None: cold on a GPU, hot on a CPU device."""
+    precision: float = 0.02
+    """Relative half-width of the median's interval at which a measurement is precise enough."""
+    launch_timeout_s: float = 10.0
+    worker_memory_bytes: int | None = None
+
+    def evaluation(self, *, is_cpu: bool, core_count: int) -> EvaluationSettings:
+        """The runner's settings on a device of this kind."""
+        build_processes = self.build_processes or max(1, min(8, core_count - 1))
+        return EvaluationSettings(
+            build_processes=build_processes,
+            launch_timeout_s=self.launch_timeout_s,
+            worker_memory_bytes=self.worker_memory_bytes,
+            timing=TimingPlan(precision=self.precision),
+            seed=self.seed,
+            cache=self.cache or ("hot" if is_cpu else "cold"),
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        """JSON-ready, for the run folder."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TuneSettings:
+        """The settings of a recorded run; fields that this version does not know are ignored."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in record.items() if name in known and name != "budget"}
+        budget_fields = {field.name for field in dataclasses.fields(Budget)}
+        budget = {name: value for name, value in record.get("budget", {}).items() if name in budget_fields}
+        return cls(budget=Budget(**budget), **values)
+
+
+_UNITS_S: Mapping[str, float] = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_budget(text: str) -> Budget:
+    """A budget from words: `200` or `200 evals`, `90s`, `5m`, `1h`, `no-gain`, or several joined by commas.
+
+    Raises:
+        UsageError: a part is none of these.
+    """
+    budget = Budget()
+    for part in (part.strip().lower() for part in text.split(",")):
+        budget = _with_part(budget, part, text)
+    return budget
+
+
+def _with_part(budget: Budget, part: str, text: str) -> Budget:
+    if part in ("no-gain", "nogain", "until-no-gain"):
+        return dataclasses.replace(budget, patience=50)
+    number = part.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = part[len(number) :].strip()
+    try:
+        amount = float(number)
+    except ValueError:
+        amount = float("nan")
+    if not 0 < amount < 1e9:
+        raise UsageError(
+            f"{part!r} in the budget {text!r} is not an amount",
+            hint="say evaluations (200), time (90s, 5m, 1h), no-gain, or several joined by commas",
+        )
+    if unit in ("", "evals", "evaluations") and amount.is_integer():
+        return dataclasses.replace(budget, evaluations=int(amount))
+    if unit in _UNITS_S:
+        return dataclasses.replace(budget, seconds=amount * _UNITS_S[unit])
+    raise UsageError(
+        f"{part!r} in the budget {text!r} has no known unit",
+        hint="units are s, m, h for time and none (or evals) for whole evaluations",
+    )

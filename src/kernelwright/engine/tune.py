@@ -1,0 +1,390 @@
+"""`tune`, `resume` and `replay`: the only place that constructs the parts of a run and wires them together."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright import knobs
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.environment import environment, usable_core_count
+from kernelwright.engine.finals import compare_finalists
+from kernelwright.engine.limits import build_space
+from kernelwright.engine.listener import Progress, RunListener, SilentListener
+from kernelwright.engine.loop import LoopParts, RunClock, SearchLoop
+from kernelwright.engine.replay import ReplayRunner
+from kernelwright.engine.result import TuneResult
+from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
+from kernelwright.engine.settings import TuneSettings
+from kernelwright.engine.state import SearchState, observations
+from kernelwright.errors import SpecError, StoreError
+from kernelwright.evaluate.device_probe import probe_devices, select_device
+from kernelwright.evaluate.local import LocalRunner
+from kernelwright.identity import content_id
+from kernelwright.problem.load import load_problem
+from kernelwright.problem.model import Problem
+from kernelwright.search.base import Prior, Searcher
+from kernelwright.search.registry import create
+from kernelwright.space.feasible import Space
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Event,
+    Noted,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+)
+from kernelwright.store.recording import Recording
+from kernelwright.store.run_folder import RunFolder, default_run_path
+from kernelwright.store.view import RunView
+from kernelwright.template.load import load_baseline, load_template, problem_files
+from kernelwright.template.model import Candidate, Template
+from kernelwright.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is tuned: a problem with its template and baseline."""
+
+    problem: Problem
+    template: Template
+    baseline: Candidate
+
+    @classmethod
+    def load(cls, problem: Problem | Path | str) -> Subject:
+        """Read all files of a problem.
+
+        Raises:
+            SpecError: one of them is wrong, or there is nothing to tune.
+        """
+        loaded = problem if isinstance(problem, Problem) else load_problem(problem)
+        template = load_template(loaded)
+        return cls(loaded, template, load_baseline(loaded, template))
+
+
+def tune(
+    problem: Problem | Path | str,
+    *,
+    settings: TuneSettings | None = None,
+    run: Path | None = None,
+    priors: Sequence[Prior] = (),
+    listener: RunListener | None = None,
+) -> TuneResult:
+    """Search the parameters of a problem's template on a device of this machine.
+
+    Args:
+        problem: a loaded problem, its TOML file or its folder.
+        settings: budget, searcher, device and so on.
+        run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
+        priors: what earlier runs measured, for the searcher to start from.
+        listener: hears every event.
+
+    Raises:
+        UserError: a file, a setting or the baseline is wrong; nothing was lost.
+        StoreError: the run folder cannot be written.
+        InfrastructureError: the device failed; `resume` continues the run.
+    """
+    settings = settings or TuneSettings()
+    listener = listener or SilentListener()
+    listener.on_progress(Progress(phase="prepare"))
+    subject = Subject.load(problem)
+    if not subject.template.parameters:
+        raise SpecError(
+            f"{subject.template.file.name} declares no parameters, so there is nothing to tune",
+            hint="add a template header with [parameters]; `kernelwright init` writes one",
+        )
+    device = select_device(probe_devices(), settings.device, language=subject.template.language)
+    space = build_space(subject.problem, subject.template, device)
+    files = problem_files(subject.problem, subject.template, subject.baseline)
+    path = run or default_run_path(subject.problem.name)
+    with RunFolder.create(path, files=files) as folder:
+        session = _Session(subject, settings, device, space, folder, listener)
+        return session.run_new(content_id(dict(files)), priors)
+
+
+def resume(run: Path, *, listener: RunListener | None = None) -> TuneResult:
+    """Continue a run that was interrupted, killed or ran out of luck, to the end of its own budget.
+
+    Raises:
+        StoreError: no run there, or another process writes to it.
+        UserError: the device is not here.
+    """
+    listener = listener or SilentListener()
+    with RunFolder.open(run, writable=True) as folder:
+        view = RunView.of(folder.read(), folder=folder.path)
+        if view.finished is not None and view.finished.reason not in ("interrupted",):
+            return TuneResult(view)
+        settings = TuneSettings.from_record(view.started.settings)
+        subject = Subject.load(folder.problem_file)
+        if view.started.settings.get("replay"):
+            raise StoreError(
+                "this run is a replay: it has no device to continue on", hint="start the replay again"
+            )
+        device_id = str(view.started.device.get("id", ""))
+        device = select_device(probe_devices(), device_id or None, language=subject.template.language)
+        space = build_space(subject.problem, subject.template, device)
+        session = _Session(subject, settings, device, space, folder, listener)
+        return session.run_again(view)
+
+
+def replay(
+    recording: Path,
+    *,
+    settings: TuneSettings | None = None,
+    run: Path | None = None,
+    listener: RunListener | None = None,
+) -> TuneResult:
+    """Run a searcher on the measurements of an earlier run: no device, no compiler, same loop.
+
+    The space is the set of recorded configs' parameters under the recorded constraints; configs that were never measured
+    fail as `not-recorded`.
+
+    Raises:
+        StoreError: no usable recording there.
+    """
+    settings = settings or TuneSettings()
+    listener = listener or SilentListener()
+    recorded = Recording.read(recording)
+    source = RunFolder.open(recording, writable=False)
+    subject = Subject.load(source.problem_file)
+    device = _recorded_device(recorded.view)
+    space = build_space(subject.problem, subject.template, device)
+    files = problem_files(subject.problem, subject.template, subject.baseline)
+    path = run or default_run_path(f"{subject.problem.name}-replay")
+    with RunFolder.create(path, files=files) as folder:
+        session = _Session(subject, settings, device, space, folder, listener)
+        return session.run_replay(recorded)
+
+
+class _Session:
+    """One process's work on one run."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        settings: TuneSettings,
+        device: DeviceInfo,
+        space: Space,
+        folder: RunFolder,
+        listener: RunListener,
+    ) -> None:
+        self._subject = subject
+        self._settings = settings
+        self._device = device
+        self._space = space
+        self._folder = folder
+        self._listener = listener
+        self._clock = RunClock()
+
+    # -- the three ways to run -----------------------------------------------------------------------------------
+
+    def run_new(self, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
+        with self._runner() as runner:
+            ceiling = copy_ceiling(
+                self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings"
+            )
+            self._append([self._started(problem_id, ceiling), self._session_started()])
+            baseline = self._measure_baseline(runner)
+            searcher = self._searcher(priors)
+            reason = self._search(runner, searcher, baseline, SearchState())
+            self._finish(runner, reason)
+        return self._result()
+
+    def run_again(self, view: RunView) -> TuneResult:
+        self._clock = RunClock(earlier_s=view.spent_s)
+        self._append([self._session_started(view.spent_s)])
+        if view.started.device.get("name") != self._device.name:
+            self._note(
+                f"resumed on {self._device.name!r}; it was started on {view.started.device.get('name')!r}: "
+                "times before and after do not compare"
+            )
+        with self._runner() as runner:
+            if view.baseline is None:
+                baseline = self._measure_baseline(runner)
+            else:
+                baseline = view.baseline
+                self._listener.on_progress(Progress(phase="baseline"))
+                runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
+            searcher = self._searcher(())
+            searcher.tell(observations(view.evaluations))
+            state = SearchState.of(view.evaluations, self._settings.budget)
+            reason = self._search(runner, searcher, baseline, state)
+            self._finish(runner, reason)
+        return self._result()
+
+    def run_replay(self, recorded: Recording) -> TuneResult:
+        started = dataclasses.replace(
+            recorded.view.started,
+            run_id=uuid.uuid4().hex,
+            created=_now(),
+            settings={**self._settings.as_record(), "replay": recorded.view.started.run_id},
+        )
+        self._append([started, self._session_started()])
+        baseline = recorded.view.baseline
+        if baseline is None:
+            raise StoreError("the recording has no baseline measurement, so there is nothing to compare with")
+        self._append([baseline])
+        with ReplayRunner(recorded) as runner:
+            searcher = self._searcher(())
+            parts = self._parts(runner, searcher, baseline)
+            reason = SearchLoop(parts, SearchState()).run()
+        self._append([RunFinished(reason, self._clock.spent_s)])
+        return self._result()
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _runner(self) -> LocalRunner:
+        settings = self._settings.evaluation(
+            is_cpu=self._device.kind == "cpu", core_count=usable_core_count()
+        )
+        return LocalRunner(self._subject.problem, self._device, settings)
+
+    def _measure_baseline(self, runner: LocalRunner) -> BaselineMeasured:
+        self._listener.on_progress(Progress(phase="baseline"))
+        evaluation = runner.calibrate(self._subject.baseline)
+        source = self._folder.blobs.put(self._subject.baseline.template.source)
+        event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
+        self._append([event, *(Noted("warning", text) for text in runner.notes)])
+        return event
+
+    def _searcher(self, priors: Sequence[Prior]) -> Searcher:
+        template = self._subject.template
+        default = template.default if template.default in self._space else None
+        return create(
+            self._settings.searcher,
+            self._space,
+            seed=self._settings.seed,
+            default=default,
+            options=self._settings.searcher_options,
+            priors=priors,
+            budget_hint=self._settings.budget.evaluations,
+        )
+
+    def _parts(
+        self, runner: LocalRunner | ReplayRunner, searcher: Searcher, baseline: BaselineMeasured
+    ) -> LoopParts:
+        baseline_ms = RunView.of([_ANY_START, baseline]).baseline_ms
+        rounds = self._settings.comparison_rounds
+        reserved_s = sum(baseline_ms.values()) * 1e-3 * rounds * (1 + self._settings.finalists)
+        return LoopParts(
+            template=self._subject.template,
+            workloads=self._subject.problem.workloads,
+            baseline_ms=baseline_ms,
+            runner=runner,
+            searcher=searcher,
+            budget=self._settings.budget,
+            clock=self._clock,
+            append=self._append,
+            listener=self._listener,
+            reserved_s=reserved_s if isinstance(runner, LocalRunner) else 0.0,
+        )
+
+    def _search(
+        self, runner: LocalRunner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState
+    ) -> str:
+        return SearchLoop(self._parts(runner, searcher, baseline), state).run()
+
+    def _finish(self, runner: LocalRunner, reason: str) -> None:
+        """Compare the finalists unless the person wants to stop, and record the end."""
+        if reason != "interrupted":
+            try:
+                self._compare(runner)
+            except KeyboardInterrupt:
+                reason = "interrupted"
+        self._append([RunFinished(reason, self._clock.spent_s)])
+        self._listener.on_progress(Progress(phase="done", spent_s=self._clock.spent_s))
+
+    def _compare(self, runner: LocalRunner) -> None:
+        progress = Progress(phase="compare", spent_s=self._clock.spent_s)
+        self._listener.on_progress(progress)
+        view = RunView.of(self._folder.read(), folder=self._folder.path)
+        comparison = compare_finalists(
+            runner,
+            self._subject.template,
+            self._subject.baseline,
+            view.evaluations,
+            count=self._settings.finalists,
+            rounds=self._settings.comparison_rounds,
+            on_step=lambda: self._listener.on_progress(
+                dataclasses.replace(progress, spent_s=self._clock.spent_s)
+            ),
+        )
+        if comparison is not None:
+            self._append([comparison])
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _append(self, events: Sequence[Event]) -> None:
+        self._folder.append(events)
+
+    def _note(self, text: str) -> None:
+        self._append([Noted("warning", text)])
+
+    def _result(self) -> TuneResult:
+        return TuneResult(RunView.of(self._folder.read(), folder=self._folder.path))
+
+    def _session_started(self, spent_s: float = 0.0) -> SessionStarted:
+        import os
+        import time
+
+        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+    def _started(self, problem_id: str, ceiling: float | None) -> RunStarted:
+        device: dict[str, Any] = dataclasses.asdict(self._device)
+        if ceiling is not None:
+            device["copy_bytes_per_s"] = ceiling
+        return RunStarted(
+            run_id=uuid.uuid4().hex,
+            created=_now(),
+            version=VERSION,
+            problem_name=self._subject.problem.name,
+            problem_id=problem_id,
+            settings=self._settings.as_record(),
+            device=device,
+            environment=environment(),
+            space=_space_record(self._space),
+            workloads={workload.name: self._workload_record(workload.name) for workload in self._subject.problem.workloads},
+        )
+
+    def _workload_record(self, name: str) -> dict[str, float]:
+        problem = self._subject.problem
+        workload = next(each for each in problem.workloads if each.name == name)
+        record: dict[str, float] = {**workload.sizes, "weight": workload.weight}
+        record["bytes"] = floor_bytes(problem, workload)
+        count = operations(problem, workload)
+        if count is not None:
+            record["operations"] = count
+        return record
+
+
+def _space_record(space: Space) -> dict[str, Any]:
+    return {
+        "parameters": {parameter.name: list(parameter.values) for parameter in space.parameters},
+        "defaults": {parameter.name: parameter.default for parameter in space.parameters},
+        "feasible_count": space.feasible_count,
+        "raw_count": space.raw_count,
+        "constraints": [
+            {"name": each.name, "text": each.expression.text, "origin": each.origin} for each in space.constraints
+        ],
+    }
+
+
+def _recorded_device(view: RunView) -> DeviceInfo:
+    """The device of a recording, for its limits."""
+    record = dict(view.started.device)
+    known = {field.name for field in dataclasses.fields(DeviceInfo)}
+    return DeviceInfo(**{name: value for name, value in record.items() if name in known})
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+_ANY_START = RunStarted("", "", "", "", "", {}, {}, {}, {}, {})
+"""Lets the view's pure functions work on a baseline alone."""
+

@@ -1,0 +1,395 @@
+"""The process that owns one device: it launches candidates on guarded memory and measures them. It judges nothing.
+
+Everything it says of correctness is bytes in files, which the referee reads in another process.
+
+```
+CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
+TimeJob     warm-up, then samples over rotating input sets; the last sample starts from poison and is written out too
+CompareJob  several candidates measured in rounds, each round in a new random order
+```
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernelwright.backend.base import (
+    Artifact,
+    BoundBuffer,
+    BoundLaunch,
+    Buffer,
+    DeviceInfo,
+    DeviceSession,
+    LaunchPlan,
+    Module,
+)
+from kernelwright.backend.registry import get_backend
+from kernelwright.evaluate.layout import GUARD_BYTES, GUARD_PATTERN
+from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_precise, is_warm
+from kernelwright.problem.model import Role
+
+DEVICE_WORKER_FACTORY = "kernelwright.evaluate.device_worker:make_device_worker"
+
+MODULES_KEPT = 64
+"""Loaded modules kept for re-use; finals and re-checks come soon after the first load."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWorkerArgument:
+    """What the worker is made with."""
+
+    device: DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """One global buffer of a launch."""
+
+    name: str
+    role: Role
+    byte_count: int
+    poison: bytes
+    """Pattern that outputs and scratch are filled with before a checked launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every job launches."""
+
+    artifact: Artifact
+    plan: LaunchPlan
+    buffers: tuple[BufferSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """Launch once on `inputs` (raw bytes by argument) and write every buffer with its guards to `out_folder`."""
+
+    job: Job
+    inputs: Mapping[str, Path]
+    out_folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDone:
+    """The launch came back."""
+
+    kernel_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeJob:
+    """Measure; write the outputs of the last sample, which ran on `input_sets[last_set]`."""
+
+    job: Job
+    input_sets: tuple[Mapping[str, Path], ...]
+    timing: TimingPlan
+    incumbent_ms: float | None
+    out_folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TimeDone:
+    """Samples in order, without warm-up."""
+
+    samples_ms: tuple[float, ...]
+    wall_ms: tuple[float, ...]
+    warmup_count: int
+    stopped_early: bool
+    last_set: int
+    timer: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Measure several candidates in interleaved rounds."""
+
+    jobs: tuple[Job, ...]
+    input_sets: tuple[Mapping[str, Path], ...]
+    rounds: int
+    warmup_count: int
+    is_cold: bool
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareDone:
+    """`samples_ms[k][r]`: the k-th job in round r."""
+
+    samples_ms: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingJob:
+    """Measure the device's copy bandwidth with a plain buffer-to-buffer copy of `byte_count` bytes."""
+
+    byte_count: int
+    repetitions: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingDone:
+    """Bytes read plus written per second, median of the repetitions, by wall clock around a synchronised copy."""
+
+    copy_bytes_per_s: float
+
+
+def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
+    """Open the device; called in the child process."""
+    session = get_backend(argument.device.backend).open(argument.device)
+    return DeviceWorker(session).handle
+
+
+class DeviceWorker:
+    """Handles jobs one after the other on one session."""
+
+    def __init__(self, session: DeviceSession) -> None:
+        self._session = session
+        self._modules: dict[str, Module] = {}
+
+    def handle(self, job: object) -> object:
+        """Run one job; raises `BuildFailed`, `LaunchFailed` or `InfrastructureError`."""
+        match job:
+            case CheckJob():
+                return self._check(job)
+            case TimeJob():
+                return self._time(job)
+            case CompareJob():
+                return self._compare(job)
+            case CeilingJob():
+                return self._ceiling(job)
+        raise TypeError(f"not a device job: {type(job).__name__}")
+
+    def _module(self, artifact: Artifact) -> Module:
+        key = artifact.unit.id
+        if key not in self._modules:
+            while len(self._modules) >= MODULES_KEPT:
+                self._modules.pop(next(iter(self._modules)))
+            self._modules[key] = self._session.load(artifact)
+        return self._modules[key]
+
+    def _check(self, job: CheckJob) -> CheckDone:
+        with Arena(self._session, job.job, [job.inputs]) as arena:
+            arena.poison(0)
+            launches = arena.launches(self._module(job.job.artifact), 0)
+            kernel_ms = self._session.time(launches)
+            self._session.synchronize()
+            arena.write(0, job.out_folder)
+        return CheckDone(kernel_ms)
+
+    def _time(self, job: TimeJob) -> TimeDone:
+        with Arena(self._session, job.job, job.input_sets) as arena:
+            module = self._module(job.job.artifact)
+            loop = _TimingLoop(self._session, arena, module, job)
+            loop.run()
+            arena.write(loop.last_set, job.out_folder)
+        return TimeDone(
+            samples_ms=tuple(loop.samples_ms),
+            wall_ms=tuple(loop.wall_ms),
+            warmup_count=loop.warmup_count,
+            stopped_early=loop.stopped_early,
+            last_set=loop.last_set,
+            timer=self._session.timer,
+        )
+
+    def _compare(self, job: CompareJob) -> CompareDone:
+        rng = np.random.default_rng(job.seed)
+        arenas = [Arena(self._session, each, job.input_sets) for each in job.jobs]
+        try:
+            modules = [self._module(each.artifact) for each in job.jobs]
+            samples: list[list[float]] = [[] for _ in job.jobs]
+            for round_index in range(-job.warmup_count, job.rounds):
+                chosen = round_index % len(job.input_sets)
+                for k in rng.permutation(len(job.jobs)):
+                    elapsed_ms = self._sample(arenas[k], modules[k], chosen, is_cold=job.is_cold)
+                    if round_index >= 0:
+                        samples[k].append(elapsed_ms)
+        finally:
+            for arena in arenas:
+                arena.close()
+        return CompareDone(tuple(tuple(row) for row in samples))
+
+    def _sample(self, arena: Arena, module: Module, set_index: int, *, is_cold: bool) -> float:
+        launches = arena.launches(module, set_index)
+        arena.restore(set_index)
+        if is_cold:
+            self._session.flush_cache()
+        self._session.synchronize()
+        return self._session.time(launches)
+
+    def _ceiling(self, job: CeilingJob) -> CeilingDone:
+        source, target = self._session.allocate(job.byte_count), self._session.allocate(job.byte_count)
+        rates = []
+        try:
+            self._session.fill(source, b"\x00", job.byte_count)
+            for _ in range(job.repetitions + 2):  # two warm-ups: first touch of both buffers
+                start_s = time.perf_counter()
+                self._session.copy(source, target, job.byte_count)
+                self._session.synchronize()
+                rates.append(2 * job.byte_count / (time.perf_counter() - start_s))
+        finally:
+            self._session.free(source)
+            self._session.free(target)
+        return CeilingDone(float(np.median(rates[2:])))
+
+
+class _TimingLoop:
+    """Warm-up until stable, then samples until precise, out of time, or certain to lose."""
+
+    def __init__(self, session: DeviceSession, arena: Arena, module: Module, job: TimeJob) -> None:
+        self._session = session
+        self._arena = arena
+        self._module = module
+        self._timing = job.timing
+        self._incumbent_ms = job.incumbent_ms
+        self._launches = [arena.launches(module, index) for index in range(arena.set_count)]
+        self.samples_ms: list[float] = []
+        self.wall_ms: list[float] = []
+        self.warmup_count = 0
+        self.stopped_early = False
+        self.last_set = 0
+
+    def run(self) -> None:
+        """Fill the samples. The last one starts from poisoned outputs, so that it can be judged."""
+        deadline_s = time.perf_counter() + self._timing.max_seconds
+        self._warm_up(deadline_s)
+        while not self._is_enough(deadline_s):
+            self._sample(len(self.samples_ms) % self._arena.set_count)
+        self._arena.poison_outputs(self.last_set)
+        self._sample(self.last_set)
+
+    def _warm_up(self, deadline_s: float) -> None:
+        warmup_ms: list[float] = []
+        while len(warmup_ms) < self._timing.warmup_max and not is_warm(warmup_ms):
+            self._arena.restore(0)
+            self._session.synchronize()
+            warmup_ms.append(self._session.time(self._launches[0]))
+            if time.perf_counter() > deadline_s:
+                break
+        self.warmup_count = len(warmup_ms)
+
+    def _sample(self, set_index: int) -> None:
+        self._arena.restore(set_index)
+        if self._timing.cache == "cold":
+            self._session.flush_cache()
+        self._session.synchronize()
+        start_s = time.perf_counter()
+        self.samples_ms.append(self._session.time(self._launches[set_index]))
+        self._session.synchronize()  # work that hides from the timer shows in the wall time
+        self.wall_ms.append((time.perf_counter() - start_s) * 1e3)
+        self.last_set = set_index
+
+    def _is_enough(self, deadline_s: float) -> bool:
+        samples, timing = self.samples_ms, self._timing
+        if not samples:
+            return False
+        if self._incumbent_ms is not None and cannot_win(samples, self._incumbent_ms):
+            self.stopped_early = True
+            return True
+        if time.perf_counter() > deadline_s or len(samples) >= timing.max_samples:
+            return True
+        return len(samples) >= timing.min_samples and is_precise(samples, timing)
+
+
+class Arena:
+    """Guarded device memory for one candidate: outputs and scratch once, inputs once for each input set.
+
+    Each buffer is guard, data, guard. In-out arguments keep a pristine copy that `restore` puts back before a launch.
+    """
+
+    def __init__(self, session: DeviceSession, job: Job, input_sets: Sequence[Mapping[str, Path]]) -> None:
+        self._session = session
+        self._job = job
+        self._specs = {spec.name: spec for spec in job.buffers}
+        self._owned: list[Buffer] = []
+        self._sets: list[dict[str, Buffer]] = []
+        self._pristine: list[dict[str, Buffer]] = []
+        shared = {
+            spec.name: self._allocate(spec) for spec in job.buffers if spec.role in ("output", "scratch")
+        }
+        for inputs in input_sets:
+            own = {name: self._allocate(self._specs[name]) for name in inputs}
+            for name, path in inputs.items():
+                self._fill_from(own[name], path)
+            self._sets.append({**shared, **own})
+            self._pristine.append(
+                {name: self._clone(own[name], name) for name in own if self._specs[name].role == "inout"}
+            )
+
+    @property
+    def set_count(self) -> int:
+        """How many input sets there are."""
+        return len(self._sets)
+
+    def launches(self, module: Module, set_index: int) -> tuple[BoundLaunch, ...]:
+        """The plan's steps bound to one input set."""
+        bound = {
+            name: BoundBuffer(buffer, GUARD_BYTES, max(self._specs[name].byte_count, 1))
+            for name, buffer in self._sets[set_index].items()
+        }
+        return tuple(BoundLaunch(module, step, bound) for step in self._job.plan.steps)
+
+    def poison(self, set_index: int) -> None:
+        """Fill outputs and scratch with their poison."""
+        for spec in self._job.buffers:
+            if spec.role in ("output", "scratch") and spec.byte_count:
+                self._session.fill(
+                    self._sets[set_index][spec.name], spec.poison, spec.byte_count, offset_bytes=GUARD_BYTES
+                )
+
+    def poison_outputs(self, set_index: int) -> None:
+        """Poison again after warm-up: what an earlier launch left must not pass for this one's work."""
+        self.poison(set_index)
+
+    def restore(self, set_index: int) -> None:
+        """Put the in-out arguments back to their inputs."""
+        for name, pristine in self._pristine[set_index].items():
+            self._session.copy(pristine, self._sets[set_index][name], _guarded_bytes(self._specs[name]))
+
+    def write(self, set_index: int, folder: Path) -> None:
+        """Write every buffer of one set with both guards to `folder/NAME.bin`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, buffer in self._sets[set_index].items():
+            data = np.empty(2 * GUARD_BYTES + self._specs[name].byte_count, np.uint8)
+            self._session.download(buffer, data)
+            data.tofile(folder / f"{name}.bin")
+
+    def close(self) -> None:
+        """Give the memory back."""
+        while self._owned:
+            self._session.free(self._owned.pop())
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _allocate(self, spec: BufferSpec) -> Buffer:
+        buffer = self._session.allocate(_guarded_bytes(spec))
+        self._owned.append(buffer)
+        self._session.fill(buffer, GUARD_PATTERN, _guarded_bytes(spec))
+        return buffer
+
+    def _fill_from(self, buffer: Buffer, path: Path) -> None:
+        data = np.fromfile(path, np.uint8)
+        if data.size:
+            self._session.upload(buffer, data, offset_bytes=GUARD_BYTES)
+
+    def _clone(self, buffer: Buffer, name: str) -> Buffer:
+        spec = self._specs[name]
+        clone = self._session.allocate(_guarded_bytes(spec))
+        self._owned.append(clone)
+        self._session.copy(buffer, clone, _guarded_bytes(spec))
+        return clone
+
+
+def _guarded_bytes(spec: BufferSpec) -> int:
+    """Guard, data, guard, rounded up to the guard pattern so that one fill covers it."""
+    total = 2 * GUARD_BYTES + spec.byte_count
+    return -(-total // len(GUARD_PATTERN)) * len(GUARD_PATTERN)

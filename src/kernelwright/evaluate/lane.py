@@ -1,0 +1,372 @@
+"""The device lane: one device, one worker process, one referee; checks and measures candidates one after the other.
+
+A worker that dies or hangs is suspect, not guilty: the baseline is run on a fresh worker, and only if that works is the
+candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelwright.backend.base import Artifact, BuildFailed, DeviceInfo, LaunchFailed
+from kernelwright.errors import BaselineFailed, InfrastructureError
+from kernelwright.evaluate.datasets import Dataset, datasets_for
+from kernelwright.evaluate.device_worker import (
+    DEVICE_WORKER_FACTORY,
+    BufferSpec,
+    CeilingDone,
+    CeilingJob,
+    CheckDone,
+    CheckJob,
+    CompareDone,
+    CompareJob,
+    DeviceWorkerArgument,
+    Job,
+    TimeDone,
+    TimeJob,
+)
+from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
+from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.referee import (
+    REFEREE_FACTORY,
+    CalibrateJob,
+    Calibration,
+    JudgeJob,
+    Prepared,
+    PrepareJob,
+    RefereeArgument,
+    Verdict,
+)
+from kernelwright.evaluate.render import RenderedWorkload
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.timing import suspicious
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed, Measurement, OutputError, Stage
+
+CEILING_BYTES = 256 * 1024 * 1024
+"""Copied to measure bandwidth: several times a usual last-level cache, small enough for any device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One candidate on one workload, with the artifact that serves it."""
+
+    rendered: RenderedWorkload
+    artifact: Artifact
+
+
+class DeviceLane:
+    """Owns the device worker and the referee. Not thread-safe: one thread uses it."""
+
+    def __init__(
+        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, scratch: Path
+    ) -> None:
+        self._problem = problem
+        self._settings = settings
+        self._scratch = scratch
+        self._out = scratch / "out"
+        self._worker = WorkerProcess(
+            WorkerSettings(
+                name="device",
+                factory=DEVICE_WORKER_FACTORY,
+                argument=DeviceWorkerArgument(device),
+                environment={},
+                memory_limit_bytes=settings.worker_memory_bytes,
+            ),
+            scratch=scratch / "device",
+        )
+        self._referee = WorkerProcess(
+            WorkerSettings(
+                name="referee",
+                factory=REFEREE_FACTORY,
+                argument=RefereeArgument(problem.file, scratch / "inputs", settings.seed),
+                environment={},
+                memory_limit_bytes=None,
+            ),
+            scratch=scratch / "referee",
+        )
+        self._prepared: dict[tuple[str, Dataset], Prepared] = {}
+        self._dropped: set[tuple[str, Dataset]] = set()
+        self._control: Built | None = None
+        self._layouts = {
+            workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
+            for workload in problem.workloads
+        }
+        self.worker_seconds = 0.0
+        """Wall time spent waiting for the worker or the referee, for the framework's own share."""
+        self.notes: list[str] = []
+
+    # -- correctness ---------------------------------------------------------------------------------------------
+
+    def calibrate(self, baseline: Sequence[Built]) -> tuple[OutputError, ...]:
+        """Check the baseline on every dataset and take its own error as the scale of derived tolerances.
+
+        Raises:
+            BaselineFailed: it does not run, or does not compute what the reference does.
+            ReferenceFailed: the reference is broken.
+        """
+        errors: list[OutputError] = []
+        for built in baseline:
+            workload = built.rendered.workload
+            for dataset in datasets_for(self._problem, seed=self._settings.seed, is_thorough=True):
+                try:
+                    self._call_worker(self._check_job(built, dataset), self._settings.launch_timeout_s)
+                except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+                    raise BaselineFailed(
+                        f"the baseline does not run on workload {workload.name!r}: {error}",
+                        hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
+                    ) from error
+                calibration = self._call_referee(CalibrateJob(workload.name, dataset, self._out))
+                assert isinstance(calibration, Calibration)
+                if calibration.dropped:
+                    self._dropped.add((workload.name, dataset))
+                    self.notes.append(calibration.dropped)
+                errors.extend(calibration.errors)
+        self._control = baseline[0]
+        return tuple(errors)
+
+    def check(self, candidate: Sequence[Built], *, is_thorough: bool) -> tuple[OutputError, ...] | Failed:
+        """Launch on every workload and dataset and have the referee judge."""
+        errors: list[OutputError] = []
+        for built in candidate:
+            for dataset in self._datasets(built.rendered.workload, is_thorough=is_thorough):
+                done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
+                if isinstance(done, Failed):
+                    return done
+                assert isinstance(done, CheckDone)
+                verdict = self._judge(built, dataset)
+                if verdict.failure:
+                    return verdict.failure
+                errors.extend(verdict.errors)
+        return worst_errors(errors)
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def measure(
+        self, candidate: Sequence[Built], *, incumbent_ms: Mapping[str, float]
+    ) -> tuple[Measurement, ...] | Failed:
+        """Time every workload, racing against the incumbent, and judge what the last timed launch wrote."""
+        measurements = []
+        for built in candidate:
+            name = built.rendered.workload.name
+            measured = self._measure_one(built, incumbent_ms.get(name))
+            if isinstance(measured, Failed):
+                return measured
+            measurements.append(measured)
+            limit_ms = incumbent_ms.get(name)
+            if limit_ms is not None and min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio:
+                measurements[-1] = replace(measured, stopped_early=True)
+                break
+        return tuple(measurements)
+
+    def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
+        sets = self._timing_sets(built.rendered.workload)
+        timing = replace(self._settings.timing, cache=self._settings.cache)
+        job = TimeJob(
+            job=self._job(built),
+            input_sets=tuple(self._files(built.rendered.workload, dataset) for dataset in sets),
+            timing=timing,
+            incumbent_ms=incumbent_ms,
+            out_folder=self._fresh_out(),
+        )
+        timeout_s = timing.max_seconds + (timing.warmup_max + 2) * self._settings.launch_timeout_s
+        done = self._run("time", built, job, timeout_s)
+        if isinstance(done, Failed):
+            return done
+        assert isinstance(done, TimeDone)
+        verdict = self._judge(built, sets[done.last_set])
+        if verdict.failure:
+            return replace(
+                verdict.failure,
+                stage="time",
+                message=f"wrong after timing, though right before: {verdict.failure.message}",
+            )
+        return self._as_measurement(built, done)
+
+    def _as_measurement(self, built: Built, done: TimeDone) -> Measurement | Failed:
+        name = built.rendered.workload.name
+        doubt = suspicious(done.samples_ms, done.wall_ms)
+        if doubt:
+            return Failed("time", "suspicious", doubt, workload=name)
+        kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
+        return Measurement(
+            workload=name,
+            samples_ms=done.samples_ms,
+            timer=done.timer,
+            wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
+            warmup_count=done.warmup_count,
+            stopped_early=done.stopped_early,
+        )
+
+    def compare(self, candidates: Sequence[Sequence[Built]], *, rounds: int) -> dict[str, CompareDone]:
+        """Measure candidates interleaved, workload by workload.
+
+        Raises:
+            InfrastructureError: the worker died twice; every candidate here has passed before.
+        """
+        results = {}
+        for index, workload in enumerate(self._problem.workloads):
+            sets = self._timing_sets(workload)
+            job = CompareJob(
+                jobs=tuple(self._job(candidate[index]) for candidate in candidates),
+                input_sets=tuple(self._files(workload, dataset) for dataset in sets),
+                rounds=rounds,
+                warmup_count=3,
+                is_cold=self._settings.cache == "cold",
+                seed=self._settings.seed,
+            )
+            timeout_s = self._settings.launch_timeout_s * (rounds + 4) * len(candidates)
+            done = self._retried(lambda job=job, timeout_s=timeout_s: self._call_worker(job, timeout_s))  # type: ignore[misc]
+            assert isinstance(done, CompareDone)
+            results[workload.name] = done
+        return results
+
+    def measure_ceiling(self) -> float | None:
+        """Copy bandwidth of the device in bytes per second, or None when it cannot be measured."""
+        try:
+            done = self._call_worker(CeilingJob(CEILING_BYTES), 60.0)
+        except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed):
+            return None
+        assert isinstance(done, CeilingDone)
+        return done.copy_bytes_per_s
+
+    def warm(self) -> None:
+        """Start both processes without waiting for them."""
+        self._referee.warm()
+        self._worker.warm()
+
+    def close(self) -> None:
+        """End both processes."""
+        self._worker.kill()
+        self._referee.kill()
+
+    # -- blame ---------------------------------------------------------------------------------------------------
+
+    def _run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
+        """The job's result, or `Failed` when the candidate is to blame."""
+        name = built.rendered.workload.name
+        try:
+            return self._call_worker(job, timeout_s)
+        except LaunchFailed as error:
+            return Failed("launch", error.reason, error.message, workload=name)
+        except BuildFailed as error:
+            return Failed("build", "load-failed", error.message, error.log, workload=name)
+        except JobTimeout:
+            failed = Failed(stage, "timeout", f"no result within {timeout_s:g} s", workload=name)
+        except WorkerDied as error:
+            failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
+        except InfrastructureError as error:
+            failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
+        self._worker.kill()
+        self._prove_machine_works(failed)
+        return failed
+
+    def _prove_machine_works(self, failed: Failed) -> None:
+        """Run the baseline on a fresh worker.
+
+        Raises:
+            InfrastructureError: the control fails too.
+        """
+        if self._control is None:
+            return
+        control = self._control
+        dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
+        try:
+            self._retried(
+                lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s)
+            )
+        except InfrastructureError as error:
+            raise InfrastructureError(
+                f"after a candidate's {failed.reason} the baseline does not run either: {error}",
+                hint="check the device and its driver, then resume the run",
+            ) from error
+
+    def _retried(self, action: Callable[[], object]) -> object:
+        """`action`, once more on a fresh worker when the machine fails."""
+        try:
+            return action()
+        except (JobTimeout, WorkerDied, InfrastructureError):
+            self._worker.kill()
+        try:
+            return action()
+        except (JobTimeout, WorkerDied) as error:
+            raise InfrastructureError(f"the device worker failed twice: {error}") from error
+
+    # -- plumbing ------------------------------------------------------------------------------------------------
+
+    def _job(self, built: Built) -> Job:
+        rendered = built.rendered
+        specs = [
+            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
+            for layout in self._layouts[rendered.workload.name].values()
+        ]
+        specs += [
+            BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
+            for name, byte_count in rendered.scratch_bytes.items()
+        ]
+        return Job(built.artifact, rendered.plan, tuple(specs))
+
+    def _check_job(self, built: Built, dataset: Dataset) -> CheckJob:
+        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._fresh_out())
+
+    def _fresh_out(self) -> Path:
+        shutil.rmtree(self._out, ignore_errors=True)
+        self._out.mkdir(parents=True)
+        return self._out
+
+    def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
+        every = datasets_for(self._problem, seed=self._settings.seed, is_thorough=is_thorough)
+        return tuple(dataset for dataset in every if (workload.name, dataset) not in self._dropped)
+
+    def _timing_sets(self, workload: Workload) -> tuple[Dataset, ...]:
+        """Declared inputs under several seeds: what timed launches rotate over."""
+        every = self._datasets(workload, is_thorough=True)
+        declared = tuple(dataset for dataset in every if dataset.variant == "declared")
+        return declared[: self._settings.input_sets] or every[:1]
+
+    def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+        key = (workload.name, dataset)
+        if key not in self._prepared:
+            prepared = self._call_referee(PrepareJob(workload.name, dataset))
+            assert isinstance(prepared, Prepared)
+            self._prepared[key] = prepared
+        return self._prepared[key].files
+
+    def _judge(self, built: Built, dataset: Dataset) -> Verdict:
+        verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out))
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    def _call_worker(self, job: object, timeout_s: float) -> object:
+        start_s = time.perf_counter()
+        try:
+            return self._worker.call(job, timeout_s=timeout_s)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _call_referee(self, job: object) -> object:
+        start_s = time.perf_counter()
+        try:
+            return self._referee.call(job, timeout_s=self._settings.reference_timeout_s)
+        except (JobTimeout, WorkerDied) as error:
+            raise InfrastructureError(
+                f"the referee process failed: {error}",
+                hint="does the reference need more memory or time than this machine has?",
+            ) from error
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+
+def worst_errors(errors: Sequence[OutputError]) -> tuple[OutputError, ...]:
+    """The worst of each output over all workloads and datasets."""
+    worst: dict[str, OutputError] = {}
+    for error in errors:
+        known = worst.get(error.output)
+        if known is None or error.tolerance_fraction > known.tolerance_fraction:
+            worst[error.output] = error
+    return tuple(worst.values())

@@ -1,0 +1,277 @@
+"""The runner of this machine: a build pool ahead of one device lane.
+
+```
+with LocalRunner(problem, device, settings) as runner:
+    runner.calibrate(baseline)                          # first: sets tolerances, proves the baseline
+    future = runner.submit(EvaluationRequest(candidate))
+```
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kernelwright import knobs
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
+from kernelwright.evaluate.artifact_cache import ArtifactCache
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
+from kernelwright.evaluate.build_pool import BuildPool, BuildResult
+from kernelwright.evaluate.device_lock import DeviceLock
+from kernelwright.evaluate.lane import Built, DeviceLane
+from kernelwright.evaluate.render import Rendered, render
+from kernelwright.evaluate.scratch import make_scratch
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.turns import Turns
+from kernelwright.problem.model import Problem
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, OutputError, Outcome, Passed
+from kernelwright.template.model import Candidate
+
+LOOK_AHEAD = 3
+"""Requests worth having in flight for each build process: one building, one ready, one waiting."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """One request on its way through the pipeline."""
+
+    request: EvaluationRequest
+    rendered: Rendered
+    future: EvaluationFuture
+    builds: list[Future[BuildResult]]
+    render_s: float
+
+
+class LocalRunner:
+    """Builds in processes, checks and times in the device lane's thread, one candidate at a time."""
+
+    def __init__(self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings) -> None:
+        self._problem = problem
+        self._device = device
+        self._settings = settings
+        self._scratch = make_scratch()
+        self._turns = Turns(is_exclusive=device.shares_host_cores)
+        self._pool = BuildPool(
+            device.backend,
+            device,
+            process_count=settings.build_processes,
+            cache=ArtifactCache(knobs.cache_dir() / "artifacts"),
+            scratch=self._scratch / "build",
+            timeout_s=settings.build_timeout_s,
+            specialise_timeout_s=settings.specialise_timeout_s,
+        )
+        self._lane = DeviceLane(problem, device, settings, scratch=self._scratch)
+        self._lock = DeviceLock(device.id)
+        self._ready: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name="device-lane", daemon=True)
+        self._use_lane = threading.Lock()
+        self._is_closed = False
+
+    # -- the runner seam -----------------------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> int:
+        """Requests worth having in flight."""
+        return self._settings.build_processes * LOOK_AHEAD
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person should know of the calibration."""
+        return tuple(self._lane.notes)
+
+    def submit(self, request: EvaluationRequest) -> EvaluationFuture:
+        """Queue one evaluation; builds start at once on a GPU, in turns on a CPU device."""
+        start_s = time.perf_counter()
+        future: EvaluationFuture = Future()
+        rendered = render(request.candidate, self._problem, self._device)
+        if isinstance(rendered, Failed):
+            cost = Cost(framework_s=time.perf_counter() - start_s)
+            future.set_result(Evaluation(request.candidate.id, rendered, cost))
+            return future
+        pending = _Pending(request, rendered, future, [], time.perf_counter() - start_s)
+        self._turns.request_builds(lambda: self._start_builds(pending))
+        return future
+
+    def calibrate(self, baseline: Candidate) -> Evaluation:
+        """Build, check and time the baseline on every workload and dataset; must come before `submit`.
+
+        Raises:
+            BaselineFailed: it does not build, run, or agree with the reference.
+            ReferenceFailed: the reference is broken.
+        """
+        built, build_s, is_cached = self._build_now(baseline)
+        start_s = time.perf_counter()
+        with self._use_lane, self._lock:
+            errors = self._lane.calibrate(built)
+            check_s = time.perf_counter() - start_s
+            measured = self._lane.measure(built, incumbent_ms={})
+        if isinstance(measured, Failed):
+            raise BaselineFailed(f"the baseline cannot be timed: {measured.message}")
+        cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
+        outcome = Passed(measured, errors, _resources(built))
+        return Evaluation(baseline.id, outcome, cost)
+
+    def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
+        """Measure `candidates` interleaved on every workload."""
+        built = [self._build_now(candidate)[0] for candidate in candidates]
+        with self._use_lane, self._lock:
+            done = self._lane.compare(built, rounds=rounds)
+        samples = {workload: each.samples_ms for workload, each in done.items()}
+        return Comparison(tuple(candidate.id for candidate in candidates), samples)
+
+    def measure_ceiling(self) -> float | None:
+        """Copy bandwidth of the device in bytes per second."""
+        with self._use_lane, self._lock:
+            return self._lane.measure_ceiling()
+
+    def __enter__(self) -> Self:
+        self._lane.warm()
+        self._pool.warm()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_closed = True
+        self._ready.put(None)
+        self._pool.close()
+        self._lane.close()
+        self._thread.join(timeout=5.0)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    def _start_builds(self, pending: _Pending) -> None:
+        pending.builds = [self._pool.submit(each) for each in pending.rendered.build_requests()]
+        remaining = threading.Semaphore(len(pending.builds) - 1)
+
+        def one_done(_: Future[BuildResult]) -> None:
+            if not remaining.acquire(blocking=False):  # the last one
+                self._builds_done(pending)
+
+        for build in pending.builds:
+            build.add_done_callback(one_done)
+
+    def _builds_done(self, pending: _Pending) -> None:
+        failure = _first_failure(pending.builds)
+        if failure is None:
+            self._ready.put(pending)
+            self._turns.builds_finished(makes_ready=True)
+            return
+        if isinstance(failure, Failed):
+            build_s, is_cached = _build_cost(pending.builds)
+            cost = Cost(build_s=build_s, framework_s=pending.render_s, is_build_cached=is_cached)
+            pending.future.set_result(Evaluation(pending.request.candidate.id, failure, cost))
+        else:
+            pending.future.set_exception(failure)
+        self._turns.builds_finished(makes_ready=False)
+
+    def _build_now(self, candidate: Candidate) -> tuple[tuple[Built, ...], float, bool]:
+        """Build outside the queue: for candidates that must build (the baseline, finalists)."""
+        rendered = render(candidate, self._problem, self._device)
+        if isinstance(rendered, Failed):
+            raise BaselineFailed(f"cannot render: {rendered.message}")
+        builds = [self._pool.submit(request) for request in rendered.build_requests()]
+        results = [build.result() for build in builds]
+        for result in results:
+            if result.failure:
+                raise BaselineFailed(
+                    f"the baseline does not build: {result.failure.message}", hint=result.failure.log or None
+                )
+        build_s, is_cached = _build_cost(builds)
+        return _pair(rendered, results), build_s, is_cached
+
+    # -- the lane's thread ---------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while (pending := self._ready.get()) is not None:
+            self._turns.begin_measurement()
+            if self._is_closed or not pending.future.set_running_or_notify_cancel():
+                self._turns.end_measurement()
+                continue
+            try:
+                evaluation = self._evaluate(pending)
+            except KernelwrightError as error:
+                self._turns.end_measurement()
+                pending.future.set_exception(error)
+            # The lane's thread must answer every request: an unexpected error is the run's, not the thread's.
+            except Exception as error:
+                self._turns.end_measurement()
+                pending.future.set_exception(error)
+            else:
+                self._turns.end_measurement()
+                pending.future.set_result(evaluation)
+
+    def _evaluate(self, pending: _Pending) -> Evaluation:
+        start_s = time.perf_counter()
+        request = pending.request
+        results = [build.result() for build in pending.builds]
+        built = _pair(pending.rendered, results)
+        with self._use_lane, self._lock:
+            waited_s = time.perf_counter() - start_s
+            before_s = self._lane.worker_seconds
+            outcome, check_s, time_s = self._check_and_time(built, request)
+            inside_s = self._lane.worker_seconds - before_s
+        build_s, is_cached = _build_cost(pending.builds)
+        own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
+        cost = Cost(build_s, check_s, time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        return Evaluation(request.candidate.id, outcome, cost)
+
+    def _check_and_time(self, built: tuple[Built, ...], request: EvaluationRequest) -> tuple[Outcome, float, float]:
+        errors, check_s = _timed(lambda: self._lane.check(built, is_thorough=request.is_thorough))
+        if isinstance(errors, Failed):
+            return errors, check_s, 0.0
+        measured, time_s = _timed(lambda: self._lane.measure(built, incumbent_ms=request.incumbent_ms))
+        if isinstance(measured, Failed):
+            return measured, check_s, time_s
+        return Passed(measured, errors, _resources(built)), check_s, time_s
+
+
+_T = TypeVar("_T")
+
+
+def _timed(action: Callable[[], _T]) -> tuple[_T, float]:
+    start_s = time.perf_counter()
+    return action(), time.perf_counter() - start_s
+
+
+def _pair(rendered: Rendered, results: Sequence[BuildResult]) -> tuple[Built, ...]:
+    artifacts = {result.artifact.unit.id: result.artifact for result in results if result.artifact}
+    return tuple(Built(each, artifacts[each.unit.id]) for each in rendered.workloads)
+
+
+def _resources(built: Sequence[Built]) -> dict[str, dict[str, float]]:
+    """Read-back by entry: the largest of each figure over the workloads' artifacts."""
+    merged: dict[str, dict[str, float]] = {}
+    for each in built:
+        for entry, figures in each.artifact.resources.items():
+            known = merged.setdefault(entry, {})
+            for name, value in figures.items():
+                known[name] = max(value, known.get(name, value))
+    return merged
+
+
+def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
+    """Seconds of all builds, and whether every one of them came from the cache."""
+    results = [build.result() for build in builds if build.exception() is None]
+    return sum(result.build_s for result in results), all(result.is_cached for result in results)
+
+
+def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseException | None:
+    for build in builds:
+        error = build.exception()
+        if error is not None:
+            return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")
+        failure = build.result().failure
+        if failure:
+            return failure
+    return None

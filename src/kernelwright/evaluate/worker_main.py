@@ -1,0 +1,154 @@
+"""The child's side of `evaluate.process`: started by file path, needs the standard library only until it has its job.
+
+```
+parent -> child   SETUP    pickle of `WorkerSetup`'s fields; the child imports the factory and calls it
+child  -> parent  READY    or ERROR
+parent -> child   JOB      pickle of a job
+child  -> parent  RESULT   pickle of what the handler returned, or ERROR
+```
+Frames travel on an inherited socket that is not stdin or stdout, so whatever runs here may print as it likes: file
+descriptors 1 and 2 are the log file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import fcntl
+import gc
+import importlib
+import os
+import pickle
+import resource
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+HEADER = struct.Struct("<cQ")
+"""Kind of the frame, then the byte count of its body."""
+
+SETUP, READY, JOB, RESULT, ERROR = b"S", b"K", b"J", b"R", b"E"
+
+_PR_SET_PDEATHSIG = 1
+_F_SETSIG = 10  # Linux; not in the fcntl module before Python 3.14
+
+
+def main() -> NoReturn:
+    """Serve jobs until the parent closes the channel; then leave at once, without the interpreter's tear-down."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--lifeline", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--die-with-thread", action="store_true")
+    arguments = parser.parse_args()
+    _die_with_parent(arguments.lifeline, parent=arguments.parent, with_thread=arguments.die_with_thread)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.enable()
+    os.set_inheritable(arguments.channel, False)
+    channel = socket.socket(fileno=arguments.channel)
+    try:
+        handler = _start(channel)
+        if handler is not None:
+            _serve(channel, handler)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the parent is gone or has given us up
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A driver's exit handlers have been seen to crash or hang after a kernel wrote out of bounds.
+    os._exit(0)
+
+
+def _die_with_parent(lifeline: int, *, parent: int, with_thread: bool) -> None:
+    """Have the kernel kill this whole process group when the parent's end of `lifeline` closes.
+
+    PR_SET_PDEATHSIG alone would not do: it reaches no grandchildren, and it fires when the *thread* that started us
+    ends. It is the second net, for parents that start us from their main thread.
+    """
+    os.set_inheritable(lifeline, False)
+    if sys.platform != "linux":
+        return
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if with_thread:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel knew our wish
+        os._exit(1)
+
+
+def _start(channel: socket.socket) -> Callable[[object], object] | None:
+    """Import and call the factory; None when there is nothing to serve (the reason has been sent)."""
+    frame = receive_frame(channel)
+    if frame is None:
+        return None
+    setup = pickle.loads(frame[1])  # noqa: S301 - from our own parent
+    sys.path[:] = setup["sys_path"]
+    if setup["memory_limit_bytes"] is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (setup["memory_limit_bytes"],) * 2)
+    try:
+        module, _, name = setup["factory"].partition(":")
+        factory = getattr(importlib.import_module(module), name)
+        handler: Callable[[object], object] = factory(pickle.loads(setup["argument"]))  # noqa: S301 - as above
+    except Exception as error:  # noqa: BLE001 - the worker's loop: the parent decides what it means
+        send_frame(channel, ERROR, _encode_error(error))
+        return None
+    send_frame(channel, READY, b"")
+    return handler
+
+
+def _serve(channel: socket.socket, handler: Callable[[object], object]) -> None:
+    while (frame := receive_frame(channel)) is not None:
+        try:
+            job = pickle.loads(frame[1])  # noqa: S301 - from our own parent
+            kind, body = RESULT, pickle.dumps(handler(job), protocol=5)
+            del job
+        except Exception as error:  # noqa: BLE001 - the worker's loop: a job's error is an answer, not our end
+            kind, body = ERROR, _encode_error(error)
+        sys.stdout.flush()
+        send_frame(channel, kind, body)
+        gc.collect(0)  # a finished job's device memory goes back before the next one asks for more
+
+
+def _encode_error(error: Exception) -> bytes:
+    """The traceback as text, and the exception itself where it can travel."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        body: bytes | None = pickle.dumps(error, protocol=5)
+    except Exception:  # noqa: BLE001 - a job's exception may fail to pickle in any way it likes
+        body = None
+    return pickle.dumps((type(error).__name__, str(error), text, body), protocol=5)
+
+
+def send_frame(channel: socket.socket, kind: bytes, body: bytes) -> None:
+    """Write one frame to a blocking socket."""
+    channel.sendall(HEADER.pack(kind, len(body)) + body)
+
+
+def receive_frame(channel: socket.socket) -> tuple[bytes, bytes] | None:
+    """Read one frame from a blocking socket; None at the end of the stream."""
+    header = _read_exactly(channel, HEADER.size)
+    if header is None:
+        return None
+    kind, byte_count = HEADER.unpack(header)
+    body = _read_exactly(channel, byte_count)
+    return None if body is None else (kind, body)
+
+
+def _read_exactly(channel: socket.socket, byte_count: int) -> bytes | None:
+    data = bytearray(byte_count)
+    view, position = memoryview(data), 0
+    while position < byte_count:
+        received = channel.recv_into(view[position:])
+        if received == 0:
+            return None
+        position += received
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main()

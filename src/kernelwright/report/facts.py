@@ -1,0 +1,250 @@
+"""What the page says about a run, as plain data: derived from the run's events, with nothing drawn yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kernelwright.problem.config import Value
+from kernelwright.problem.outcome import Cost, Failed, Passed
+from kernelwright.store.event import Evaluated
+from kernelwright.store.view import RunView, is_partial
+
+Status = Literal["passed", "stopped early", "failed"]
+
+MOST_LOG_CHARACTERS = 4000
+"""Of one example log on the page; the run folder keeps what was recorded."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
+_INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """`text` from a compiler or a kernel, safe to show: terminal colours removed, control, bidirectional and other
+    invisible characters spelled out, so that nothing on the page is hidden, reordered or unencodable.
+    """
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", _ANSI.sub("", text).replace("\r\n", "\n"))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One evaluation, as charts and the table of all evaluations show it."""
+
+    index: int
+    candidate_id: str
+    config: Mapping[str, Value]
+    status: Status
+    source: str
+    speedup: float | None
+    """Over the baseline; for a measurement that racing stopped, an estimate. None: failed."""
+    medians_ms: Mapping[str, float]
+    failure: str
+    """`stage: reason`, or empty."""
+    elapsed_s: float
+    cost: Cost
+
+
+def rows_of(view: RunView) -> tuple[Row, ...]:
+    """The evaluations in the order they finished."""
+    return tuple(_row(view, evaluated) for evaluated in view.evaluations)
+
+
+def _row(view: RunView, evaluated: Evaluated) -> Row:
+    outcome = evaluated.outcome
+    status: Status = "failed"
+    if isinstance(outcome, Passed):
+        status = "stopped early" if is_partial(evaluated) else "passed"
+    return Row(
+        index=evaluated.index,
+        candidate_id=evaluated.candidate_id,
+        config=evaluated.config,
+        status=status,
+        source=evaluated.source,
+        speedup=1.0 / evaluated.value if evaluated.value else None,
+        medians_ms=view.medians_ms(evaluated),
+        failure=f"{outcome.stage}: {clean(outcome.reason)}" if isinstance(outcome, Failed) else "",
+        elapsed_s=evaluated.elapsed_s,
+        cost=evaluated.cost,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FailureExample:
+    """One failed evaluation that stands for its group."""
+
+    index: int
+    message: str
+    log: str
+    workload: str
+    config: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failures with the same stage and reason."""
+
+    stage: str
+    reason: str
+    count: int
+    share: float
+    """Of the largest group."""
+    examples: tuple[FailureExample, ...]
+
+
+def failure_groups(view: RunView, *, examples: int = 2) -> tuple[FailureGroup, ...]:
+    """Failures by stage in pipeline order and by reason, each with its first examples that differ."""
+    groups: list[FailureGroup] = []
+    largest = max((n for reasons in view.failures_by_stage.values() for n in reasons.values()), default=1)
+    for stage, reasons in view.failures_by_stage.items():
+        for reason, count in reasons.items():
+            found: dict[str, FailureExample] = {}
+            for evaluated in view.failed:
+                outcome = evaluated.outcome
+                assert isinstance(outcome, Failed)
+                if (outcome.stage, outcome.reason) == (stage, reason) and len(found) < examples:
+                    found.setdefault(outcome.message + outcome.log, _example(evaluated, outcome))
+            groups.append(FailureGroup(stage, clean(reason), count, count / largest, tuple(found.values())))
+    return tuple(groups)
+
+
+def _example(evaluated: Evaluated, outcome: Failed) -> FailureExample:
+    log = clean(outcome.log)
+    if len(log) > MOST_LOG_CHARACTERS:
+        half = MOST_LOG_CHARACTERS // 2
+        log = f"{log[:half]}\n… {len(log) - 2 * half} characters left out …\n{log[-half:]}"
+    return FailureExample(
+        evaluated.index, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of where the time went."""
+
+    name: str
+    what: str
+    seconds: float
+    share: float
+    per_evaluation_ms: float | None
+    """Mean over the evaluations that were run; None when none was."""
+
+
+PHASES = (
+    ("build", "compiling, without what the artifact cache answered"),
+    ("check", "running on every dataset and comparing with the reference"),
+    ("time", "warm-up and timed launches"),
+    ("framework", "rendering, messages and recording in Kernelwright's own process"),
+    ("strategy", "the searcher's ask and tell"),
+)
+
+
+def phases(view: RunView) -> tuple[Phase, ...]:
+    """Seconds by phase over all evaluations and the baseline; builds that ran side by side count each."""
+    costs = [evaluated.cost for evaluated in view.evaluations]
+    run_count = sum(cost.total_s > 0 for cost in costs)
+    costs += [view.baseline.cost] if view.baseline is not None else []
+    totals = {name: sum(getattr(cost, f"{name}_s") for cost in costs) for name, _ in PHASES}
+    everything = sum(totals.values()) or 1.0
+    return tuple(
+        Phase(
+            name,
+            what,
+            totals[name],
+            totals[name] / everything,
+            1000 * totals[name] / run_count if run_count else None,
+        )
+        for name, what in PHASES
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One parameter of the winner."""
+
+    name: str
+    value: Value
+    default: Value | None
+    """None: not recorded."""
+    choices: tuple[Value, ...]
+    why: str
+    elsewhere: Mapping[str, Value]
+    """By workload: the value in that workload's own best config, where it differs."""
+
+    @property
+    def is_changed(self) -> bool:
+        """True when the winner's value is known not to be the default."""
+        return self.default is not None and self.value != self.default
+
+
+def declared_values(view: RunView) -> Mapping[str, tuple[Value, ...]]:
+    """Each parameter with the values it may take, as recorded when the run started."""
+    parameters = view.started.space.get("parameters", {})
+    if not isinstance(parameters, Mapping):
+        return {}
+    return {str(name): tuple(values) for name, values in parameters.items() if isinstance(values, list | tuple)}
+
+
+def settings_of_winner(
+    view: RunView, defaults: Mapping[str, Value], reasons: Mapping[str, str]
+) -> tuple[Setting, ...]:
+    """The winning config as a table, beside the defaults; empty when nothing won."""
+    if view.winner is None:
+        return ()
+    declared = declared_values(view)
+    return tuple(
+        Setting(
+            name,
+            value,
+            defaults.get(name),
+            declared.get(name, ()),
+            reasons.get(name, ""),
+            {
+                workload: winner.config[name]
+                for workload, winner in view.winner_per_workload.items()
+                if winner.config.get(name, value) != value
+            },
+        )
+        for name, value in view.winner.config.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the environment."""
+
+    name: str
+    value: str
+
+
+def facts_in(data: Mapping[str, Any], prefix: str = "") -> tuple[Fact, ...]:
+    """A nested mapping as flat lines, `limits.warp_size` and so on; empty values left out."""
+    lines: list[Fact] = []
+    for name, value in data.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            lines.extend(facts_in(value, f"{path}."))
+        elif value not in (None, "", [], ()):
+            lines.append(Fact(clean(path), clean(_plain(value))))
+    return tuple(lines)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and abs(value) >= 100_000:
+        return f"{value:,}".replace(",", "\u202f")
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Iterable):
+        return ", ".join(_plain(item) for item in value)
+    return str(value)
+
+
+def sizes_text(sizes: Mapping[str, float], hidden: Sequence[str] = ("weight", "bytes", "operations")) -> str:
+    """A workload's sizes in one line: `n = 262144, d = 64`."""
+    return ", ".join(f"{name} = {value:g}" if value >= 1e15 or value % 1 else f"{name} = {int(value)}"
+                     for name, value in sizes.items() if name not in hidden)

@@ -1,0 +1,50 @@
+"""Exhaustive search: the whole space in index order, never held in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelwright.search.base import SearcherInfo
+from kernelwright.search.history import PRIOR_COUNT, Batch, FreshOrder, History, opening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelwright.problem.config import Config
+    from kernelwright.search.base import Observation, Prior
+    from kernelwright.space.feasible import Space
+
+INFO = SearcherInfo(
+    name="exhaustive",
+    summary="every feasible config in the space's own order; the certain optimum, where there is time for it",
+    options=(PRIOR_COUNT,),
+)
+
+
+class ExhaustiveSearch:
+    """Asks the default, the best priors, then every config in index order. The seed changes nothing."""
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int = 0,  # noqa: ARG002 - every searcher is made the same way
+        default: Config | None = None,
+        priors: Sequence[Prior] = (),
+        prior_count: int = 10,
+    ) -> None:
+        self._history = History(space)
+        self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
+        self._fresh = FreshOrder(self._history, range(len(space)))
+
+    def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
+        """Up to `count` new configs; see `Searcher.ask`."""
+        batch = Batch(self._history, count, pending)
+        batch.offer_all(self._opening)
+        batch.offer_all(self._fresh)
+        return batch.configs()
+
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Take in finished evaluations; see `Searcher.tell`."""
+        for observation in observations:
+            self._history.record(observation)

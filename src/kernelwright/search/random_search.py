@@ -1,0 +1,50 @@
+"""Random search: every feasible config equally likely, none twice. The yardstick for the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelwright.search.base import SearcherInfo
+from kernelwright.search.history import PRIOR_COUNT, Batch, FreshOrder, History, RandomOrder, opening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelwright.problem.config import Config
+    from kernelwright.search.base import Observation, Prior
+    from kernelwright.space.feasible import Space
+
+INFO = SearcherInfo(
+    name="random",
+    summary="every feasible config in a random order; the yardstick for the others",
+    options=(PRIOR_COUNT,),
+)
+
+
+class RandomSearch:
+    """Asks the default, the best priors, then the space in a random order that the seed alone decides."""
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int,
+        default: Config | None = None,
+        priors: Sequence[Prior] = (),
+        prior_count: int = 10,
+    ) -> None:
+        self._history = History(space)
+        self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
+        self._fresh = FreshOrder(self._history, RandomOrder(len(space), seed))
+
+    def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
+        """Up to `count` new configs; see `Searcher.ask`."""
+        batch = Batch(self._history, count, pending)
+        batch.offer_all(self._opening)
+        batch.offer_all(self._fresh)
+        return batch.configs()
+
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Take in finished evaluations; see `Searcher.tell`."""
+        for observation in observations:
+            self._history.record(observation)

@@ -1,0 +1,307 @@
+"""The projection that everyone reads: reports, exports, commands and resumed runs.
+
+Every number here is derived from events by pure functions; nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING, Self, assert_never
+
+from kernelwright.errors import Location, StoreError
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import STAGES, Failed, Outcome, Passed, Stage
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Evaluated,
+    Event,
+    FinalistsCompared,
+    Noted,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The candidate to use, with the measurements that made it the winner."""
+
+    candidate_id: str
+    config: Config
+    ratio: float
+    """Time relative to the baseline, lower is better; above 1 the baseline is still the faster one."""
+    medians_ms: Mapping[str, float]
+    """By workload, from the same measurements as `ratio`."""
+    is_compared: bool
+    """True when the numbers come from the interleaved comparison, which alone supports a claim."""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run as it stands after its last event."""
+
+    folder: Path | None
+    started: RunStarted
+    sessions: tuple[SessionStarted, ...] = ()
+    baseline: BaselineMeasured | None = None
+    """The latest one that was measured."""
+    evaluations: tuple[Evaluated, ...] = ()
+    comparison: FinalistsCompared | None = None
+    """The latest one."""
+    notes: tuple[Noted, ...] = ()
+    finished: RunFinished | None = None
+    """None while the run goes on, after a crash, and once a later session has taken the run up again."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The run in `folder`, which another process may still be writing.
+
+        Raises:
+            StoreError: no run there, a damaged one, or one that was killed before its first event.
+        """
+        from kernelwright.store.run_folder import RunFolder
+
+        with RunFolder.open(folder, writable=False) as run:
+            return cls.of(run.read(), folder=run.path)
+
+    @classmethod
+    def of(cls, events: Iterable[Event], folder: Path | None = None) -> Self:
+        """The view of `events`, in the order they were recorded.
+
+        Raises:
+            StoreError: the first event is not `RunStarted`.
+        """
+        iterator = iter(events)
+        started = next(iterator, None)
+        if not isinstance(started, RunStarted):
+            found = "holds no event yet" if started is None else f"begins with {started.kind!r}"
+            raise StoreError(
+                f"the run {found}; it was expected to begin with 'run_started'",
+                hint="the run ended before it began: start it anew, and remove this folder",
+                location=Location(folder) if folder is not None else None,
+            )
+        return cls._replayed(started, iterator, folder)
+
+    @classmethod
+    def _replayed(cls, started: RunStarted, events: Iterable[Event], folder: Path | None) -> Self:
+        sessions: list[SessionStarted] = []
+        evaluations: list[Evaluated] = []
+        notes: list[Noted] = []
+        baseline: BaselineMeasured | None = None
+        comparison: FinalistsCompared | None = None
+        finished: RunFinished | None = None
+        for event in events:
+            match event:
+                case Evaluated():
+                    evaluations.append(event)
+                case SessionStarted():
+                    sessions.append(event)
+                    finished = None
+                case BaselineMeasured():
+                    baseline = event
+                case FinalistsCompared():
+                    comparison = event
+                case Noted():
+                    notes.append(event)
+                case RunFinished():
+                    finished = event
+                case RunStarted():
+                    raise StoreError(
+                        f"two runs in one log: {started.run_id!r} and {event.run_id!r}",
+                        hint="restore the folder from a copy",
+                        location=Location(folder) if folder is not None else None,
+                    )
+                case _:
+                    assert_never(event)
+        return cls(
+            folder=folder,
+            started=started,
+            sessions=tuple(sessions),
+            baseline=baseline,
+            evaluations=tuple(evaluations),
+            comparison=comparison,
+            notes=tuple(notes),
+            finished=finished,
+        )
+
+    @cached_property
+    def passed(self) -> tuple[Evaluated, ...]:
+        """The evaluations that passed, in order; with those that racing stopped."""
+        return tuple(e for e in self.evaluations if isinstance(e.outcome, Passed))
+
+    @cached_property
+    def failed(self) -> tuple[Evaluated, ...]:
+        """The evaluations that failed, in order."""
+        return tuple(e for e in self.evaluations if isinstance(e.outcome, Failed))
+
+    @cached_property
+    def best(self) -> Evaluated | None:
+        """The lowest value among fully measured evaluations; the earliest of equals."""
+        full = (e for e in self.passed if e.value is not None and not is_partial(e))
+        return min(full, key=_value, default=None)
+
+    @cached_property
+    def best_per_workload(self) -> Mapping[str, Evaluated]:
+        """By workload in the problem's order: the evaluation with the lowest median there.
+
+        A measurement that racing stopped does not count; the same evaluation's finished workloads do.
+        """
+        best: dict[str, tuple[float, Evaluated]] = {}
+        for evaluated in self.passed:
+            assert isinstance(evaluated.outcome, Passed)
+            for measurement in evaluated.outcome.measurements:
+                if measurement.stopped_early:
+                    continue
+                time_ms = median(measurement.samples_ms)
+                known = best.get(measurement.workload)
+                if known is None or time_ms < known[0]:
+                    best[measurement.workload] = (time_ms, evaluated)
+        return {name: best[name][1] for name in self._ordered(best)}
+
+    @cached_property
+    def failures_by_stage(self) -> Mapping[Stage, Mapping[str, int]]:
+        """Failures counted by stage, in pipeline order, and then by reason, the most frequent first."""
+        counts: dict[Stage, Counter[str]] = {}
+        for evaluated in self.failed:
+            assert isinstance(evaluated.outcome, Failed)
+            counts.setdefault(evaluated.outcome.stage, Counter())[evaluated.outcome.reason] += 1
+        return {stage: dict(counts[stage].most_common()) for stage in STAGES if stage in counts}
+
+    @cached_property
+    def baseline_ms(self) -> Mapping[str, float]:
+        """The baseline's median by workload, from its own measurement; empty when it has none."""
+        return _outcome_medians_ms(self.baseline.outcome) if self.baseline is not None else {}
+
+    def medians_ms(self, evaluated: Evaluated) -> Mapping[str, float]:
+        """Median time by workload that was measured; empty for a failure.
+
+        For an evaluation that racing stopped, the last workload's is an estimate and later ones are missing.
+        """
+        return _outcome_medians_ms(evaluated.outcome)
+
+    @cached_property
+    def weights(self) -> Mapping[str, float]:
+        """The weight of each workload in the objective, in the problem's order."""
+        return {name: float(entry.get("weight", 1.0)) for name, entry in self.started.workloads.items()}
+
+    @cached_property
+    def spent_s(self) -> float:
+        """Budget seconds used so far, over all sessions."""
+        spent = [session.spent_s for session in self.sessions]
+        spent += [evaluated.elapsed_s for evaluated in self.evaluations]
+        spent += [self.finished.spent_s] if self.finished is not None else []
+        return max(spent, default=0.0)
+
+    @cached_property
+    def count_known(self) -> int:
+        """Evaluations answered from the store, without running anything."""
+        return sum(evaluated.source == "known" for evaluated in self.evaluations)
+
+    def find(self, candidate_id: str) -> Evaluated | None:
+        """The first evaluation of a candidate, by its whole id."""
+        return next((e for e in self.evaluations if e.candidate_id == candidate_id), None)
+
+    @cached_property
+    def winner(self) -> Winner | None:
+        """The candidate to use: the best finalist of the comparison if there was one, else `best`.
+
+        Finalists that the thorough check rejected do not count. None when nothing usable is left.
+        """
+        if self.comparison is None:
+            return self._uncompared(self.best, None) if self.best is not None else None
+        ranked = (self._compared(finalist, self.weights) for finalist in self._finalists)
+        return min((w for w in ranked if w is not None), key=_ratio, default=None)
+
+    @cached_property
+    def winner_per_workload(self) -> Mapping[str, Winner]:
+        """By workload in the problem's order: the finalist with the lowest median there.
+
+        From the comparison if there was one, else from `best_per_workload`.
+        """
+        if self.comparison is None:
+            return {name: self._uncompared(e, name) for name, e in self.best_per_workload.items()}
+        winners: dict[str, Winner] = {}
+        for name in self._ordered(self.comparison.samples_ms):
+            ranked = (self._compared(finalist, {name: 1.0}) for finalist in self._finalists)
+            best = min((w for w in ranked if w is not None), key=_ratio, default=None)
+            if best is not None:
+                winners[name] = best
+        return winners
+
+    @cached_property
+    def _finalists(self) -> tuple[int, ...]:
+        """Places in the comparison of the finalists that stand; place 0 is the baseline."""
+        if self.comparison is None:
+            return ()
+        ids, rejected = self.comparison.candidate_ids, self.comparison.rejected
+        return tuple(place for place in range(1, len(ids)) if ids[place] not in rejected)
+
+    def _compared(self, place: int, weights: Mapping[str, float]) -> Winner | None:
+        """The finalist at `place`, ranked over the workloads in `weights`; None where one has no samples."""
+        assert self.comparison is not None
+        rows = {name: self.comparison.samples_ms.get(name, ()) for name in self.weights}
+        rows = {name: row for name, row in rows.items() if len(row) > place and row[0] and row[place]}
+        if not weights or not weights.keys() <= rows.keys():
+            return None
+        medians_ms = {name: median(row[place]) for name, row in rows.items()}
+        ratios = {name: medians_ms[name] / median(rows[name][0]) for name in weights}
+        return Winner(
+            candidate_id=self.comparison.candidate_ids[place],
+            config=Config(self.comparison.configs[place]),
+            ratio=weighted_geometric_mean(ratios, weights),
+            medians_ms=medians_ms,
+            is_compared=True,
+        )
+
+    def _uncompared(self, evaluated: Evaluated, workload: str | None) -> Winner:
+        medians_ms = self.medians_ms(evaluated)
+        ratio = _value(evaluated)
+        if workload is not None and workload in self.baseline_ms:
+            ratio = medians_ms[workload] / self.baseline_ms[workload]
+        return Winner(
+            candidate_id=evaluated.candidate_id,
+            config=Config(evaluated.config),
+            ratio=ratio,
+            medians_ms=medians_ms,
+            is_compared=False,
+        )
+
+    def _ordered(self, names: Iterable[str]) -> list[str]:
+        """`names` in the problem's order of workloads; unknown ones last."""
+        order = {name: place for place, name in enumerate(self.started.workloads)}
+        return sorted(names, key=lambda name: order.get(name, len(order)))
+
+
+def is_partial(evaluated: Evaluated) -> bool:
+    """True when racing stopped the measurement, so that its value is only an estimate."""
+    return isinstance(evaluated.outcome, Passed) and evaluated.outcome.stopped_early
+
+
+def weighted_geometric_mean(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """The mean of `values` (> 0) over the names in `weights`, which has at least one positive weight."""
+    total = math.fsum(weights.values())
+    return math.exp(math.fsum(weights[name] * math.log(values[name]) for name in weights) / total)
+
+
+def _outcome_medians_ms(outcome: Outcome) -> dict[str, float]:
+    if isinstance(outcome, Failed):
+        return {}
+    return {m.workload: median(m.samples_ms) for m in outcome.measurements}
+
+
+def _value(evaluated: Evaluated) -> float:
+    assert evaluated.value is not None
+    return evaluated.value
+
+
+def _ratio(winner: Winner) -> float:
+    return winner.ratio
