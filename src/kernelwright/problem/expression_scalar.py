@@ -83,7 +83,9 @@ def _number(value: Value) -> Number:
 def _whole(value: Value) -> int:
     number = _number(value)
     if isinstance(number, float):
-        raise Fault(f"{number!r} stands where a whole number is needed", hint="round it with int(), floor() or ceil()")
+        raise Fault(
+            f"{number!r} stands where a whole number is needed", hint="round it with int(), floor() or ceil()"
+        )
     return number
 
 
@@ -163,7 +165,10 @@ def _equal(left: Value, right: Value) -> bool:
 def _ordered(function: Callable[[Number, Number], bool]) -> Callable[[Value, Value], bool]:
     def apply(left: Value, right: Value) -> bool:
         if isinstance(left, str) or isinstance(right, str):
-            raise Fault(f"cannot order {describe(left)} and {describe(right)}", hint="texts compare with == and != only")
+            raise Fault(
+                f"cannot order {describe(left)} and {describe(right)}",
+                hint="texts compare with == and != only",
+            )
         return function(left, right)
 
     return apply
@@ -171,47 +176,51 @@ def _ordered(function: Callable[[Number, Number], bool]) -> Callable[[Value, Val
 
 def describe(value: Value) -> str:
     """`value` with its kind, for a message."""
-    kind = "the text" if isinstance(value, str) else "the boolean" if isinstance(value, bool) else "the number"
+    kind = (
+        "the text" if isinstance(value, str) else "the boolean" if isinstance(value, bool) else "the number"
+    )
     return f"{kind} {value!r}"
 
 
-OPERATIONS: Mapping[str, Callable[..., Value]] = MappingProxyType({
-    "add": _arithmetic(operator.add),
-    "sub": _arithmetic(operator.sub),
-    "mul": _arithmetic(operator.mul),
-    "truediv": _arithmetic(operator.truediv),
-    "floordiv": _arithmetic(operator.floordiv),
-    "mod": _arithmetic(operator.mod),
-    "pow": _arithmetic(_power),
-    "neg": _arithmetic(_negate),
-    "pos": _arithmetic(operator.pos),
-    "min": _arithmetic(min),
-    "max": _arithmetic(max),
-    "abs": _arithmetic(abs),
-    "log2": _arithmetic(lambda value: math.log2(_positive(value, "log2"))),
-    "sqrt": _arithmetic(_square_root),
-    "floor": _arithmetic(math.floor),
-    "ceil": _arithmetic(math.ceil),
-    "int": _arithmetic(int),
-    "float": _arithmetic(float),
-    "lshift": _integers(_shift(operator.lshift)),
-    "rshift": _integers(_shift(operator.rshift)),
-    "ceil_div": _integers(_ceil_div),
-    "round_up": _integers(lambda value, step: _ceil_div(value, step) * step),
-    "round_down": _integers(lambda value, step: value // step * step),
-    "gcd": _integers(math.gcd),
-    "lcm": _integers(math.lcm),
-    "floor_log2": _integers(lambda value: int(_positive(value, "floor_log2")).bit_length() - 1),
-    "next_power_of_two": _integers(lambda value: 1 << max(value - 1, 0).bit_length()),
-    "bit_length": _integers(int.bit_length),
-    "is_power_of_two": _is_power_of_two,
-    "not": lambda value: not truth(value),
-    "eq": _equal,
-    "ne": lambda left, right: not _equal(left, right),
-    "lt": _ordered(operator.lt),
-    "le": _ordered(operator.le),
-    "gt": _ordered(operator.gt),
-    "ge": _ordered(operator.ge),
-    "in": lambda value, *members: any([_equal(value, member) for member in members]),
-})
+OPERATIONS: Mapping[str, Callable[..., Value]] = MappingProxyType(
+    {
+        "add": _arithmetic(operator.add),
+        "sub": _arithmetic(operator.sub),
+        "mul": _arithmetic(operator.mul),
+        "truediv": _arithmetic(operator.truediv),
+        "floordiv": _arithmetic(operator.floordiv),
+        "mod": _arithmetic(operator.mod),
+        "pow": _arithmetic(_power),
+        "neg": _arithmetic(_negate),
+        "pos": _arithmetic(operator.pos),
+        "min": _arithmetic(min),
+        "max": _arithmetic(max),
+        "abs": _arithmetic(abs),
+        "log2": _arithmetic(lambda value: math.log2(_positive(value, "log2"))),
+        "sqrt": _arithmetic(_square_root),
+        "floor": _arithmetic(math.floor),
+        "ceil": _arithmetic(math.ceil),
+        "int": _arithmetic(int),
+        "float": _arithmetic(float),
+        "lshift": _integers(_shift(operator.lshift)),
+        "rshift": _integers(_shift(operator.rshift)),
+        "ceil_div": _integers(_ceil_div),
+        "round_up": _integers(lambda value, step: _ceil_div(value, step) * step),
+        "round_down": _integers(lambda value, step: value // step * step),
+        "gcd": _integers(math.gcd),
+        "lcm": _integers(math.lcm),
+        "floor_log2": _integers(lambda value: int(_positive(value, "floor_log2")).bit_length() - 1),
+        "next_power_of_two": _integers(lambda value: 1 << max(value - 1, 0).bit_length()),
+        "bit_length": _integers(int.bit_length),
+        "is_power_of_two": _is_power_of_two,
+        "not": lambda value: not truth(value),
+        "eq": _equal,
+        "ne": lambda left, right: not _equal(left, right),
+        "lt": _ordered(operator.lt),
+        "le": _ordered(operator.le),
+        "gt": _ordered(operator.gt),
+        "ge": _ordered(operator.ge),
+        "in": lambda value, *members: any([_equal(value, member) for member in members]),
+    }
+)
 """Every operation but `and`, `or` and `if`, whose later operands may stay unevaluated."""

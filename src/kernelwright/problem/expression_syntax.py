@@ -26,26 +26,28 @@ MAX_DEPTH = 100
 MAX_INTEGER_BITS = 256
 """Integers beyond this are an error: no size, count or byte offset needs them, and `10**10**10` must not be tried."""
 
-ARITY: Mapping[str, tuple[int, int]] = MappingProxyType({
-    "min": (2, 64),
-    "max": (2, 64),
-    "abs": (1, 1),
-    "ceil_div": (2, 2),
-    "round_up": (2, 2),
-    "round_down": (2, 2),
-    "log2": (1, 1),
-    "floor_log2": (1, 1),
-    "is_power_of_two": (1, 1),
-    "next_power_of_two": (1, 1),
-    "bit_length": (1, 1),
-    "gcd": (2, 2),
-    "lcm": (2, 2),
-    "sqrt": (1, 1),
-    "floor": (1, 1),
-    "ceil": (1, 1),
-    "int": (1, 1),
-    "float": (1, 1),
-})
+ARITY: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "min": (2, 64),
+        "max": (2, 64),
+        "abs": (1, 1),
+        "ceil_div": (2, 2),
+        "round_up": (2, 2),
+        "round_down": (2, 2),
+        "log2": (1, 1),
+        "floor_log2": (1, 1),
+        "is_power_of_two": (1, 1),
+        "next_power_of_two": (1, 1),
+        "bit_length": (1, 1),
+        "gcd": (2, 2),
+        "lcm": (2, 2),
+        "sqrt": (1, 1),
+        "floor": (1, 1),
+        "ceil": (1, 1),
+        "int": (1, 1),
+        "float": (1, 1),
+    }
+)
 """The functions, with the least and the most arguments that each takes."""
 
 _BINARY: Mapping[type[ast.operator], str] = MappingProxyType({
@@ -58,16 +60,18 @@ _COMPARISONS: Mapping[type[ast.cmpop], str] = MappingProxyType({
 _WORDS: Mapping[str, Value] = MappingProxyType({"true": True, "false": False})
 
 _TOKEN = re.compile(r""""[^"]*"|'[^']*'|&&|\|\||!=|[!&|~^?#\\`@$;{}]|[\n\r\t]|.""", re.DOTALL)
-_REFUSED: Mapping[str, str] = MappingProxyType({
-    "&": "write `&&` or `and`; bitwise operators are not part of expressions",
-    "|": "write `||` or `or`; bitwise operators are not part of expressions",
-    "^": "write `**` for a power or `!=` for exclusive or",
-    "~": "write `!` or `not`",
-    "?": "write `b if a else c` for C's `a ? b : c`",
-    "#": "an expression holds no comment",
-    "\\": "an expression holds no backslash",
-    ";": "one expression only",
-})
+_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "&": "write `&&` or `and`; bitwise operators are not part of expressions",
+        "|": "write `||` or `or`; bitwise operators are not part of expressions",
+        "^": "write `**` for a power or `!=` for exclusive or",
+        "~": "write `!` or `not`",
+        "?": "write `b if a else c` for C's `a ? b : c`",
+        "#": "an expression holds no comment",
+        "\\": "an expression holds no backslash",
+        ";": "one expression only",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,9 @@ class _Parser:
         except SyntaxError as error:
             offset = min(max((error.offset or 1) - 1, 0), len(self.origin) - 1)
             start = self.origin[offset]
-            raise self.fail(f"cannot read the expression: {error.msg}", start, start + 1, self.hint(start)) from error
+            raise self.fail(
+                f"cannot read the expression: {error.msg}", start, start + 1, self.hint(start)
+            ) from error
         except (ValueError, RecursionError, MemoryError) as error:
             raise self.fail("cannot read the expression: it is nested too deeply", 0, len(text)) from error
         return self.convert(tree.body, 0)
@@ -234,7 +240,9 @@ class _Parser:
                 parts = tuple(self.convert(part, depth + 1) for part in item.values)
                 return make(op, parts, start=start, end=end)
             case ast.IfExp():
-                branches = tuple(self.convert(part, depth + 1) for part in (item.test, item.body, item.orelse))
+                branches = tuple(
+                    self.convert(part, depth + 1) for part in (item.test, item.body, item.orelse)
+                )
                 return make("if", branches, start=start, end=end)
         what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(item).__name__).lower()
         raise self.fail(f"{what} is not part of expressions", start, end, self.hint(start))
@@ -274,14 +282,18 @@ class _Parser:
             name = ast.unparse(item.func)[:60]
             close = difflib.get_close_matches(name, ARITY, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise self.fail(f"{name!r} is not a function", start, end, f"{hint}functions are {', '.join(ARITY)}")
+            raise self.fail(
+                f"{name!r} is not a function", start, end, f"{hint}functions are {', '.join(ARITY)}"
+            )
         if item.keywords or any(isinstance(arg, ast.Starred) for arg in item.args):
             raise self.fail("a function takes plain arguments only", start, end)
         least, most = ARITY[item.func.id]
         if not least <= len(item.args) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise self.fail(f"{item.func.id!r} takes {wanted} arguments, not {len(item.args)}", start, end)
-        return make(item.func.id, tuple(self.convert(arg, depth + 1) for arg in item.args), start=start, end=end)
+        return make(
+            item.func.id, tuple(self.convert(arg, depth + 1) for arg in item.args), start=start, end=end
+        )
 
     def convert_comparison(self, item: ast.Compare, depth: int, start: int, end: int) -> Node:
         """`a < b < c` becomes `a < b and b < c`; nothing here has side effects, so `b` may stand twice."""
@@ -293,7 +305,9 @@ class _Parser:
                     raise self.fail("`in` needs a list of values, as in `x in (1, 2, 4)`", start, end)
                 members = tuple(self.convert(member, depth + 1) for member in right_item.elts)
                 part = make("in", (left, *members), start=start, end=end)
-                parts.append(part if isinstance(operator, ast.In) else make("not", (part,), start=start, end=end))
+                parts.append(
+                    part if isinstance(operator, ast.In) else make("not", (part,), start=start, end=end)
+                )
                 if right_item is not item.comparators[-1]:
                     raise self.fail("`in` cannot be chained", start, end)
                 continue
