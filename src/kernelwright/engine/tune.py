@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import os
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import LoopParts, RunClock, SearchLoop
 from kernelwright.engine.replay import ReplayRunner
+from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
@@ -26,8 +29,10 @@ from kernelwright.errors import SpecError, StoreError
 from kernelwright.evaluate.device_probe import probe_devices, select_device
 from kernelwright.evaluate.local import LocalRunner
 from kernelwright.identity import content_id
+from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem
+from kernelwright.problem.outcome import Passed
 from kernelwright.search.base import Prior, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
@@ -161,6 +166,22 @@ def replay(
         return session.run_replay(recorded)
 
 
+def priors_of(runs: Sequence[Path]) -> list[Prior]:
+    """What earlier runs measured, best first within each run, for a searcher to start from.
+
+    Raises:
+        StoreError: one of them is not a run.
+    """
+    priors = []
+    for run in runs:
+        view = RunView.read(run)
+        source = f"run {run.name} on {view.started.device.get('name', 'an unknown device')}"
+        ordered = sorted(view.passed, key=lambda event: (event.value is None, event.value))
+        priors += [Prior(Config(event.config), event.value, source) for event in ordered]
+        priors += [Prior(Config(event.config), None, source) for event in view.failed]
+    return priors
+
+
 class _Session:
     """One process's work on one run."""
 
@@ -268,7 +289,8 @@ class _Session:
     def _parts(
         self, runner: LocalRunner | ReplayRunner, searcher: Searcher, baseline: BaselineMeasured
     ) -> LoopParts:
-        baseline_ms = RunView.of([_ANY_START, baseline]).baseline_ms
+        assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
+        baseline_ms = medians_ms(baseline.outcome.measurements)
         rounds = self._settings.comparison_rounds
         reserved_s = sum(baseline_ms.values()) * 1e-3 * rounds * (1 + self._settings.finalists)
         return LoopParts(
@@ -329,9 +351,6 @@ class _Session:
         return TuneResult(RunView.of(self._folder.read(), folder=self._folder.path))
 
     def _session_started(self, spent_s: float = 0.0) -> SessionStarted:
-        import os
-        import time
-
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
 
     def _started(self, problem_id: str, ceiling: float | None) -> RunStarted:
@@ -383,8 +402,4 @@ def _recorded_device(view: RunView) -> DeviceInfo:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-_ANY_START = RunStarted("", "", "", "", "", {}, {}, {}, {}, {})
-"""Lets the view's pure functions work on a baseline alone."""
 

@@ -1,0 +1,88 @@
+"""The Python API: the commands as functions, with plain arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from kernelwright.engine.listener import RunListener
+from kernelwright.engine.result import TuneResult
+from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
+from kernelwright.engine.tune import priors_of, replay, resume
+from kernelwright.engine.tune import tune as _tune
+from kernelwright.errors import KernelwrightError
+from kernelwright.export.run import export_run
+from kernelwright.problem.config import Config, Value
+from kernelwright.problem.load import load_problem
+from kernelwright.problem.model import Problem
+from kernelwright.report.page import write_report
+from kernelwright.store.view import RunView
+
+__all__ = [
+    "Budget",
+    "Config",
+    "KernelwrightError",
+    "Problem",
+    "RunView",
+    "TuneResult",
+    "TuneSettings",
+    "export_run",
+    "load_problem",
+    "replay",
+    "resume",
+    "tune",
+    "write_report",
+]
+
+
+def tune(
+    problem: Problem | Path | str,
+    *,
+    budget: Budget | str = "60s",
+    searcher: str = "auto",
+    searcher_options: Mapping[str, Value] | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    build_processes: int | None = None,
+    cache: Literal["hot", "cold"] | None = None,
+    run: Path | str | None = None,
+    prior_runs: Sequence[Path | str] = (),
+    listener: RunListener | None = None,
+) -> TuneResult:
+    """Search the parameters of a problem's template, and measure the winner against the baseline.
+
+    Args:
+        problem: a loaded problem, its TOML file or its folder.
+        budget: as on the command line (`"200"`, `"90s"`, `"5m,no-gain"`) or a `Budget`.
+        searcher: a name that `kernelwright tune --help` lists.
+        searcher_options: the searcher's documented options.
+        seed: of everything random.
+        device: a device id or a part of its name; None: the best one.
+        build_processes: compilers at work at the same time; None: cores less one, at most eight.
+        cache: state of the last-level cache before each timed launch; None: cold on a GPU, hot on a CPU device.
+        run: the run folder to make; None: `runs/NAME-TIME`.
+        prior_runs: earlier runs of the same or a similar template to start from.
+        listener: hears every event.
+
+    Raises:
+        UserError: a file, a setting or the baseline is wrong.
+        StoreError: the run folder cannot be written.
+        InfrastructureError: the device failed; `resume` continues the run.
+    """
+    settings = TuneSettings(
+        budget=parse_budget(budget) if isinstance(budget, str) else budget,
+        searcher=searcher,
+        searcher_options=dict(searcher_options or {}),
+        seed=seed,
+        device=device,
+        build_processes=build_processes,
+        cache=cache,
+    )
+    return _tune(
+        problem,
+        settings=settings,
+        run=Path(run) if run is not None else None,
+        priors=priors_of([Path(each) for each in prior_runs]),
+        listener=listener,
+    )

@@ -1,0 +1,119 @@
+"""`doctor`: what works here, and for each thing that does not: why, and what to install."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kernelwright import knobs
+from kernelwright.engine.environment import environment
+from kernelwright.evaluate.device_probe import ProbeReport, probe_devices
+
+OPTIONAL = (
+    ("sklearn", "search", "the surrogate searcher and parameter importance"),
+    ("pandas", "frame", "data frames of results"),
+    ("torch", "torch", "references written in PyTorch"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    is_good: bool
+    detail: str
+    fix: str = ""
+
+
+def run_doctor(*, is_json: bool) -> int:
+    """Print the findings; 0 when some device can be used."""
+    probe = probe_devices(is_fresh=True)
+    findings = [*_devices(probe), *_packages(), *_folders()]
+    if is_json:
+        document = {
+            "devices": [asdict(device) for device in probe.devices],
+            "findings": [asdict(finding) for finding in findings],
+            "environment": environment(),
+        }
+        typer.echo(json.dumps(document, indent=2, default=str))
+    else:
+        _print(findings)
+    return 0 if probe.devices else 1
+
+
+def _devices(probe: ProbeReport) -> list[Finding]:
+    found = [
+        Finding(
+            f"device {device.id}",
+            is_good=True,
+            detail=f"{device.name} ({device.kind}, {device.driver}); "
+            + ", ".join(f"{name} {value:,}" for name, value in device.limits.items()),
+        )
+        for device in probe.devices
+    ]
+    missing = [
+        Finding(f"backend {name}", is_good=False, detail=reason)
+        for name, reason in probe.unavailable.items()
+    ]
+    return found + missing
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for module, extra, purpose in OPTIONAL:
+        is_here = importlib.util.find_spec(module) is not None
+        findings.append(
+            Finding(
+                f"package {module}",
+                is_good=is_here,
+                detail=purpose if is_here else f"not installed; needed for {purpose}",
+                fix="" if is_here else f"pip install 'kernelwright[{extra}]'",
+            )
+        )
+    return findings
+
+
+def _folders() -> list[Finding]:
+    findings = []
+    scratch = knobs.scratch_dir() or Path(tempfile.gettempdir())
+    for name, folder in (("cache", knobs.cache_dir()), ("scratch", scratch), ("working folder", Path.cwd())):
+        problem = _not_writable(folder)
+        if problem:
+            fix = "set KERNELWRIGHT_CACHE_DIR or KERNELWRIGHT_SCRATCH_DIR" if name != "working folder" else ""
+            findings.append(Finding(f"{name} {folder}", is_good=False, detail=problem, fix=fix))
+        else:
+            free_gib = shutil.disk_usage(folder).free / 2**30
+            findings.append(
+                Finding(f"{name} {folder}", is_good=free_gib > 1, detail=f"writable, {free_gib:.1f} GiB free")
+            )
+    return findings
+
+
+def _not_writable(folder: Path) -> str | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return f"not writable: {error.strerror}"
+
+
+def _print(findings: list[Finding]) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(width=4)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in findings:
+        mark = "[green]ok[/]" if finding.is_good else "[yellow]--[/]"
+        detail = finding.detail + (f"\n-> {finding.fix}" if finding.fix else "")
+        table.add_row(mark, finding.what, detail)
+    Console().print(table)

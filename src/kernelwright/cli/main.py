@@ -1,0 +1,241 @@
+"""The command line: parses words, calls the library, prints. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernelwright.errors import KernelwrightError
+
+app = typer.Typer(
+    name="kernelwright",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help starts in a third of the time
+    pretty_exceptions_enable=False,
+    help=(
+        "Tune GPU kernels: explicit templates, exact feasible spaces, isolated evaluation, honest measurement.\n\n"
+        "Start with:  kernelwright doctor;  kernelwright init my_kernel.cl;  kernelwright tune problem.toml"
+    ),
+)
+show_app = typer.Typer(no_args_is_help=True, help="Look at what is on disk: all runs, one run, one candidate.")
+app.add_typer(show_app, name="show")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
+RunArgument = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)]
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,  # noqa: FBT002
+) -> None:
+    """Tune GPU kernels."""
+    if version:
+        from kernelwright.version import VERSION
+
+        typer.echo(f"kernelwright {VERSION}")
+        raise typer.Exit
+
+
+@app.command()
+def doctor(*, json: JsonFlag = False) -> None:
+    """Say what works here, and for each thing that does not: why, and what to install.
+
+    Exit status 0 when at least one device can be used, 1 otherwise.
+    """
+    from kernelwright.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(is_json=json))
+
+
+@app.command()
+def init(
+    source: Annotated[Path, typer.Argument(help="A kernel: .cl, .cu or .hip.", show_default=False)],
+    entry: Annotated[str | None, typer.Option(help="Which kernel, if the file has several.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+) -> None:
+    """Read a kernel's signature and write problem.toml, reference.py and a template to fill in.
+
+    Example:  kernelwright init saxpy.cl --out saxpy
+    """
+    from kernelwright.cli.init import run_init
+
+    run_init(source, entry=entry, out=out, is_forced=force)
+
+
+@app.command()
+def tune(
+    problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
+    budget: Annotated[
+        str, typer.Option(help="When to stop: 200 (evaluations), 90s, 5m, 1h, no-gain, or several: 5m,no-gain.")
+    ] = "60s",
+    searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
+    option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    device: Annotated[str | None, typer.Option(help="Device id or a part of its name; see `doctor`.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores less one, at most 8).", min=1)] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from this recorded run: no device is touched.", metavar="RUN")
+    ] = None,
+    prior: Annotated[
+        list[Path] | None, typer.Option(help="Start from what this earlier run found; may be repeated.", metavar="RUN")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
+    ] = None,
+    finalists: Annotated[int, typer.Option(help="How many to measure again beside the baseline.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
+    *,
+    json: JsonFlag = False,
+    report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
+) -> None:
+    """Search a template's parameters on a device: live progress, a table, a report and the tuned kernel.
+
+    Examples:
+
+      kernelwright tune examples/matmul --budget 90s
+
+      kernelwright tune problem.toml --budget 200 --searcher evolution --option population=24
+
+      kernelwright tune problem.toml --replay runs/matmul-1 --searcher random --budget 100
+    """
+    from kernelwright.cli.tune import TuneWords, run_tune
+
+    words = TuneWords(
+        problem=problem,
+        budget=budget,
+        searcher=searcher,
+        options=tuple(option or ()),
+        seed=seed,
+        device=device,
+        jobs=jobs,
+        run=run,
+        replay=replay,
+        priors=tuple(prior or ()),
+        cache=cache,
+        finalists=finalists,
+        rounds=rounds,
+        is_json=json,
+        writes_report=report,
+    )
+    raise typer.Exit(run_tune(words))
+
+
+@app.command()
+def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
+    """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.
+
+    At most the evaluation that was in flight is lost. A finished run is only shown.
+    """
+    from kernelwright.cli.tune import run_resume
+
+    raise typer.Exit(run_resume(run, is_json=json))
+
+
+@app.command()
+def report(
+    run: RunArgument,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
+) -> None:
+    """Write one self-contained HTML page that explains a run."""
+    from kernelwright.report.page import write_report
+
+    typer.echo(write_report(run, out or run / "report.html"))
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    out: Annotated[Path | None, typer.Option(help="Folder to write into (default: RUN/export).")] = None,
+    format: Annotated[
+        list[str] | None, typer.Option(help="source, header, json, t4, t1; may be repeated (default: all).")
+    ] = None,
+) -> None:
+    """Write the winner for use elsewhere: source, C/C++ header with per-shape selection, JSON, T4 results, T1 input."""
+    from kernelwright.export.run import FORMATS, export_run
+
+    for path in export_run(run, out or run / "export", formats=tuple(format or FORMATS)):
+        typer.echo(path)
+
+
+@show_app.command("runs")
+def show_runs(
+    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), *, json: JsonFlag = False
+) -> None:
+    """List the runs in a folder."""
+    from kernelwright.cli.show import print_runs
+
+    print_runs(folder, is_json=json)
+
+
+@show_app.command("run")
+def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
+    """Show one run: its result table, failures and where the time went."""
+    from kernelwright.cli.show import print_run
+
+    print_run(run, is_json=json)
+
+
+@show_app.command("candidate")
+def show_candidate(
+    run: RunArgument,
+    candidate: Annotated[str, typer.Argument(help="Its index, the start of its id, or 'best'.", show_default=False)],
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Show one candidate: configuration, outcome with its log, samples, what it cost."""
+    from kernelwright.cli.show import print_candidate
+
+    print_candidate(run, candidate, is_json=json)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point of `kernelwright` and `kw`: every error becomes one message and an exit status."""
+    try:
+        app(args=arguments, standalone_mode=True)
+    except KernelwrightError as error:
+        _fail(str(error), error.exit_status, error)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130, None)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _fail(f"the disk is full: {error}", 2, error)
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            _fail(f"not permitted: {error}", 2, error)
+        raise
+
+
+def _fail(message: str, status: int, error: BaseException | None) -> None:
+    from kernelwright import knobs
+
+    if error is not None and knobs.show_tracebacks():
+        raise error
+    typer.echo(f"kernelwright: {message}", err=True)
+    sys.stderr.flush()
+    os._exit(status) if status == 130 else sys.exit(status)
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """`NAME=VALUE` with the value as a number or boolean where it reads as one."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        from kernelwright.errors import UsageError
+
+        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population=24")
+    for convert in (int, float):
+        try:
+            return name, convert(value)
+        except ValueError:
+            continue
+    return name, {"true": True, "false": False}.get(value.lower(), value)
+
+
+if __name__ == "__main__":
+    main()

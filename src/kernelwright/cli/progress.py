@@ -1,0 +1,204 @@
+"""Live progress on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol, Self
+
+from kernelwright.engine.listener import Progress, RunListener
+from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.store.event import BaselineMeasured, Evaluated, Event, FinalistsCompared, Noted
+
+PLAIN_INTERVAL_S = 5.0
+"""Seconds between plain progress lines; gains are told at once."""
+
+_PHASES = {
+    "prepare": "reading the problem, looking for devices",
+    "baseline": "checking and timing the baseline",
+    "search": "searching",
+    "compare": "comparing the finalists with the baseline",
+    "done": "done",
+}
+
+
+class ProgressView(RunListener, Protocol):
+    """A listener that owns a part of the screen while it is open."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+def open_progress(*, is_quiet: bool) -> ProgressView:
+    """The view that fits: nothing, a live line, or plain lines. All of them write to standard error."""
+    if is_quiet:
+        return SilentView()
+    return LiveView() if sys.stderr.isatty() else PlainView()
+
+
+def describe(event: Event) -> str | None:
+    """One line for an event worth telling, or None."""
+    match event:
+        case BaselineMeasured(outcome=Passed(measurements=measurements)):
+            times = ", ".join(
+                f"{each.workload} {sorted(each.samples_ms)[len(each.samples_ms) // 2]:.3f} ms"
+                for each in measurements
+            )
+            return f"baseline: {times}"
+        case FinalistsCompared():
+            count = len(event.candidate_ids) - 1
+            rejected = f", {len(event.rejected)} rejected by the thorough check" if event.rejected else ""
+            return f"compared {count} finalists with the baseline{rejected}"
+        case Noted():
+            return f"{event.level}: {event.text}"
+    return None
+
+
+def status_line(progress: Progress) -> str:
+    """Where the run stands, in words: rate, best so far, failures, time left."""
+    if progress.phase != "search":
+        return _PHASES.get(progress.phase, progress.phase)
+    rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
+    parts = [f"{progress.evaluated_count} evaluated"]
+    if progress.failed_count:
+        parts.append(f"{progress.failed_count} failed")
+    parts.append(f"{rate:.1f}/s")
+    if progress.best_speedup is not None:
+        parts.append(f"best so far {progress.best_speedup:.2f}x")
+    left_s = time_left_s(progress, rate)
+    if left_s is not None:
+        parts.append(f"{_duration(left_s)} left")
+    return ", ".join(parts)
+
+
+def time_left_s(progress: Progress, rate: float) -> float | None:
+    """Seconds until the first limit of the budget is reached, as far as one can tell."""
+    estimates = []
+    if progress.budget_s is not None:
+        estimates.append(progress.budget_s - progress.spent_s)
+    if progress.budget_evaluations is not None and rate > 0:
+        estimates.append((progress.budget_evaluations - progress.evaluated_count) / rate)
+    return max(0.0, min(estimates)) if estimates else None
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+class SilentView:
+    """Shows nothing (`--json`)."""
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Ignore."""
+
+    def on_progress(self, progress: Progress) -> None:
+        """Ignore."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+
+class PlainView:
+    """Lines for logs and pipes: phases, gains, and a status line every few seconds."""
+
+    def __init__(self) -> None:
+        self._last_line_s = 0.0
+        self._phase = ""
+        self._best: float | None = None
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Tell of gains at once, of the rest from time to time."""
+        text = describe(event)
+        if text:
+            self._print(text)
+        elif isinstance(event, Evaluated) and self._is_gain(progress):
+            self._best = progress.best_speedup
+            self._print(status_line(progress))
+        else:
+            self.on_progress(progress)
+
+    def on_progress(self, progress: Progress) -> None:
+        """A line for every new phase, and one every few seconds."""
+        is_new_phase = progress.phase != self._phase
+        if is_new_phase or time.monotonic() - self._last_line_s > PLAIN_INTERVAL_S:
+            self._phase = progress.phase
+            self._print(status_line(progress))
+
+    def _is_gain(self, progress: Progress) -> bool:
+        if progress.best_speedup is None:
+            return False
+        return self._best is None or progress.best_speedup > self._best * 1.05
+
+    def _print(self, text: str) -> None:
+        self._last_line_s = time.monotonic()
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+
+class LiveView:
+    """One live line with a bar, and the telling events above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self._console = Console(stderr=True)
+        self._bar = Bar(
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.description}"),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task(_PHASES["prepare"], total=None)
+        self._failure: str | None = None
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Print what is worth a line, and move the bar."""
+        text = describe(event)
+        if text:
+            self._console.print(text, highlight=False, markup=False)
+        if isinstance(event, Evaluated) and isinstance(event.outcome, Failed):
+            self._failure = f"{event.outcome.stage}: {event.outcome.reason}"
+        self.on_progress(progress)
+
+    def on_progress(self, progress: Progress) -> None:
+        """Move the bar."""
+        total, done = _bar_position(progress)
+        text = status_line(progress)
+        if self._failure and progress.phase == "search":
+            text += f"  [last failure {self._failure}]".replace("[", r"\[")
+        self._bar.update(self._task, description=text, total=total, completed=done)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _bar_position(progress: Progress) -> tuple[float | None, float]:
+    if progress.phase != "search":
+        return None, 0.0
+    fractions = []
+    if progress.budget_s:
+        fractions.append(progress.spent_s / progress.budget_s)
+    if progress.budget_evaluations:
+        fractions.append(progress.evaluated_count / progress.budget_evaluations)
+    return (1.0, min(1.0, max(fractions))) if fractions else (None, 0.0)

@@ -1,0 +1,124 @@
+"""`show`: runs, one run, one candidate."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from kernelwright.cli.tables import print_result, summary
+from kernelwright.engine.result import TuneResult
+from kernelwright.errors import UsageError
+from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.store.event import Evaluated
+from kernelwright.store.run_folder import list_runs
+from kernelwright.store.view import RunView
+
+
+def print_runs(folder: Path, *, is_json: bool) -> None:
+    """All runs in a folder, oldest first."""
+    runs = list_runs(folder)
+    if is_json:
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in runs], indent=2, default=str))
+        return
+    if not runs:
+        typer.echo(f"no runs in {folder}")
+        return
+    table = Table()
+    for heading in ("run", "problem", "device", "evaluated", "best", "state"):
+        table.add_column(heading)
+    for each in runs:
+        best = f"{1 / each.best_value:.2f}x" if each.best_value else "-"
+        table.add_row(each.name, each.problem_name, each.device_name, str(each.evaluation_count), best, each.state)
+    Console().print(table)
+
+
+def print_run(run: Path, *, is_json: bool) -> None:
+    """One run's result, and where its time went."""
+    result = TuneResult(RunView.read(run))
+    if is_json:
+        typer.echo(json.dumps(summary(result), indent=2))
+        return
+    console = Console()
+    print_result(result, console)
+    costs = [event.cost for event in result.view.evaluations]
+    phases = {
+        "build": sum(cost.build_s for cost in costs),
+        "check": sum(cost.check_s for cost in costs),
+        "time": sum(cost.time_s for cost in costs),
+        "framework": sum(cost.framework_s for cost in costs),
+        "strategy": sum(cost.strategy_s for cost in costs),
+    }
+    spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in phases.items())
+    console.print(f"time of all evaluations: {spent}; {result.view.spent_s:.1f} s of budget", highlight=False)
+    for note in result.view.notes:
+        console.print(f"{note.level}: {note.text}", highlight=False, markup=False)
+
+
+def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
+    """One candidate's configuration, outcome, samples and cost."""
+    event = find_candidate(RunView.read(run), wanted)
+    if is_json:
+        typer.echo(json.dumps(dataclasses.asdict(event), indent=2, default=str))
+        return
+    console = Console()
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    line(f"candidate {event.candidate_id} (evaluation {event.index}, {event.source})")
+    line("configuration: " + "  ".join(f"{name}={value}" for name, value in event.config.items()))
+    match event.outcome:
+        case Failed() as failed:
+            where = f" on workload {failed.workload}" if failed.workload else ""
+            line(f"failed at {failed.stage}: {failed.reason}{where}: {failed.message}")
+            if failed.log:
+                line("log:\n" + failed.log)
+        case Passed() as passed:
+            line(f"speedup over the baseline: {1 / event.value:.3f}x (during the search)" if event.value else "")
+            for each in passed.measurements:
+                early = ", stopped early" if each.stopped_early else ""
+                line(
+                    f"{each.workload}: median {statistics.median(each.samples_ms):.4g} ms, "
+                    f"min {min(each.samples_ms):.4g} ms, {len(each.samples_ms)} samples by {each.timer}{early}"
+                )
+            for error in passed.errors:
+                line(
+                    f"output {error.output}: worst absolute error {error.max_abs:.3g}, "
+                    f"{error.tolerance_fraction:.1%} of what is allowed"
+                )
+            for entry, figures in passed.resources.items():
+                line(f"{entry}: " + ", ".join(f"{name} {value:g}" for name, value in figures.items()))
+    cost = event.cost
+    cached = " (cached)" if cost.is_build_cached else ""
+    line(
+        f"cost: build {cost.build_s:.3f} s{cached}, check {cost.check_s:.3f} s, time {cost.time_s:.3f} s, "
+        f"framework {cost.framework_s * 1e3:.2f} ms, strategy {cost.strategy_s * 1e3:.2f} ms"
+    )
+
+
+def find_candidate(view: RunView, wanted: str) -> Evaluated:
+    """The evaluation that `wanted` means: `best`, an index, or the start of an id.
+
+    Raises:
+        UsageError: none or several.
+    """
+    if wanted == "best":
+        winner = view.winner
+        found = [event for event in view.evaluations if winner and event.candidate_id == winner.candidate_id][:1]
+    elif wanted.isdigit() and len(wanted) < 8:  # noqa: PLR2004 - longer digits are an id
+        found = [event for event in view.evaluations if event.index == int(wanted)]
+    else:
+        found = [event for event in view.evaluations if event.candidate_id.startswith(wanted)][:2]
+    if len(found) != 1:
+        last = len(view.evaluations) - 1
+        problem = "matches several candidates" if found else "matches no candidate"
+        raise UsageError(
+            f"{wanted!r} {problem} of this run", hint=f"say best, an index from 0 to {last}, or the start of an id"
+        )
+    return found[0]

@@ -1,0 +1,124 @@
+"""The tables that commands print, and the same as data for `--json`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelwright.engine.result import TuneResult
+from kernelwright.evaluate.stats import Interval
+from kernelwright.problem.outcome import Passed
+
+
+def verdict(result: TuneResult) -> str:
+    """The claim in one sentence; no claim without an interval that excludes 1."""
+    if result.best_config is None:
+        return "No configuration passed; nothing to recommend."
+    if result.speedup is None:
+        provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
+        return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
+    if not result.is_gain:
+        return f"No significant gain: {_interval(result.speedup)} contains 1 or lies below it."
+    return f"{_interval(result.speedup)} faster than the baseline, {result.speedup.confidence:.0%} confidence."
+
+
+def summary(result: TuneResult) -> dict[str, Any]:
+    """What a script would read of a run."""
+    view = result.view
+    return {
+        "run": str(view.folder) if view.folder else None,
+        "problem": view.started.problem_name,
+        "device": view.started.device.get("name"),
+        "reason": result.reason,
+        "is_gain": result.is_gain,
+        "speedup": _interval_data(result.speedup),
+        "best_config": dict(result.best_config) if result.best_config is not None else None,
+        "workloads": [
+            {
+                "workload": row.workload,
+                "baseline_ms": row.baseline_ms,
+                "best_ms": row.best_ms,
+                "speedup": _interval_data(row.speedup),
+                "specialised_config": dict(row.specialised_config),
+                "specialised_ms": row.specialised_ms,
+                "specialised_speedup": _interval_data(row.specialised_speedup),
+            }
+            for row in result.workloads
+        ],
+        "counts": counts(result),
+        "failures": {stage: dict(reasons) for stage, reasons in view.failures_by_stage.items()},
+        "spent_s": view.spent_s,
+    }
+
+
+def counts(result: TuneResult) -> dict[str, int]:
+    """Configurations: of the raw space, pruned before any compile, tried, failed, stopped early."""
+    view = result.view
+    raw, feasible = int(view.started.space["raw_count"]), int(view.started.space["feasible_count"])
+    return {
+        "raw": raw,
+        "pruned": raw - feasible,
+        "feasible": feasible,
+        "tried": len(view.evaluations),
+        "failed": len(view.failed),
+        "stopped_early": sum(
+            isinstance(each.outcome, Passed) and each.outcome.stopped_early for each in view.evaluations
+        ),
+    }
+
+
+def print_result(result: TuneResult, console: Console) -> None:
+    """The final table: per workload, then the configuration, the counts and the verdict."""
+    if result.workloads:
+        console.print(_workload_table(result))
+    if result.best_config is not None:
+        text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
+        console.print(f"configuration: {text}", highlight=False, markup=False)
+    count = counts(result)
+    console.print(
+        f"configurations: {count['tried']} tried ({count['failed']} failed, {count['stopped_early']} stopped early) "
+        f"of {count['feasible']:,} feasible; {count['pruned']:,} of {count['raw']:,} pruned before any compile",
+        highlight=False,
+        markup=False,
+    )
+    for stage, reasons in result.view.failures_by_stage.items():
+        listed = ", ".join(f"{reason} {number}" for reason, number in reasons.items())
+        console.print(f"failed at {stage}: {listed}", highlight=False, markup=False)
+    console.print(verdict(result), style="bold", highlight=False, markup=False)
+
+
+def _workload_table(result: TuneResult) -> Table:
+    table = Table(title=f"{result.view.started.problem_name} on {result.view.started.device.get('name')}")
+    table.add_column("workload")
+    for heading in ("baseline ms", "best ms", "speedup [95% interval]", "best for this shape ms", "speedup"):
+        table.add_column(heading, justify="right")
+    for row in result.workloads:
+        table.add_row(
+            row.workload,
+            f"{row.baseline_ms:.4g}",
+            f"{row.best_ms:.4g}",
+            _interval(row.speedup),
+            f"{row.specialised_ms:.4g}",
+            _interval(row.specialised_speedup),
+        )
+    return table
+
+
+def _interval(interval: Interval | None) -> str:
+    if interval is None:
+        return "not compared"
+    return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _interval_data(interval: Interval | None) -> dict[str, float] | None:
+    if interval is None:
+        return None
+    return {
+        "estimate": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "confidence": interval.confidence,
+    }

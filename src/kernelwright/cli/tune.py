@@ -1,0 +1,123 @@
+"""`tune` and `resume`: words in, library calls, tables out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Literal, cast
+
+import typer
+from rich.console import Console
+
+from kernelwright.cli.progress import open_progress
+from kernelwright.cli.tables import print_result, summary
+from kernelwright.engine.result import TuneResult
+from kernelwright.engine.settings import TuneSettings, parse_budget
+from kernelwright.engine.tune import priors_of, replay, resume, tune
+from kernelwright.errors import MissingDependency, UsageError
+from kernelwright.export.run import export_run
+from kernelwright.report.page import write_report
+
+
+@dataclass(frozen=True, slots=True)
+class TuneWords:
+    """The words of `kernelwright tune`."""
+
+    problem: Path
+    budget: str
+    searcher: str
+    options: tuple[str, ...]
+    seed: int
+    device: str | None
+    jobs: int | None
+    run: Path | None
+    replay: Path | None
+    priors: tuple[Path, ...]
+    cache: str | None
+    finalists: int
+    rounds: int
+    is_json: bool
+    writes_report: bool
+
+    def settings(self) -> TuneSettings:
+        """The settings that the words say."""
+        from kernelwright.cli.main import parse_option
+
+        if self.cache not in (None, "hot", "cold"):
+            raise UsageError(f"--cache {self.cache!r} is not known", hint="say hot or cold")
+        return TuneSettings(
+            budget=parse_budget(self.budget),
+            searcher=self.searcher,
+            searcher_options=dict(parse_option(text) for text in self.options),
+            seed=self.seed,
+            device=self.device,
+            build_processes=self.jobs,
+            finalists=self.finalists,
+            comparison_rounds=self.rounds,
+            cache=cast("Literal['hot', 'cold'] | None", self.cache),
+        )
+
+
+def run_tune(words: TuneWords) -> int:
+    """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
+    settings = words.settings()
+    _stop_on_termination()
+    with open_progress(is_quiet=words.is_json) as view:
+        if words.replay is not None:
+            result = replay(words.replay, settings=settings, run=words.run, listener=view)
+        else:
+            priors = priors_of(words.priors)
+            result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
+    return _show(result, is_json=words.is_json, writes_report=words.writes_report)
+
+
+def run_resume(run: Path, *, is_json: bool) -> int:
+    """Resume and show; exit status as for `run_tune`."""
+    _stop_on_termination()
+    with open_progress(is_quiet=is_json) as view:
+        result = resume(run, listener=view)
+    return _show(result, is_json=is_json, writes_report=True)
+
+
+def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
+    written = _write_files(result) if writes_report else []
+    if is_json:
+        typer.echo(json.dumps({**summary(result), "files": [str(path) for path in written]}, indent=2))
+    else:
+        console = Console()
+        print_result(result, console)
+        for path in written:
+            console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"run folder: {result.folder}", highlight=False, markup=False, soft_wrap=True)
+        if result.reason == "interrupted":
+            console.print(f"interrupted; continue with: kernelwright resume {result.folder}", markup=False)
+    if result.reason == "interrupted":
+        return 130
+    return 0 if result.best_config is not None else 1
+
+
+def _write_files(result: TuneResult) -> list[Path]:
+    folder = result.folder
+    assert folder is not None
+    written = []
+    try:
+        written.append(write_report(folder, folder / "report.html"))
+    except MissingDependency as error:
+        sys.stderr.write(f"kernelwright: no report: {error}\n")
+    if result.best_config is not None:
+        written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
+    return written
+
+
+def _stop_on_termination() -> None:
+    """SIGTERM stops like Ctrl-C: cleanly, with the best so far."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
