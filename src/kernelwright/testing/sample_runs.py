@@ -78,7 +78,7 @@ FILES: Mapping[str, bytes] = MappingProxyType(
 )
 """The frozen problem of a sample run."""
 
-_FINALISTS = 4
+_FINALISTS = 3
 _ROUNDS = 20
 _BUILD_LOG = """<kernel>:7:31: error: use of undeclared identifier 'acc'
         for (int k = 0; k < VEC; ++k) acc[k] = x[i + k];
@@ -208,7 +208,7 @@ class _Sample:
         if not config:
             return n / 4e5
         block, vec, unroll = (float(config[name]) for name in ("BLOCK", "VEC", "UNROLL"))
-        wanted = 6.0 + 0.5 * math.log2(n / 2**18)
+        wanted = 6.5 + 0.75 * math.log2(n / 2**18)
         factor = 0.22 + 0.05 * (math.log2(block) - wanted) ** 2 + 0.09 * (math.log2(vec) - 2) ** 2
         factor += (
             0.03 * abs(math.log2(unroll) - 1)
@@ -338,13 +338,17 @@ def _failure(generator: random.Random, index: int, config: Config) -> Failed | N
 
 
 def _compared(sample: _Sample, evaluated: Sequence[Evaluated]) -> FinalistsCompared | None:
-    """The best few against the baseline, interleaved; one more was rejected by the thorough check."""
+    """The best few, in all and per workload, against the baseline; one more failed the thorough check."""
     full = [e for e in evaluated if isinstance(e.outcome, Passed) and not e.outcome.stopped_early]
     ranked = {e.candidate_id: e for e in sorted(full, key=lambda e: e.value or math.inf)}
     if not ranked:
         return None
-    finalists = list(ranked.values())[:_FINALISTS]
-    rejected = list(ranked.values())[_FINALISTS : _FINALISTS + 1]
+    per_workload = [
+        min(ranked.values(), key=lambda e: sample.true_ms(e.config, name)) for name in sample.sizes
+    ]
+    chosen = {e.candidate_id: e for e in [*list(ranked.values())[:_FINALISTS], *per_workload]}
+    finalists = list(chosen.values())
+    rejected = [e for e in ranked.values() if e.candidate_id not in chosen][:1]
     configs: list[Mapping[str, Value]] = [{}, *(e.config for e in finalists)]
     rows: dict[str, tuple[tuple[float, ...], ...]] = {}
     for name in sample.sizes:
