@@ -14,20 +14,20 @@ from typing import Any
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.environment import environment, usable_core_count
+from kernelwright.engine.environment import environment
 from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import LoopParts, RunClock, SearchLoop
 from kernelwright.engine.replay import ReplayRunner
+from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.state import SearchState, observations
 from kernelwright.errors import SpecError, StoreError
-from kernelwright.evaluate.device_probe import probe_devices, select_device
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.base import MeasuringRunner, Runner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
@@ -79,6 +79,7 @@ def tune(
     run: Path | None = None,
     priors: Sequence[Prior] = (),
     listener: RunListener | None = None,
+    machine: Machine | None = None,
 ) -> TuneResult:
     """Search the parameters of a problem's template on a device of this machine.
 
@@ -88,6 +89,7 @@ def tune(
         run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
         priors: what earlier runs measured, for the searcher to start from.
         listener: hears every event.
+        machine: where to run; None: here.
 
     Raises:
         UserError: a file, a setting or the baseline is wrong; nothing was lost.
@@ -95,7 +97,7 @@ def tune(
         InfrastructureError: the device failed; `resume` continues the run.
     """
     settings = settings or TuneSettings()
-    listener = listener or SilentListener()
+    listener, machine = listener or SilentListener(), machine or LocalMachine()
     listener.on_progress(Progress(phase="prepare"))
     subject = Subject.load(problem)
     if not subject.template.parameters:
@@ -103,23 +105,24 @@ def tune(
             f"{subject.template.file.name} declares no parameters, so there is nothing to tune",
             hint="add a template header with [parameters]; `kernelwright init` writes one",
         )
-    device = select_device(probe_devices(), settings.device, language=subject.template.language)
+    device = machine.device(settings.device, subject.template.language)
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(subject.problem.name)
     with RunFolder.create(path, files=files) as folder:
+        runner = machine.runner(subject.problem, device, settings)
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_new(content_id(dict(files)), priors)
+        return session.run_new(runner, content_id(dict(files)), priors)
 
 
-def resume(run: Path, *, listener: RunListener | None = None) -> TuneResult:
+def resume(run: Path, *, listener: RunListener | None = None, machine: Machine | None = None) -> TuneResult:
     """Continue a run that was interrupted, killed or ran out of luck, to the end of its own budget.
 
     Raises:
         StoreError: no run there, or another process writes to it.
         UserError: the device is not here.
     """
-    listener = listener or SilentListener()
+    listener, machine = listener or SilentListener(), machine or LocalMachine()
     with RunFolder.open(run, writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
         if view.finished is not None and view.finished.reason not in ("interrupted",):
@@ -131,10 +134,11 @@ def resume(run: Path, *, listener: RunListener | None = None) -> TuneResult:
                 "this run is a replay: it has no device to continue on", hint="start the replay again"
             )
         device_id = str(view.started.device.get("id", ""))
-        device = select_device(probe_devices(), device_id or None, language=subject.template.language)
+        device = machine.device(device_id or None, subject.template.language)
         space = build_space(subject.problem, subject.template, device)
+        runner = machine.runner(subject.problem, device, settings)
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_again(view)
+        return session.run_again(runner, view)
 
 
 def replay(
@@ -204,8 +208,8 @@ class _Session:
 
     # -- the three ways to run -----------------------------------------------------------------------------------
 
-    def run_new(self, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
-        with self._runner() as runner:
+    def run_new(self, runner: MeasuringRunner, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
+        with runner:
             ceiling = copy_ceiling(
                 self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings"
             )
@@ -216,7 +220,7 @@ class _Session:
             self._finish(runner, reason)
         return self._result()
 
-    def run_again(self, view: RunView) -> TuneResult:
+    def run_again(self, runner: MeasuringRunner, view: RunView) -> TuneResult:
         self._clock = RunClock(earlier_s=view.spent_s)
         self._append([self._session_started(view.spent_s)])
         if view.started.device.get("name") != self._device.name:
@@ -224,7 +228,7 @@ class _Session:
                 f"resumed on {self._device.name!r}; it was started on {view.started.device.get('name')!r}: "
                 "times before and after do not compare"
             )
-        with self._runner() as runner:
+        with runner:
             if view.baseline is None:
                 baseline = self._measure_baseline(runner)
             else:
@@ -252,20 +256,13 @@ class _Session:
         self._append([baseline])
         with ReplayRunner(recorded) as runner:
             searcher = self._searcher(())
-            parts = self._parts(runner, searcher, baseline)
-            reason = SearchLoop(parts, SearchState()).run()
+            reason = self._search(runner, searcher, baseline, SearchState())
         self._append([RunFinished(reason, self._clock.spent_s)])
         return self._result()
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
-    def _runner(self) -> LocalRunner:
-        settings = self._settings.evaluation(
-            is_cpu=self._device.kind == "cpu", core_count=usable_core_count()
-        )
-        return LocalRunner(self._subject.problem, self._device, settings)
-
-    def _measure_baseline(self, runner: LocalRunner) -> BaselineMeasured:
+    def _measure_baseline(self, runner: MeasuringRunner) -> BaselineMeasured:
         self._listener.on_progress(Progress(phase="baseline"))
         evaluation = runner.calibrate(self._subject.baseline)
         source = self._folder.blobs.put(self._subject.baseline.template.source)
@@ -286,14 +283,14 @@ class _Session:
             budget_hint=self._settings.budget.evaluations,
         )
 
-    def _parts(
-        self, runner: LocalRunner | ReplayRunner, searcher: Searcher, baseline: BaselineMeasured
-    ) -> LoopParts:
+    def _search(
+        self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState
+    ) -> str:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         rounds = self._settings.comparison_rounds
         reserved_s = sum(baseline_ms.values()) * 1e-3 * rounds * (1 + self._settings.finalists)
-        return LoopParts(
+        parts = LoopParts(
             template=self._subject.template,
             workloads=self._subject.problem.workloads,
             baseline_ms=baseline_ms,
@@ -303,15 +300,11 @@ class _Session:
             clock=self._clock,
             append=self._append,
             listener=self._listener,
-            reserved_s=reserved_s if isinstance(runner, LocalRunner) else 0.0,
+            reserved_s=0.0 if isinstance(runner, ReplayRunner) else reserved_s,
         )
+        return SearchLoop(parts, state).run()
 
-    def _search(
-        self, runner: LocalRunner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState
-    ) -> str:
-        return SearchLoop(self._parts(runner, searcher, baseline), state).run()
-
-    def _finish(self, runner: LocalRunner, reason: str) -> None:
+    def _finish(self, runner: MeasuringRunner, reason: str) -> None:
         """Compare the finalists unless the person wants to stop, and record the end."""
         if reason != "interrupted":
             try:
@@ -321,7 +314,7 @@ class _Session:
         self._append([RunFinished(reason, self._clock.spent_s)])
         self._listener.on_progress(Progress(phase="done", spent_s=self._clock.spent_s))
 
-    def _compare(self, runner: LocalRunner) -> None:
+    def _compare(self, runner: MeasuringRunner) -> None:
         progress = Progress(phase="compare", spent_s=self._clock.spent_s)
         self._listener.on_progress(progress)
         view = RunView.of(self._folder.read(), folder=self._folder.path)

@@ -63,3 +63,25 @@ class Runner(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
+
+
+class MeasuringRunner(Runner, Protocol):
+    """A runner that has a device: it proves the baseline first, and can measure again at the end."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person should know of the calibration."""
+        ...
+
+    def calibrate(self, baseline: Candidate) -> Evaluation:
+        """Build, check and time the baseline; must come before `submit`.
+
+        Raises:
+            BaselineFailed: it does not build, run, or agree with the reference.
+            ReferenceFailed: the reference is broken.
+        """
+        ...
+
+    def measure_ceiling(self) -> float | None:
+        """Copy bandwidth of the device in bytes per second, if it can be measured."""
+        ...
