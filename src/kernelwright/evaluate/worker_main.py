@@ -1,4 +1,4 @@
-"""The child's side of `evaluate.process`: started by file path, needs the standard library only until it has its job.
+"""The child's side of `evaluate.process`: started by file path, imports the standard library only.
 
 ```
 parent -> child   SETUP    pickle of `WorkerSetup`'s fields; the child imports the factory and calls it
@@ -6,8 +6,8 @@ child  -> parent  READY    or ERROR
 parent -> child   JOB      pickle of a job
 child  -> parent  RESULT   pickle of what the handler returned, or ERROR
 ```
-Frames travel on an inherited socket that is not stdin or stdout, so whatever runs here may print as it likes: file
-descriptors 1 and 2 are the log file.
+Frames travel on an inherited socket that is not stdin or stdout, so whatever runs here may print as it
+likes: file descriptors 1 and 2 are the log file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import argparse
 import ctypes
 import faulthandler
 import fcntl
-import gc
 import importlib
 import os
 import pickle
@@ -39,7 +38,7 @@ _F_SETSIG = 10  # Linux; not in the fcntl module before Python 3.14
 
 
 def main() -> NoReturn:
-    """Serve jobs until the parent closes the channel; then leave at once, without the interpreter's tear-down."""
+    """Serve jobs until the parent closes the channel; then leave without the interpreter's tear-down."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--lifeline", type=int, required=True)
@@ -66,8 +65,8 @@ def main() -> NoReturn:
 def _die_with_parent(lifeline: int, *, parent: int, with_thread: bool) -> None:
     """Have the kernel kill this whole process group when the parent's end of `lifeline` closes.
 
-    PR_SET_PDEATHSIG alone would not do: it reaches no grandchildren, and it fires when the *thread* that started us
-    ends. It is the second net, for parents that start us from their main thread.
+    PR_SET_PDEATHSIG alone would not do: it reaches no grandchildren, and it fires when the *thread* that
+    started us ends. It is the second net, for parents that start us from their main thread.
     """
     os.set_inheritable(lifeline, False)
     if sys.platform != "linux":
@@ -94,7 +93,7 @@ def _start(channel: socket.socket) -> Callable[[object], object] | None:
         module, _, name = setup["factory"].partition(":")
         factory = getattr(importlib.import_module(module), name)
         handler: Callable[[object], object] = factory(pickle.loads(setup["argument"]))  # noqa: S301 - as above
-    except Exception as error:  # noqa: BLE001 - the worker's loop: the parent decides what it means
+    except Exception as error:  # the worker's loop: the parent decides what it means
         send_frame(channel, ERROR, _encode_error(error))
         return None
     send_frame(channel, READY, b"")
@@ -107,11 +106,10 @@ def _serve(channel: socket.socket, handler: Callable[[object], object]) -> None:
             job = pickle.loads(frame[1])  # noqa: S301 - from our own parent
             kind, body = RESULT, pickle.dumps(handler(job), protocol=5)
             del job
-        except Exception as error:  # noqa: BLE001 - the worker's loop: a job's error is an answer, not our end
+        except Exception as error:  # the worker's loop: a job's error is an answer, not our end
             kind, body = ERROR, _encode_error(error)
         sys.stdout.flush()
         send_frame(channel, kind, body)
-        gc.collect(0)  # a finished job's device memory goes back before the next one asks for more
 
 
 def _encode_error(error: Exception) -> bytes:
@@ -119,7 +117,7 @@ def _encode_error(error: Exception) -> bytes:
     text = "".join(traceback.format_exception(error))
     try:
         body: bytes | None = pickle.dumps(error, protocol=5)
-    except Exception:  # noqa: BLE001 - a job's exception may fail to pickle in any way it likes
+    except Exception:  # a job's exception may fail to pickle in any way it likes
         body = None
     return pickle.dumps((type(error).__name__, str(error), text, body), protocol=5)
 
