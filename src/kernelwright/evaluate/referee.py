@@ -1,0 +1,394 @@
+"""The referee: the only process that runs the reference and says what is right. It never loads a candidate.
+
+```
+referee = make_referee(RefereeArgument(problem_file, scratch, seed))     # in a worker process
+prepared = referee(PrepareJob("small", dataset))          # input files for the device worker
+referee(CalibrateJob("small", dataset, folder))           # the baseline's launch: sets derived tolerances
+verdict = referee(JudgeJob("small", dataset, folder))     # a candidate's launch
+```
+
+Expected values are those of the reference on float64 versions of exactly the bytes in the input files.
+Everything is recomputed when it was evicted, from the dataset's seed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
+from kernelwright.evaluate.datasets import Dataset, make_inputs
+from kernelwright.evaluate.expected import expected_values
+from kernelwright.evaluate.judgement import (
+    Finding,
+    LaunchFolder,
+    examine_output,
+    find_insane,
+    find_not_finite,
+    find_unwritten,
+    overflow_hint,
+)
+from kernelwright.evaluate.layout import BufferLayout, layouts_for
+from kernelwright.evaluate.referee_jobs import (
+    CalibrateJob,
+    Calibration,
+    JudgeJob,
+    Prepared,
+    PrepareJob,
+    RefereeArgument,
+    Restored,
+    RestoreJob,
+    Verdict,
+)
+from kernelwright.evaluate.tolerance import (
+    EXACT,
+    Allowance,
+    Scale,
+    base_allowance,
+    baseline_factor,
+    declared_allowance,
+    natural_scale,
+    perturb,
+    perturbation_count,
+    widened,
+)
+from kernelwright.identity import content_id
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.load import load_problem
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed, OutputError
+from kernelwright.problem.reference import call_reference, load_reference
+
+__all__ = [
+    "REFEREE_FACTORY",
+    "CalibrateJob",
+    "Calibration",
+    "JudgeJob",
+    "PrepareJob",
+    "Prepared",
+    "Referee",
+    "RefereeArgument",
+    "RestoreJob",
+    "Restored",
+    "Verdict",
+    "make_referee",
+]
+
+REFEREE_FACTORY = "kernelwright.evaluate.referee:make_referee"
+
+LOOSE_FACTOR = 10.0
+"""A derived tolerance widened by more than this is worth a note."""
+
+Array = npt.NDArray[Any]
+_Key = tuple[str, Dataset]
+
+
+def make_referee(argument: RefereeArgument) -> Callable[[object], object]:
+    """The handler of referee jobs; called in the child process.
+
+    Raises:
+        SpecError: the problem or its reference does not load.
+    """
+    return Referee(load_problem(argument.problem_file), argument).handle
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one workload and dataset. Arrays are never changed."""
+
+    inputs: dict[str, Array]
+    expected: dict[str, Array]
+    """By output: float64, or the storage dtype (booleans as bytes) where equality is asked for."""
+    failure: ReferenceFailed | None
+
+    @property
+    def byte_count(self) -> int:
+        return sum(values.nbytes for values in (*self.inputs.values(), *self.expected.values()))
+
+
+class Referee:
+    """Handles one job after the other; all state is a cache except the calibrated tolerances."""
+
+    def __init__(self, problem: Problem, argument: RefereeArgument) -> None:
+        self._problem = problem
+        self._scratch = argument.scratch
+        self._seed = argument.seed
+        self._cache_bytes = argument.cache_bytes
+        self._reference = load_reference(problem.reference)
+        self._workloads = {workload.name: workload for workload in problem.workloads}
+        self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
+
+    def handle(self, job: object) -> object:
+        """Do one job.
+
+        Raises:
+            ReferenceFailed: the reference fails on declared inputs.
+            BaselineFailed: the baseline is wrong on declared inputs, or writes where it must not on any.
+            InfrastructureError: files of the device worker are missing, or scratch cannot be written.
+        """
+        match job:
+            case PrepareJob():
+                return self._prepare(job)
+            case JudgeJob():
+                return self._judge(job)
+            case CalibrateJob():
+                return self._calibrate(job)
+            case RestoreJob():
+                return self._restore(job)
+        raise TypeError(f"not a referee's job: {type(job).__name__}")
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    def _prepare(self, job: PrepareJob) -> Prepared:
+        entry = self._entry(job.workload, job.dataset)
+        folder = self._scratch / content_id(job.workload, job.dataset)
+        files = {name: folder / f"{name}.bin" for name in entry.inputs}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, path in files.items():
+                if not path.exists():
+                    _write_once(path, entry.inputs[name])
+        except OSError as error:
+            raise InfrastructureError(
+                f"cannot write the inputs of workload {job.workload!r} to {folder}: {error}",
+                hint="set KERNELWRIGHT_SCRATCH_DIR to a folder with more room",
+            ) from error
+        return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
+
+    def _judge(self, job: JudgeJob) -> Verdict:
+        entry = self._entry(job.workload, job.dataset)
+        if entry.failure is not None:
+            raise entry.failure
+        start_s = time.perf_counter()
+        found, errors = self._examine(job, entry)
+        judge_ms = (time.perf_counter() - start_s) * 1e3
+        if found is None:
+            return Verdict(None, errors, judge_ms)
+        message = f"{found.message} (dataset {job.dataset.name!r})"
+        return Verdict(Failed("check", found.reason, message, found.log, job.workload), (), judge_ms)
+
+    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Finding | None, tuple[OutputError, ...]]:
+        launch = LaunchFolder(job.folder, self._layouts[job.workload])
+        found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
+        if found is not None:
+            return found, ()
+        errors = []
+        for layout in self._outputs(job.workload):
+            allowance = self._allowance(job.workload, job.dataset, layout)
+            result = examine_output(layout, launch.read(layout), entry.expected[layout.argument], allowance)
+            if isinstance(result, Finding):
+                return result, ()
+            errors.append(result)
+        return None, tuple(errors)
+
+    def _calibrate(self, job: CalibrateJob) -> Calibration:
+        entry = self._entry(job.workload, job.dataset)
+        launch = LaunchFolder(job.folder, self._layouts[job.workload])
+        found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
+        if found is not None:
+            raise self._baseline_failed(job, found)
+        dropped = self._why_dropped(job.workload, job.dataset, entry)
+        if dropped is not None:
+            return Calibration((), dropped)
+        errors: list[OutputError] = []
+        factors: dict[str, float] = {}
+        scales = self._scales(job.workload, job.dataset, entry)
+        for layout in self._outputs(job.workload):
+            got, expected = launch.read(layout), entry.expected[layout.argument]
+            unwritten = find_unwritten(layout, got, expected)
+            if unwritten is not None:
+                raise self._baseline_failed(job, unwritten)
+            scale = scales.get(layout.argument)
+            if scale is not None:
+                insane = find_not_finite(layout, got) or find_insane(layout, got, expected, scale)
+                if insane is not None:
+                    return self._refuse(job, insane, expected, layout)
+                factors[layout.argument] = self._widen(job, layout, got, expected, scale)
+            allowance = self._allowance(job.workload, job.dataset, layout)
+            result = examine_output(layout, got, expected, allowance)
+            if isinstance(result, Finding):
+                return self._refuse(job, result, expected, layout)
+            errors.append(result)
+        notes = [_loose_note(job, name, factor) for name, factor in factors.items() if factor > LOOSE_FACTOR]
+        return Calibration(tuple(errors), None, factors, tuple(notes))
+
+    def _widen(
+        self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale
+    ) -> float:
+        """Set the tolerance that the baseline's error asks for, and give the factor."""
+        base = self._base(job.workload, layout, scale)
+        factor = baseline_factor(got, expected, base)
+        self._allowances[job.workload, job.dataset, layout.argument] = widened(base, factor)
+        return factor
+
+    def _restore(self, job: RestoreJob) -> Restored:
+        entry = self._entry(job.workload, job.dataset)
+        scales = self._scales(job.workload, job.dataset, entry)
+        for layout in self._outputs(job.workload):
+            scale = scales.get(layout.argument)
+            if scale and layout.argument in job.factors:
+                base = self._base(job.workload, layout, scale)
+                allowance = widened(base, job.factors[layout.argument])
+                self._allowances[job.workload, job.dataset, layout.argument] = allowance
+        return Restored()
+
+    # -- the baseline --------------------------------------------------------------------------------
+
+    def _refuse(
+        self, job: CalibrateJob, found: Finding, expected: Array, layout: BufferLayout
+    ) -> Calibration:
+        """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
+        if not job.dataset.is_hostile:
+            raise self._baseline_failed(job, found, overflow_hint(layout, expected))
+        return Calibration(
+            (),
+            f"workload {job.workload!r}: no candidate is judged on the {job.dataset.variant!r} inputs, "
+            f"because the baseline itself fails there: {found.message}",
+        )
+
+    def _baseline_failed(self, job: CalibrateJob, found: Finding, hint: str | None = None) -> BaselineFailed:
+        source = self._problem.baseline or self._problem.kernel
+        return BaselineFailed(
+            f"the baseline is wrong on workload {job.workload!r} ({job.dataset.name} inputs): {found.message}"
+            + (f"\n{found.log}" if found.log else ""),
+            hint=hint or _HINTS[found.reason],
+            location=source.location,
+        )
+
+    # -- tolerances ----------------------------------------------------------------------------------
+
+    def _allowance(self, workload: str, dataset: Dataset, layout: BufferLayout) -> Allowance:
+        declared = self._problem.tolerances.get(layout.argument)
+        if declared is not None:
+            return declared_allowance(declared)
+        if DTYPES[layout.dtype].kind != "float":
+            return EXACT
+        derived = self._allowances.get((workload, dataset, layout.argument))
+        if derived is None:
+            raise InfrastructureError(
+                f"workload {workload!r} was not calibrated on dataset {dataset.name!r}, so nothing is known "
+                f"of the error that {layout.argument!r} may have",
+                hint="have the baseline judged first (CalibrateJob), or restore its calibration (RestoreJob)",
+            )
+        return derived
+
+    def _base(self, workload: str, layout: BufferLayout, scale: Scale) -> Allowance:
+        longest = max(
+            (max(each.shape, default=1) for each in self._layouts[workload] if each.role != "output"),
+            default=1,
+        )
+        return base_allowance(DTYPES[layout.dtype], scale, longest_extent=longest)
+
+    def _scales(self, workload: str, dataset: Dataset, entry: _Entry) -> dict[str, Scale]:
+        """The natural scale of every output whose tolerance is derived."""
+        derived = [
+            layout
+            for layout in self._outputs(workload)
+            if DTYPES[layout.dtype].kind == "float" and layout.argument not in self._problem.tolerances
+        ]
+        if not derived:
+            return {}
+        count = max(perturbation_count(layout.shape) for layout in derived)
+        perturbed = self._perturbed(workload, dataset, entry, count)
+        return {
+            layout.argument: natural_scale(
+                entry.expected[layout.argument],
+                [each[layout.argument] for each in perturbed][: perturbation_count(layout.shape)],
+            )
+            for layout in derived
+        }
+
+    def _perturbed(
+        self, workload: str, dataset: Dataset, entry: _Entry, count: int
+    ) -> list[Mapping[str, Array]]:
+        if not any(DTYPES[argument.dtype].kind == "float" for argument in self._problem.inputs):
+            return []
+        rng = np.random.Generator(
+            np.random.PCG64(int(content_id("perturb", self._seed, workload, dataset), 16))
+        )
+        results: list[Mapping[str, Array]] = []
+        for _ in range(count):
+            inputs = perturb(entry.inputs, rng=rng)
+            try:
+                results.append(
+                    call_reference(self._reference, self._problem, self._workloads[workload], inputs)
+                )
+            except ReferenceFailed:  # at the edge of its domain: then expected values alone give the scale
+                return results
+        return results
+
+    # -- inputs and expected values ------------------------------------------------------------------
+
+    def _outputs(self, workload: str) -> list[BufferLayout]:
+        return [layout for layout in self._layouts[workload] if layout.role in ("output", "inout")]
+
+    def _entry(self, workload: str, dataset: Dataset) -> _Entry:
+        key = (workload, dataset)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._make_entry(self._workloads[workload], dataset)
+            self._entries[key] = entry
+            total_bytes = sum(each.byte_count for each in self._entries.values())
+            while total_bytes > self._cache_bytes and len(self._entries) > 1:
+                total_bytes -= self._entries.popitem(last=False)[1].byte_count
+        self._entries.move_to_end(key)
+        return entry
+
+    def _make_entry(self, workload: Workload, dataset: Dataset) -> _Entry:
+        inputs = make_inputs(self._problem, workload, dataset)
+        for values in inputs.values():
+            values.setflags(write=False)
+        own = {name: values.copy() for name, values in inputs.items()}  # the reference may work in place
+        try:
+            results = call_reference(self._reference, self._problem, workload, own)
+            expected = {
+                argument.name: expected_values(self._problem, argument, workload, results[argument.name])
+                for argument in self._problem.outputs
+            }
+        except ReferenceFailed as error:
+            if not dataset.is_hostile:
+                raise
+            return _Entry(inputs, {}, error)
+        return _Entry(inputs, expected, None)
+
+    def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
+        if entry.failure is None:
+            return None
+        return (
+            f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
+            f"reference fails there: {entry.failure.message}"
+        )
+
+
+_HINTS = {
+    "out-of-bounds": "guard the baseline's stores at the edges, or correct the shapes in the problem",
+    "input-changed": "declare the argument's role as 'inout', or fix the baseline",
+    "unwritten": "check the baseline's launch (grid and block) and the output's shape",
+    "not-finite": "check the baseline's launch and the declared ranges of the inputs",
+    "mismatch": "check that the reference computes what the kernel does, with arguments in the kernel's "
+    "order; when both are right, declare a tolerance with its reason",
+}
+
+
+def _write_once(path: Path, values: Array) -> None:
+    """All bytes or no file; read-only."""
+    partial = path.with_suffix(".part")
+    values.reshape(-1).view(np.uint8).tofile(partial)
+    partial.chmod(0o444)
+    partial.rename(path)
+
+
+def _loose_note(job: CalibrateJob, output: str, factor: float) -> str:
+    return (
+        f"workload {job.workload!r}, {job.dataset.name} inputs: the tolerance of {output!r} is {factor:.0f} "
+        "times what its dtype needs, because the baseline is that inexact; declare one to be stricter"
+    )

@@ -1,0 +1,99 @@
+"""What the referee is asked, and what it answers: picklable data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelwright.evaluate.datasets import Dataset
+from kernelwright.problem.outcome import Failed, OutputError
+
+CACHE_BYTES = 1 << 30
+"""Inputs and expected values kept in memory; the least recently used are computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefereeArgument:
+    """What the referee is made with."""
+
+    problem_file: Path
+    scratch: Path
+    """A folder that only the referee writes; made when missing. Input files stay until someone removes it."""
+    seed: int
+    """The run's secret."""
+    cache_bytes: int = CACHE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareJob:
+    """Make the inputs of one dataset, and compute what is expected."""
+
+    workload: str
+    dataset: Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Where the inputs are."""
+
+    files: Mapping[str, Path]
+    """By input and in-out argument: the raw bytes of its elements, row-major, read-only."""
+    dropped: str | None = None
+    """Why the dataset cannot be used (the reference fails on this hostile variant), or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeJob:
+    """Judge what a candidate's launch left in `folder`: `ARGUMENT.bin` by buffer, as `layout` says."""
+
+    workload: str
+    dataset: Dataset
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the referee says of one launch."""
+
+    failure: Failed | None
+    errors: tuple[OutputError, ...]
+    """One for each output in order; empty when it failed."""
+    judge_ms: float = 0.0
+    """Wall time of the judgement, without computing expected values."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateJob:
+    """Judge the baseline's launch and derive tolerances from its error."""
+
+    workload: str
+    dataset: Dataset
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What the baseline did on one dataset."""
+
+    errors: tuple[OutputError, ...]
+    dropped: str | None = None
+    """Why no candidate is judged on this dataset, in words, or None."""
+    factors: Mapping[str, float] = field(default_factory=dict)
+    """By output with a derived tolerance: what it was widened by. All that `RestoreJob` needs."""
+    notes: tuple[str, ...] = ()
+    """What a person should know, e.g. a tolerance that is loose because the baseline is inexact."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreJob:
+    """Take over the calibration of an earlier referee of the same problem and seed, without a launch."""
+
+    workload: str
+    dataset: Dataset
+    factors: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The tolerances are in place again."""

@@ -1,0 +1,358 @@
+"""How far an output may be from the float64 reference, and whether it is.
+
+A declared tolerance is taken as it is. Integers and booleans must be equal. Everything else is allowed
+
+    allowed = factor * (STORE_ROUNDINGS * eps_out * |expected|  +  k * eps_acc * scale)
+    k       = 8 + 2 * sqrt(L), at most 256
+    factor  = max(1, 3 * the baseline's worst error as a fraction of the bracket)
+
+elementwise, where `eps_out` belongs to the output's dtype, `eps_acc` to float32 (or float64) accumulation,
+`L` is the longest extent of any input (nothing says how long a reduction is; it is at most that along one
+axis), and `scale` is what the result is made of: the larger of the expected values' root mean square and the
+reference's sensitivity to relative changes of its inputs. The sensitivity covers results by cancellation (a
+sum that happens to be near zero, a variance of constant rows), which no backward stable kernel can compute
+more exactly. Scales are kept by row, so that tiny rows are judged as strictly as large ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.problem.dtypes import DTYPES, Dtype, machine_epsilon
+from kernelwright.problem.model import Tolerance
+
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
+
+STORE_ROUNDINGS = 2.0
+"""Units in the last place of the output: four roundings of half a unit, e.g. exp, add, divide, store. A
+guess."""
+ACCUMULATION_BASE = 8.0
+ACCUMULATION_GROWTH = 2.0
+"""A sequential float32 sum of L normal terms is off by up to about 1.8 * sqrt(L) * eps * scale at five
+deviations (random walk of roundings over partial sums that grow as sqrt(k)); rounded up. The base is a guess:
+a few operations of 2 units each, such as exp and division on a GPU."""
+ACCUMULATION_MAX = 256.0
+"""3e-5 of the scale in float32: below the 2.4e-4 that cutting values to 10 mantissa bits (TF32, float16)
+costs, so a silent downgrade is seen however long the reduction."""
+BASELINE_FACTOR = 3.0
+"""A candidate may be this many times less exact than the baseline: another order of summation moves the
+largest of many errors by less. A guess."""
+GLOBAL_SHARE = 1e-4
+"""Part of the whole output's scale that every row is granted; keeps rows of zeros from asking for exact
+zeros."""
+PERTURBATION = 1e-7
+"""Relative change of the inputs for the sensitivity: far above float64's rounding, small enough to be
+linear."""
+ROW_LENGTH_MIN = 16
+"""Rows shorter than this have no scale of their own."""
+ELEMENTWISE_SCALE_MAX = 65536
+"""Outputs without rows and up to this size get a scale for each element."""
+SMALL_OUTPUT_PERTURBATIONS = 4
+"""One random change can cancel by luck; outputs with elementwise scales take the root mean square of this
+many."""
+
+SANITY_BOUND_BY_ITEM_BYTES = {8: 1e-6, 4: 1e-3, 2: 5e-2, 1: 0.3}
+"""Normwise relative error, by output width, above which a baseline computes something else. Guesses: about a
+hundred times the worst that the example kernels show."""
+SANITY_ELEMENT_FACTOR = 10.0
+"""One element may be this many times the bound of its scale before the baseline counts as wrong there."""
+
+_TINY = 1e-300
+"""Makes 0 / 0 be 0 where nothing is allowed and nothing is wrong."""
+_CHUNK = 32768
+"""Elements compared at a time: three float64 temporaries stay in the second-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """`|got - expected| <= rtol * |expected| + atol` for one output on one dataset. Picklable."""
+
+    rtol: float
+    atol: float | FloatArray
+    """One number, one for each row (last extent 1), or one for each element."""
+    origin: Literal["declared", "derived", "exact"]
+    because: str
+
+    @property
+    def is_exact(self) -> bool:
+        """True when bytes must be equal."""
+        return self.origin == "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How far an output is from what was expected. Meaningless numbers are avoided: see `is_within`."""
+
+    is_within: bool
+    """True when every element is finite and within its allowance."""
+    max_abs: float
+    """Largest absolute error over the elements that are finite."""
+    fraction: float
+    """Largest error as a fraction of what is allowed there, over the finite elements. Where nothing is
+    allowed it is 0 for no error, and at least 1e8 or, for exact outputs, the error itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongElement:
+    """One element outside its allowance."""
+
+    index: tuple[int, ...]
+    expected: float | int
+    got: float | int
+    allowed: float
+
+
+def declared_allowance(tolerance: Tolerance) -> Allowance:
+    """What the problem says."""
+    return Allowance(
+        tolerance.rtol, tolerance.atol, "declared", tolerance.because or "declared by the problem"
+    )
+
+
+EXACT = Allowance(0.0, 0.0, "exact", "integers and booleans must be equal")
+
+
+# Scales -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What an output's values are made of, in the output's own units; broadcasts against it."""
+
+    values: FloatArray
+    is_by_row: bool
+
+
+def perturbation_count(shape: Sequence[int]) -> int:
+    """How many perturbed references `natural_scale` wants for an output of this shape."""
+    return SMALL_OUTPUT_PERTURBATIONS if _has_element_scale(shape) else 1
+
+
+def perturb(inputs: dict[str, Array], *, rng: np.random.Generator) -> dict[str, Array]:
+    """`inputs` in float64, every float changed by a relative normal `PERTURBATION`; integers stay."""
+    changed: dict[str, Array] = {}
+    for name, values in inputs.items():
+        if values.dtype.kind in "biu":
+            changed[name] = values
+            continue
+        exact = values.astype(np.float64)
+        exact *= 1.0 + PERTURBATION * rng.standard_normal(values.shape)
+        changed[name] = exact
+    return changed
+
+
+def natural_scale(expected: FloatArray, perturbed: Sequence[FloatArray]) -> Scale:
+    """The larger of expected magnitude and sensitivity, by row, by element (small outputs) or for the whole.
+
+    `perturbed` holds the reference's results on `perturb`ed inputs; with none, the expected values alone
+    decide. Sensitivities of rows are medians, so a reference with jumps (a comparison, a rounding) is not
+    taken as unstable.
+    """
+    changes = [np.abs(other - expected) / PERTURBATION for other in perturbed]
+    changes = [change for change in changes if np.all(np.isfinite(change))]
+    if _has_rows(expected.shape):
+        own = np.sqrt(np.mean(np.square(expected), axis=-1, keepdims=True))
+        for change in changes:
+            np.maximum(own, _TO_DEVIATION * np.median(change, axis=-1, keepdims=True), out=own)
+        by_row = True
+    elif _has_element_scale(expected.shape):
+        own = np.abs(expected)
+        if changes:
+            own = np.maximum(own, np.sqrt(np.mean(np.square(changes), axis=0)))
+        by_row = False
+    else:
+        scale = math.sqrt(float(np.mean(np.square(expected)))) if expected.size else 0.0
+        scale = max([scale, *(_TO_DEVIATION * float(np.median(change)) for change in changes if change.size)])
+        own = np.full((1,) * expected.ndim, scale)
+        by_row = False
+    if own.size:
+        own = np.maximum(own, GLOBAL_SHARE * math.sqrt(float(np.mean(np.square(own)))))
+    return Scale(np.asarray(own, np.float64), by_row)
+
+
+_TO_DEVIATION = 1.4826
+"""Median of |x| to standard deviation, for normal x."""
+
+
+def _has_rows(shape: Sequence[int]) -> bool:
+    return len(shape) >= 2 and shape[-1] >= ROW_LENGTH_MIN
+
+
+def _has_element_scale(shape: Sequence[int]) -> bool:
+    return not _has_rows(shape) and math.prod(shape) <= ELEMENTWISE_SCALE_MAX
+
+
+# Derivation ---------------------------------------------------------------------------------------
+
+
+def base_allowance(dtype: Dtype, scale: Scale, *, longest_extent: int) -> Allowance:
+    """What any careful kernel of this output dtype keeps to, before the baseline's own error is known."""
+    eps_out = machine_epsilon(dtype)
+    eps_acc = min(eps_out, machine_epsilon("float32"))
+    growth = ACCUMULATION_BASE + ACCUMULATION_GROWTH * math.sqrt(max(longest_extent, 1))
+    k = min(growth, ACCUMULATION_MAX)
+    atol = k * eps_acc * scale.values + _least_step(dtype)
+    because = f"{STORE_ROUNDINGS:g} units of {dtype.name} + {k:.0f} roundings of {eps_acc:.2g} of its scale"
+    return Allowance(STORE_ROUNDINGS * eps_out, atol, "derived", because)
+
+
+def baseline_factor(baseline: Array, expected: FloatArray, base: Allowance) -> float:
+    """What `base` is widened by because the baseline itself is less exact; at least 1."""
+    return max(1.0, BASELINE_FACTOR * compare(baseline, expected, base).fraction)
+
+
+def widened(base: Allowance, factor: float) -> Allowance:
+    """`base` times `factor`."""
+    if factor == 1.0:
+        return base
+    because = f"{base.because}, times {factor:.3g} ({BASELINE_FACTOR:g} times the baseline's own error)"
+    return Allowance(base.rtol * factor, base.atol * factor, base.origin, because)
+
+
+def _least_step(dtype: Dtype) -> float:
+    """What underflow may cost: many devices flush subnormals of float32 and wider, none those of narrower."""
+    info = ml_dtypes.finfo(dtype.numpy_dtype)
+    keeps_subnormals = dtype.item_bytes == 1 or dtype.name == "float16"
+    return float(info.smallest_subnormal if keeps_subnormals else info.smallest_normal)
+
+
+def sanity_allowance(dtype: Dtype, scale: Scale) -> Allowance:
+    """Outside of this, an element of the baseline is not what the reference computes."""
+    bound = SANITY_ELEMENT_FACTOR * SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes]
+    return Allowance(bound, bound * scale.values + _least_step(dtype), "derived", "sanity of the baseline")
+
+
+def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
+    """`||got - expected|| / ||scale||`: 1 or so for unrelated data. 0 for an empty output."""
+    if not expected.size:
+        return 0.0
+    error = float(np.linalg.norm((got.astype(np.float64) - expected).reshape(-1)))
+    norm = math.sqrt(float(np.mean(np.square(scale.values))) * expected.size)
+    norm = max(norm, float(np.linalg.norm(expected.reshape(-1))))
+    if norm == 0.0:
+        return 0.0 if error == 0.0 else math.inf
+    return error / norm
+
+
+# Comparison ---------------------------------------------------------------------------------------
+
+
+def compare(got: Array, expected: Array, allowance: Allowance) -> Deviation:
+    """How far `got` (storage dtype) is from `expected` (float64, or the storage dtype when exact).
+
+    Cost: one pass in cache-sized pieces, no temporary of the output's size.
+    """
+    if allowance.is_exact:
+        return _compare_exact(got, expected)
+    max_abs, fraction, is_within = 0.0, 0.0, True
+    for got_part, expected_part, atol_part in _pieces(got, expected, allowance.atol):
+        values = _to_float64(got_part)
+        error = np.subtract(values, expected_part, out=values)
+        np.abs(error, out=error)
+        allowed = np.abs(expected_part)
+        allowed *= allowance.rtol
+        allowed += atol_part
+        worst = float(error.max())
+        if not math.isfinite(worst):
+            is_within = False
+            kept = np.isfinite(error)
+            error, allowed = error[kept], allowed[kept]
+            if not error.size:
+                continue
+            worst = float(error.max())
+        max_abs = max(max_abs, worst)
+        allowed += _TINY
+        error /= allowed
+        fraction = max(fraction, float(error.max()))
+    return Deviation(is_within and fraction <= 1.0, max_abs, fraction)
+
+
+def _compare_exact(got: Array, expected: Array) -> Deviation:
+    if np.array_equal(got, expected):
+        return Deviation(is_within=True, max_abs=0.0, fraction=0.0)
+    wrong = got != expected
+    distance = np.abs(got[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
+    return Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
+
+
+def wrong_elements(
+    got: Array, expected: Array, allowance: Allowance, *, limit: int
+) -> tuple[int, list[WrongElement]]:
+    """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
+    values, target = _to_float64(got), np.asarray(expected, np.float64)
+    if allowance.is_exact:
+        wrong, allowed = np.asarray(got != expected), np.zeros(target.shape)
+        excess = np.abs(values - target)
+    else:
+        allowed = np.broadcast_to(allowance.rtol * np.abs(target) + allowance.atol, target.shape)
+        error = np.abs(values - target)
+        wrong = ~(error <= allowed)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            excess = np.where(np.isfinite(error), error / allowed, np.inf)
+    flat = np.flatnonzero(wrong)
+    score = excess.reshape(-1)[flat]
+    if flat.size > limit:
+        flat_count, top = flat.size, np.argpartition(score, flat.size - limit)[flat.size - limit :]
+        flat, score = flat[top], score[top]
+    else:
+        flat_count = flat.size
+    order = flat[np.lexsort((flat, -score))]
+    worst = []
+    for position in order.tolist():
+        index = tuple(int(i) for i in np.unravel_index(position, target.shape))
+        worst.append(
+            WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index]))
+        )
+    return int(flat_count), worst
+
+
+def _number(value: Any) -> float | int:
+    kind = np.asarray(value).dtype.kind
+    return int(value) if kind in "biu" else float(value)
+
+
+def _pieces(got: Array, expected: Array, atol: float | FloatArray) -> list[tuple[Array, Array, Any]]:
+    """Matching flat pieces of about `_CHUNK` elements; whole rows where `atol` is one number a row."""
+    if not expected.size:
+        return []
+    allowed = np.asarray(atol, np.float64)
+    is_by_row = allowed.ndim > 0 and allowed.size > 1 and allowed.size != expected.size
+    columns = expected.shape[-1] if is_by_row else expected.size
+    got, expected = got.reshape(-1, columns), expected.reshape(-1, columns)
+    allowed = allowed.reshape(-1, 1 if is_by_row or allowed.size == 1 else columns)
+    row_step = max(1, _CHUNK // columns)
+    pieces: list[tuple[Array, Array, Any]] = []
+    for row in range(0, expected.shape[0], row_step):
+        rows = slice(row, row + row_step)
+        own = allowed[rows] if allowed.shape[0] > 1 else allowed
+        for column in range(0, columns, _CHUNK):
+            part = slice(column, column + _CHUNK)
+            pieces.append((got[rows, part], expected[rows, part], own[:, part] if own.shape[1] > 1 else own))
+    return pieces
+
+
+def _to_float64(values: Array) -> FloatArray:
+    """A new float64 array; 8-bit floats by table, which is twice as fast as their own conversion."""
+    table = _TABLES.get(values.dtype.name)
+    if table is None:
+        return values.astype(np.float64)
+    return table[values.view(np.uint8)]
+
+
+def _table_of(dtype: Dtype) -> FloatArray:
+    return np.arange(256, dtype=np.uint8).view(dtype.numpy_dtype).astype(np.float64)
+
+
+_TABLES = {
+    dtype.name: _table_of(dtype)
+    for dtype in DTYPES.values()
+    if dtype.item_bytes == 1 and dtype.kind == "float"
+}
