@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import Cost, Failed, Passed
+from kernelwright.report.svg import number
+from kernelwright.report.text import clean
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView, is_partial
 
@@ -16,16 +17,6 @@ Status = Literal["passed", "stopped early", "failed"]
 
 MOST_LOG_CHARACTERS = 4000
 """Of one example log on the page; the run folder keeps what was recorded."""
-
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)", re.DOTALL)
-_INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """`text` from a compiler or a kernel, safe to show: terminal colours removed, control, bidirectional and other
-    invisible characters spelled out, so that nothing on the page is hidden, reordered or unencodable.
-    """
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", _ANSI.sub("", text).replace("\r\n", "\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +174,9 @@ def declared_values(view: RunView) -> Mapping[str, tuple[Value, ...]]:
     parameters = view.started.space.get("parameters", {})
     if not isinstance(parameters, Mapping):
         return {}
-    return {str(name): tuple(values) for name, values in parameters.items() if isinstance(values, list | tuple)}
+    return {
+        str(name): tuple(values) for name, values in parameters.items() if isinstance(values, list | tuple)
+    }
 
 
 def settings_of_winner(
@@ -235,10 +228,10 @@ def _plain(value: object) -> str:
         return value
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) and abs(value) >= 100_000:
-        return f"{value:,}".replace(",", "\u202f")
+    if isinstance(value, int):
+        return str(value) if abs(value) < 100_000 else number(value)
     if isinstance(value, float):
-        return f"{value:g}"
+        return number(round(value)) if abs(value) >= 100_000 else f"{value:g}"
     if isinstance(value, Iterable):
         return ", ".join(_plain(item) for item in value)
     return str(value)
@@ -246,5 +239,8 @@ def _plain(value: object) -> str:
 
 def sizes_text(sizes: Mapping[str, float], hidden: Sequence[str] = ("weight", "bytes", "operations")) -> str:
     """A workload's sizes in one line: `n = 262144, d = 64`."""
-    return ", ".join(f"{name} = {value:g}" if value >= 1e15 or value % 1 else f"{name} = {int(value)}"
-                     for name, value in sizes.items() if name not in hidden)
+    return ", ".join(
+        f"{name} = {value:g}" if value >= 1e15 or value % 1 else f"{name} = {int(value)}"
+        for name, value in sizes.items()
+        if name not in hidden
+    )

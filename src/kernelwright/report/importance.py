@@ -214,7 +214,9 @@ def _non_additive(forest: Any, rows: Matrix, encoded: Matrix, first: int, second
     tiled[:, :, first] = np.repeat(grid_first, shape[1])[:, None]
     tiled[:, :, second] = np.tile(grid_second, shape[0])[:, None]
     surface = forest.predict(tiled.reshape(-1, rows.shape[1])).reshape(*shape, -1).mean(axis=2)
-    surface = surface - surface.mean(axis=1, keepdims=True) - surface.mean(axis=0, keepdims=True) + surface.mean()
+    surface = (
+        surface - surface.mean(axis=1, keepdims=True) - surface.mean(axis=0, keepdims=True) + surface.mean()
+    )
     return float((surface**2).mean())
 
 

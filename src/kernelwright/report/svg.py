@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
+from kernelwright.report.text import clean
+
 NARROW_PX = 340
 """Width of the drawing on a phone: 390 pixels less the page's margins."""
 
@@ -39,7 +41,9 @@ class Scale:
 
     def ticks(self, count: int = 5) -> tuple[float, ...]:
         """About `count` round values inside the range."""
-        return log_ticks(self.low, self.high, count) if self.is_log else linear_ticks(self.low, self.high, count)
+        return (
+            log_ticks(self.low, self.high, count) if self.is_log else linear_ticks(self.low, self.high, count)
+        )
 
 
 def linear_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -64,14 +68,19 @@ def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
             for m in mantissas
             if low * 0.999 <= m * 10.0**decade <= high * 1.001
         ]
-        if len(ticks) >= min(3, count):
+        if len(ticks) >= min(4, count):
             stride = math.ceil(len(ticks) / max(count + 2, 1))
             return tuple(ticks[::stride])
     return linear_ticks(low, high, count)
 
 
 def number(value: float, digits: int = 3) -> str:
-    """`value` for a person: `digits` significant digits, no exponent in everyday ranges, thin grouping of thousands."""
+    """`value` for a person: `digits` significant digits, no exponent in everyday ranges, thin grouping of thousands.
+
+    Whole numbers of type `int` (counts) keep all their digits.
+    """
+    if isinstance(value, int) and abs(value) < 10**12:
+        return f"{value:,}".replace(",", "\u202f")
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if abs(value) >= 1e9 or abs(value) < 1e-4:
@@ -92,14 +101,18 @@ def tick_text(value: float) -> str:
 def element(tag: str, *children: str | Markup, **attributes: object) -> Markup:
     """One element; `class_` is `class`, `_` becomes `-`; text and attributes are escaped, Markup is kept."""
     parts = [
-        f'{name.rstrip("_").replace("_", "-")}="{escape(_plain(value))}"'
+        f'{name.rstrip("_").replace("_", "-")}="{escape(clean(_plain(value)))}"'
         for name, value in attributes.items()
         if value is not None
     ]
     head = " ".join([tag, *parts])
     if not children:
         return Markup(f"<{head}/>")  # noqa: S704 - every attribute above is escaped
-    return Markup(f"<{head}>{''.join(escape(child) for child in children)}</{tag}>")  # noqa: S704 - as above
+    return Markup(f"<{head}>{''.join(_safe(child) for child in children)}</{tag}>")  # noqa: S704 - as above
+
+
+def _safe(child: str | Markup) -> Markup:
+    return child if isinstance(child, Markup) else escape(clean(child))
 
 
 def _plain(value: object) -> str:
@@ -133,7 +146,9 @@ def staircase(points: Sequence[Point], end_x: float, css_class: str) -> Markup:
 
 def label(x: float, y: float, text: str, *, anchor: str = "start", css_class: str = "label") -> Markup:
     """Text whose baseline starts (or ends, or has its middle) at a point."""
-    return element("text", text, x=x, y=y, text_anchor=None if anchor == "start" else anchor, class_=css_class)
+    return element(
+        "text", text, x=x, y=y, text_anchor=None if anchor == "start" else anchor, class_=css_class
+    )
 
 
 @dataclass(slots=True)
@@ -177,9 +192,19 @@ class Plot:
     def horizontal(self, value: float, css_class: str, text: str = "") -> None:
         """A line across the whole chart at `value`, with a label above its right end."""
         y = self.y(value)
-        self.add(element("path", class_=css_class, d=f"M{self.left_px} {_plain(y)}H{self.width - self.right_px}"))
+        self.add(
+            element("path", class_=css_class, d=f"M{self.left_px} {_plain(y)}H{self.width - self.right_px}")
+        )
         if text:
-            self.add(label(self.width - self.right_px, y - 5, text, anchor="end", css_class=f"label {css_class}-label"))
+            self.add(
+                label(
+                    self.width - self.right_px,
+                    y - 5,
+                    text,
+                    anchor="end",
+                    css_class=f"label {css_class}-label",
+                )
+            )
 
     def vertical(self, value: float, css_class: str, text: str = "") -> None:
         """A line from bottom to top at `value`, with a label beside its top, on the side that has room."""
@@ -203,11 +228,13 @@ class Plot:
         bottom, right = self.height - self.bottom_px, self.width - self.right_px
         parts = []
         for value in y.ticks(5):
-            if self.is_y_whole and value != int(value):
-                continue
             at = y(value)
+            if (self.is_y_whole and value != int(value)) or (self.floor_px and at > y.start_px - 10):
+                continue
             parts.append(element("path", class_="grid", d=f"M{self.left_px} {_plain(at)}H{right}"))
-            parts.append(label(self.left_px - 7, at + 4, self.tick_format(value), anchor="end", css_class="tick"))
+            parts.append(
+                label(self.left_px - 7, at + 4, self.tick_format(value), anchor="end", css_class="tick")
+            )
         x_ticks = x.ticks(max(3, self.width // 90)) if self.x_ticks is None else self.x_ticks
         for value in x_ticks:
             at = x(value)
@@ -235,7 +262,7 @@ def drawing(
         role="img",
         aria_label=title,
         class_=f"chart {css_class}".strip(),
-        style=f"max-width:{round(width * 1.25)}px",
+        style=f"max-width:{round(width * 1.15)}px",
     )
 
 

@@ -1,0 +1,125 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("evaluations").textContent);
+  const table = document.querySelector("table.all");
+  const byIndex = new Map(data.rows.map((row) => [row.index, row]));
+  const short = (value) => (value === null || value === undefined ? "" : value >= 100 ? value.toFixed(0) : value.toPrecision(3));
+
+  const describe = (row) => {
+    const settings = data.parameters.map((name, k) => `${name} = ${row.values[k]}`).join("\n");
+    const head = row.speedup === null ? row.failure : `${short(row.speedup)}× the baseline's speed${row.status === "passed" ? "" : `, ${row.status}`}`;
+    return `#${row.index}  ${head}\n${settings}`;
+  };
+
+  if (table) {
+    const body = table.tBodies[0];
+    const search = document.getElementById("filter");
+    const status = document.getElementById("status");
+    const more = document.getElementById("more");
+    const count = document.getElementById("count");
+    const page = 25;
+    let shown = page;
+    let order = { key: "speedup", descending: true };
+    const haystack = new Map(data.rows.map((row) => [row, `#${row.index} ${row.status} ${row.failure} ${row.id} ${data.parameters.map((name, k) => `${name}=${row.values[k]}`).join(" ")}`.toLowerCase()]));
+    const valueOf = (row, key) => (key.startsWith("p") && key !== "p" && !Number.isNaN(+key.slice(1)) ? row.raw[+key.slice(1)] : row[key]);
+
+    const compare = (a, b) => {
+      const x = valueOf(a, order.key);
+      const y = valueOf(b, order.key);
+      if (x === y) return a.index - b.index;
+      if (x === null || x === undefined || x === "") return 1;
+      if (y === null || y === undefined || y === "") return -1;
+      const sign = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+      return order.descending ? -sign : sign;
+    };
+
+    const cell = (text, name) => {
+      const made = document.createElement("td");
+      made.textContent = text;
+      if (name) made.className = name;
+      return made;
+    };
+
+    const draw = () => {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const kept = data.rows.filter((row) => (!status.value || row.status === status.value) && words.every((word) => haystack.get(row).includes(word))).sort(compare);
+      body.replaceChildren(...kept.slice(0, shown).map((row) => {
+        const line = document.createElement("tr");
+        if (row.won) line.className = "won";
+        line.append(cell(row.index, "num"), row.speedup === null ? cell(row.failure, "fail") : cell(row.status), cell(row.speedup === null ? "" : `${short(row.speedup)}×`, "num"));
+        row.times.forEach((time) => line.append(cell(short(time), "num")));
+        row.values.forEach((value) => line.append(cell(value, "config")));
+        line.append(cell(short(row.cost), "num"), cell(row.source));
+        return line;
+      }));
+      count.value = `${Math.min(shown, kept.length)} of ${kept.length} shown`;
+      more.hidden = kept.length <= shown;
+      table.tHead.querySelectorAll("th").forEach((head) => {
+        if (head.dataset.key === order.key) head.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
+        else head.removeAttribute("aria-sort");
+      });
+    };
+
+    table.tHead.querySelectorAll("th[data-key]").forEach((head) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const isSame = order.key === head.dataset.key;
+        order = { key: head.dataset.key, descending: isSame ? !order.descending : head.dataset.key === "speedup" };
+        draw();
+      });
+    });
+    search.addEventListener("input", () => { shown = page; draw(); });
+    status.addEventListener("change", () => { shown = page; draw(); });
+    more.addEventListener("click", () => { shown += 100; draw(); });
+    document.getElementById("tools").hidden = false;
+    draw();
+  }
+
+  const tip = document.getElementById("tip");
+  const places = new WeakMap();
+  const pointsOf = (svg) => {
+    if (!places.has(svg)) {
+      places.set(svg, [...svg.querySelectorAll("path.dots[data-i]")].flatMap((path) => {
+        const indices = path.dataset.i.split(",");
+        return path.getAttribute("d").split("M").slice(1).map((step, k) => {
+          const [x, y] = step.split("h")[0].split(" ").map(Number);
+          return { x, y, index: +indices[k] };
+        });
+      }));
+    }
+    return places.get(svg);
+  };
+  const hide = () => { tip.hidden = true; };
+  const point = (event) => {
+    const svg = event.target.closest ? event.target.closest("svg.chart") : null;
+    if (!svg || !svg.getScreenCTM()) return hide();
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    let best = null;
+    let nearest = 14 ** 2;
+    for (const candidate of pointsOf(svg)) {
+      const distance = (candidate.x - at.x) ** 2 + (candidate.y - at.y) ** 2;
+      if (distance < nearest) { nearest = distance; best = candidate; }
+    }
+    if (!best || !byIndex.has(best.index)) return hide();
+    tip.textContent = describe(byIndex.get(best.index));
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(6, Math.min(event.clientX + 14, innerWidth - box.width - 6))}px`;
+    tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 12 : event.clientY + 18}px`;
+  };
+  document.addEventListener("pointermove", point, { passive: true });
+  document.addEventListener("pointerdown", point, { passive: true });
+  document.addEventListener("scroll", hide, { passive: true });
+
+  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+  if ("IntersectionObserver" in window) {
+    const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {
+      const link = links.get(entry.target.id);
+      if (link && entry.isIntersecting) { links.forEach((other) => other.classList.remove("here")); link.classList.add("here"); }
+    }), { rootMargin: "-30% 0px -65% 0px" });
+    document.querySelectorAll("main > section").forEach((section) => watcher.observe(section));
+  }
+})();

@@ -1,0 +1,268 @@
+"""The claims at the top of the page: what the run shows, in one sentence, and workload by workload."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelwright.engine.result import TuneResult
+from kernelwright.evaluate.stats import Interval
+from kernelwright.problem.config import Value
+from kernelwright.report.charts import factor, position, share_ticks
+from kernelwright.report.facts import sizes_text
+from kernelwright.report.svg import number
+from kernelwright.report.text import clean
+
+Kind = Literal["gain", "none", "slower", "uncompared", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The one sentence, cut so that its figure can stand out."""
+
+    kind: Kind
+    figure: str
+    rest: str
+    detail: str
+
+    @property
+    def sentence(self) -> str:
+        """The whole sentence."""
+        return f"{self.figure}{self.rest}"
+
+
+def verdict(result: TuneResult) -> Verdict:
+    """What may be claimed of the run, and on what ground."""
+    view = result.view
+    if view.winner is None:
+        return _nothing(result)
+    if result.speedup is None:
+        return _uncompared(result)
+    interval = result.speedup
+    text = f"{round(100 * interval.confidence)} % confidence interval {_between(interval)}"
+    ground = (
+        f"{text}{_over_workloads(result)}, from {_round_count(result)} interleaved rounds of the baseline and "
+        f"{_finalists(result)} after the search."
+    )
+    if result.is_gain:
+        return Verdict("gain", f"{factor(interval.estimate)} faster", " than the baseline", ground)
+    if interval.high < 1.0:
+        return Verdict(
+            "slower",
+            f"{factor(1 / interval.estimate)} slower",
+            " than the baseline: keep the baseline",
+            ground,
+        )
+    return Verdict(
+        "none",
+        "No significant gain",
+        f" (measured {factor(interval.estimate)})",
+        f"The interval contains 1: {ground}",
+    )
+
+
+def _nothing(result: TuneResult) -> Verdict:
+    view = result.view
+    if not view.evaluations:
+        baseline = "the baseline was measured, but " if view.baseline is not None else ""
+        return Verdict(
+            "nothing", "Nothing evaluated yet", "", f"So far {baseline}no configuration was tried."
+        )
+    if view.passed:
+        why = "No configuration that passed was measured to the end."
+        if view.comparison is not None:
+            is_all = set(view.comparison.candidate_ids[1:]) <= view.comparison.rejected.keys()
+            why = "The final comparison has no complete measurement of any finalist."
+            why = "Every finalist was rejected by the thorough check." if is_all else why
+        return Verdict("nothing", "No usable configuration", "", why)
+    count = len(view.evaluations)
+    stages = ", ".join(
+        f"{sum(reasons.values())} at {stage}" for stage, reasons in view.failures_by_stage.items()
+    )
+    tried = "The only configuration tried" if count == 1 else f"All {count} configurations tried"
+    return Verdict("nothing", "Nothing passed", "", f"{tried} failed: {stages}. The failures below say why.")
+
+
+def _uncompared(result: TuneResult) -> Verdict:
+    winner = result.view.winner
+    assert winner is not None
+    if result.view.started.settings.get("replay"):
+        why = "A replay cannot measure again, so this is the recorded search's estimate"
+    elif result.view.finished is None:
+        why = "The run has not finished, so the finalists were not yet measured again beside the baseline; this is an estimate"
+    else:
+        why = (
+            "The run ended before the finalists were measured again beside the baseline; this is an estimate"
+        )
+    detail = (
+        f"{why}, picked as the best of many noisy measurements{_over_workloads(result)}: not yet a claim."
+    )
+    return Verdict("uncompared", f"About {factor(1 / winner.ratio)}", " the baseline's speed so far", detail)
+
+
+def _between(interval: Interval) -> str:
+    return f"{number(interval.low)}–{number(interval.high)}"
+
+
+def _over_workloads(result: TuneResult) -> str:
+    count = len(result.view.started.workloads)
+    return f", weighted geometric mean over {count} workloads" if count > 1 else ""
+
+
+def _round_count(result: TuneResult) -> int:
+    comparison = result.view.comparison
+    rows = comparison.samples_ms.values() if comparison is not None else ()
+    return min((len(row[0]) for row in rows if row), default=0)
+
+
+def _finalists(result: TuneResult) -> str:
+    comparison = result.view.comparison
+    count = len(comparison.candidate_ids) - 1 if comparison is not None else 0
+    return "the finalist" if count == 1 else f"{count} finalists"
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """A speedup with its interval, ready to be drawn as a mark on a line."""
+
+    text: str
+    between: str
+    is_flat: bool
+    """True when the interval contains 1, so that nothing may be claimed."""
+    low_percent: float
+    width_percent: float
+    mark_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadLine:
+    """One row of the table by workload."""
+
+    name: str
+    sizes: str
+    weight: float
+    baseline_ms: float | None
+    winner_ms: float
+    speedup: Speedup | None
+    estimate: float | None
+    """Without an interval, when there was no comparison."""
+    special_ms: float | None
+    """The best configuration for this workload alone, when it is another one than the winner."""
+    special_speedup: Speedup | None
+    special_changes: tuple[tuple[str, Value], ...]
+    limit_ms: float | None
+    """The least time that the measured copy bandwidth allows for the compulsory traffic."""
+
+    @property
+    def limit_percent(self) -> float | None:
+        """How much of that limit the winner reaches."""
+        return None if self.limit_ms is None else 100.0 * self.limit_ms / self.winner_ms
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadTable:
+    """All rows, with the scale that their intervals share."""
+
+    lines: tuple[WorkloadLine, ...]
+    ticks: tuple[tuple[float, str], ...]
+    unit_percent: float
+    """Where 1, the baseline, is on the scale."""
+
+    @property
+    def has_weights(self) -> bool:
+        """False when all weights are the same, so that a column for them says nothing."""
+        return len({line.weight for line in self.lines}) > 1
+
+    @property
+    def has_special(self) -> bool:
+        """True when a workload has a better configuration of its own."""
+        return any(line.special_ms is not None for line in self.lines)
+
+    @property
+    def has_intervals(self) -> bool:
+        """True when there was an interleaved comparison."""
+        return any(line.speedup is not None for line in self.lines)
+
+
+def workload_table(result: TuneResult) -> WorkloadTable:
+    """One row a workload, in the problem's order; empty when nothing won."""
+    intervals = [each.speedup for each in result.workloads] + [
+        each.specialised_speedup for each in result.workloads
+    ]
+    known = [interval for interval in intervals if interval is not None]
+    low = min([1.0, *(interval.low for interval in known)])
+    high = max([1.0, *(interval.high for interval in known)])
+    low, high = low / (high / low) ** 0.06 / 1.02, high * (high / low) ** 0.06 * 1.02
+
+    def drawn(interval: Interval | None) -> Speedup | None:
+        if interval is None:
+            return None
+        start, end = position(interval.low, low, high), position(interval.high, low, high)
+        return Speedup(
+            factor(interval.estimate),
+            _between(interval),
+            interval.low <= 1.0 <= interval.high,
+            start,
+            end - start,
+            position(interval.estimate, low, high),
+        )
+
+    winner = result.view.winner
+    lines = []
+    for each in result.workloads:
+        assert winner is not None
+        record = result.view.started.workloads.get(each.workload, {})
+        is_special = each.specialised_config != winner.config
+        baseline_ms = None if math.isnan(each.baseline_ms) else each.baseline_ms
+        lines.append(
+            WorkloadLine(
+                name=clean(each.workload),
+                sizes=sizes_text(record),
+                weight=float(record.get("weight", 1.0)),
+                baseline_ms=baseline_ms,
+                winner_ms=each.best_ms,
+                speedup=drawn(each.speedup),
+                estimate=baseline_ms / each.best_ms if baseline_ms is not None else None,
+                special_ms=each.specialised_ms if is_special else None,
+                special_speedup=drawn(each.specialised_speedup) if is_special else None,
+                special_changes=changes(winner.config, each.specialised_config) if is_special else (),
+                limit_ms=limit_ms(result.view.started.device, record),
+            )
+        )
+    return WorkloadTable(tuple(lines), share_ticks(low, high), position(1.0, low, high))
+
+
+def changes(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
+    """What `new` sets differently."""
+    return tuple((name, value) for name, value in new.items() if old.get(name) != value)
+
+
+def limit_ms(device: Mapping[str, object], record: Mapping[str, float]) -> float | None:
+    """The least time of a workload at the device's measured rates; None when they or its work are unknown."""
+    times_s = [
+        record[amount] / rate
+        for amount, rate in (("bytes", copy_rate(device)), ("operations", operation_rate(device)))
+        if rate and record.get(amount)
+    ]
+    return 1000.0 * max(times_s) if times_s else None
+
+
+def copy_rate(device: Mapping[str, object]) -> float | None:
+    """The measured copy bandwidth in bytes per second, if the run recorded one."""
+    return _rate(device.get("copy_bytes_per_s"))
+
+
+def operation_rate(device: Mapping[str, object]) -> float | None:
+    """The measured arithmetic ceiling in operations per second, if the run recorded one."""
+    return _rate(device.get("operations_per_s"))
+
+
+def _rate(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def known_rates(lines: Sequence[WorkloadLine]) -> bool:
+    """Whether any workload's distance to the limit is known."""
+    return any(line.limit_ms is not None for line in lines)

@@ -1,0 +1,530 @@
+"""One self-contained HTML file that explains a run.
+
+```
+write_report(Path("runs/softmax"), Path("softmax.html"))
+```
+
+The page draws its charts itself, as SVG: a plotting library would add megabytes and another look for what is half a
+dozen scatter plots and histograms. Every section has a table or a sentence that says the same without a picture, and
+a run that is unfinished, failed or tiny gives a page that says so.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from kernelwright.engine.result import TuneResult
+from kernelwright.errors import StoreError
+from kernelwright.problem.config import Value
+from kernelwright.report.charts import (
+    best_so_far,
+    convergence,
+    distribution,
+    factor,
+    groups,
+    heatmap,
+    strip,
+    value_text,
+)
+from kernelwright.report.claims import Verdict, WorkloadTable, verdict, workload_table
+from kernelwright.report.facts import (
+    Fact,
+    Row,
+    declared_values,
+    facts_in,
+    failure_groups,
+    phases,
+    rows_of,
+    settings_of_winner,
+)
+from kernelwright.report.importance import FEWEST_ROWS, Importance, importance
+from kernelwright.report.roofline import roofline
+from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
+from kernelwright.report.svg import number, responsive
+from kernelwright.report.text import clean
+from kernelwright.store.view import RunView
+from kernelwright.version import VERSION
+
+FALLBACK_ROWS = 25
+"""Configurations listed for readers without JavaScript."""
+
+_SECTIONS = (
+    ("workloads", "Workloads"),
+    ("configuration", "Configuration"),
+    ("convergence", "Convergence"),
+    ("distribution", "Distribution"),
+    ("importance", "Importance"),
+    ("parameters", "Parameters"),
+    ("failures", "Failures"),
+    ("roofline", "Roofline"),
+    ("cost", "Time"),
+    ("source", "Source"),
+    ("environment", "Environment"),
+    ("all", "All"),
+)
+
+
+def write_report(run: Path | RunView, out: Path) -> Path:
+    """Write the report of `run` to `out` and return it; a report already there is replaced whole or not at all.
+
+    Args:
+        run: a run folder, which another process may still be writing, or a view of one.
+        out: the HTML file; its folder is made.
+
+    Raises:
+        StoreError: the run cannot be read, or the file cannot be written.
+    """
+    view = run if isinstance(run, RunView) else RunView.read(run)
+    text = render_report(view)
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write the report to {str(out)!r}: {error.strerror or error}",
+            hint="name a file in a folder that you may write to",
+        ) from error
+    return out
+
+
+def render_report(view: RunView) -> str:
+    """The page as text."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kernelwright.report", "assets"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    environment.filters["breakable"] = breakable
+    environment.filters["value_text"] = lambda value: clean(value_text(value))
+    return environment.get_template("report.html.j2").render(_context(view))
+
+
+def _shown(value: object) -> object:
+    """Everything that the template prints passes here: text of others is cleaned, our own markup is kept."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def breakable(text: str) -> Markup:
+    """`text`, which may be a long name, with places where a line may end after an underscore or a dot."""
+    return Markup("<wbr>").join(clean(part) for part in re.findall(r"[^_.]*[_.]+|[^_.]+", text))
+
+
+def _asset(name: str) -> Markup:
+    """One of our own files, put into the page as it is."""
+    path = Path(__file__).parent / "assets" / name
+    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - part of the package, not input
+
+
+def _context(view: RunView) -> dict[str, Any]:
+    result = TuneResult(view)
+    problem = frozen_problem(view)
+    rows = rows_of(view)
+    claim = verdict(result)
+    table = workload_table(result)
+    return {
+        "css": _asset("report.css"),
+        "js": _asset("report.js"),
+        "version": VERSION,
+        "started": view.started,
+        "name": clean(view.started.problem_name),
+        "device_name": clean(str(view.started.device.get("name", "an unnamed device"))),
+        "verdict": claim,
+        "stats": _stats(view, rows),
+        "warnings": [{"level": note.level, "text": clean(note.text)} for note in view.notes],
+        "sections": ((("notes", "Notes"),) if view.notes else ()) + _SECTIONS,
+        **_workload_part(view, table),
+        **_configuration_part(view, problem, claim),
+        **_search_part(rows),
+        **_parameter_part(view, rows, problem),
+        **_failure_part(view),
+        "roofline": roofline(view, _baseline_ms(view, table)),
+        **_cost_part(view),
+        "source": source_section(view, problem),
+        **_environment_part(view),
+        **_listing_part(view, rows),
+    }
+
+
+def _baseline_ms(view: RunView, table: WorkloadTable) -> Mapping[str, float]:
+    """The baseline's times that the table shows: interleaved ones where there are any."""
+    compared = {line.name: line.baseline_ms for line in table.lines if line.baseline_ms is not None}
+    return {**view.baseline_ms, **compared}
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """One number under the headline."""
+
+    name: str
+    value: str
+    more: str = ""
+
+
+def _stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
+    failed = sum(row.status == "failed" for row in rows)
+    stopped = sum(row.status == "stopped early" for row in rows)
+    feasible, raw = view.started.space.get("feasible_count"), view.started.space.get("raw_count")
+    stats = [
+        Stat("Configurations tried", number(len(rows)), f"{stopped} stopped early" if stopped else ""),
+        Stat(
+            "Failed",
+            number(failed),
+            f"{100 * failed / len(rows):.0f} % of those tried" if rows and failed else "",
+        ),
+    ]
+    if isinstance(feasible, int):
+        share = (
+            f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)} % tried"
+            if feasible
+            else ""
+        )
+        raw_text = f"of {number(raw)} combinations" if isinstance(raw, int) and raw != feasible else ""
+        stats.append(Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
+    rate = f"{number(len(rows) / view.spent_s)} per second" if view.spent_s > 0 and rows else ""
+    stats.append(Stat("Time spent", duration(view.spent_s), rate))
+    reason = view.finished.reason if view.finished is not None else "not finished"
+    sessions = f"{len(view.sessions)} sessions" if len(view.sessions) > 1 else ""
+    stats.append(Stat("Ended", _ENDINGS.get(reason, clean(reason)), sessions))
+    searcher = view.started.settings.get("searcher")
+    if searcher:
+        seed = view.started.settings.get("seed")
+        stats.append(Stat("Searcher", clean(str(searcher)), f"seed {seed}" if seed is not None else ""))
+    return stats
+
+
+_ENDINGS: Mapping[str, str] = {
+    "budget": "budget used",
+    "exhausted": "space exhausted",
+    "no-gain": "no more gain",
+    "interrupted": "interrupted",
+    "target": "target reached",
+}
+
+
+def duration(seconds: float) -> str:
+    """A time span as a person says it: `47 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{number(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _workload_part(view: RunView, table: WorkloadTable) -> dict[str, Any]:
+    rejected = view.comparison.rejected if view.comparison is not None else {}
+    return {
+        "table": table,
+        "knows_limit": any(line.limit_ms is not None for line in table.lines),
+        "baseline_lines": [(clean(name), time_ms) for name, time_ms in view.baseline_ms.items()],
+        "rejected": [{"id": clean(name), "why": clean(why)} for name, why in rejected.items()],
+    }
+
+
+def _configuration_part(view: RunView, problem: FrozenProblem, claim: Verdict) -> dict[str, Any]:
+    settings = settings_of_winner(view, problem.defaults, problem.reasons)
+    changed = sum(setting.is_changed for setting in settings)
+    knows_defaults = any(setting.default is not None for setting in settings)
+    lead = "The general winner over all workloads."
+    if claim.kind == "slower":
+        lead = "The best that was found, though the baseline is faster."
+    if knows_defaults:
+        lead += f" {changed} of {len(settings)} parameters differ from their default."
+    elif settings:
+        lead += " The defaults were not recorded in this run."
+    return {"settings": settings, "configuration_lead": lead}
+
+
+def _search_part(rows: Sequence[Row]) -> dict[str, Any]:
+    timed = [row for row in rows if row.speedup is not None]
+    steps = best_so_far(rows)
+    drawn = None
+    if rows:
+        drawn = {
+            "by_evaluations": responsive(lambda width: convergence(rows, width, by_seconds=False), 520),
+            "by_seconds": responsive(lambda width: convergence(rows, width, by_seconds=True), 520),
+        }
+    return {
+        "convergence": drawn,
+        "convergence_lead": _convergence_lead(rows, steps),
+        "has_stopped": any(row.status == "stopped early" for row in rows),
+        "has_failed": any(row.status == "failed" for row in rows),
+        "steps": steps,
+        "distribution": responsive(lambda width: distribution(rows, width), 1000) if timed else None,
+        "distribution_lead": _distribution_lead(timed),
+    }
+
+
+def _convergence_lead(rows: Sequence[Row], steps: Sequence[Row]) -> str:
+    if not steps:
+        return "No configuration was measured to the end, so there is no best so far."
+    if len(rows) == 1:
+        return "One evaluation, so there is no course to show."
+    best = steps[-1].speedup or 1.0
+    near = next(row for row in steps if (row.speedup or 0.0) >= 0.95 * best)
+    within = f"Within 5 % of the best after {near.index + 1} of {len(rows)} evaluations"
+    return f"{within} ({duration(near.elapsed_s)}); the best came at evaluation {steps[-1].index}."
+
+
+def _distribution_lead(timed: Sequence[Row]) -> str:
+    speedups = [row.speedup for row in timed if row.speedup is not None]
+    if not speedups:
+        return ""
+    if len(speedups) == 1:
+        return f"One timed configuration, at {factor(speedups[0])}."
+    best, faster = max(speedups), sum(speedup > 1.0 for speedup in speedups)
+    near = sum(speedup >= 0.95 * best for speedup in speedups)
+    return (
+        f"{faster} of {len(speedups)} timed configurations are faster than the baseline, {near} within 5 % of the best. "
+        f"The median is {factor(statistics.median(speedups))}."
+    )
+
+
+def _parameter_part(view: RunView, rows: Sequence[Row], problem: FrozenProblem) -> dict[str, Any]:
+    timed = [row for row in rows if row.speedup is not None]
+    declared = declared_values(view)
+    found = importance([row.config for row in timed], [1.0 / (row.speedup or 1.0) for row in timed])
+    names = _parameter_names(view, rows)
+    if found is not None:
+        ranked = [effect.name for effect in found.effects]
+        names = [*ranked, *(name for name in names if name not in ranked)]
+    varied = [name for name in names if len({row.config.get(name) for row in rows}) > 1]
+    winner = view.winner.config if view.winner is not None else {}
+    pair = found.pair if found is not None else None
+    return {
+        "importance": found,
+        "importance_lead": _importance_lead(found),
+        "importance_trust": _importance_trust(found),
+        "importance_missing": _importance_missing(len(timed), varied),
+        "heatmap": heatmap(timed, pair.first, pair.second, declared) if pair is not None else None,
+        "heatmap_lead": _heatmap_lead(found),
+        "strips": [
+            {
+                "name": name,
+                "why": problem.reasons.get(name, ""),
+                "chart": strip(timed, name, declared.get(name, ()), winner.get(name)),
+            }
+            for name in varied
+            if timed
+        ],
+        "strips_missing": "No parameter took more than one value."
+        if timed
+        else "No configuration was timed.",
+        "value_lines": _value_lines(rows, varied, declared),
+    }
+
+
+def _parameter_names(view: RunView, rows: Sequence[Row]) -> list[str]:
+    names = dict.fromkeys(declared_values(view))
+    for row in rows[:1]:
+        names.update(dict.fromkeys(row.config))
+    return list(names)
+
+
+def _importance_lead(found: Importance | None) -> str:
+    if found is None:
+        return ""
+    if found.is_weak:
+        return "No parameter explains the times well; the ranking below is not reliable."
+    leading, total = [], 0.0
+    for effect in found.effects:
+        leading.append(effect.name)
+        total += effect.share
+        if total >= 0.8:
+            break
+    verb = "makes" if len(leading) == 1 else "make"
+    return f"{_listed(leading)} {verb} up {100 * total:.0f} % of what the time depends on."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _importance_trust(found: Importance | None) -> str:
+    if found is None:
+        return ""
+    explained = f"{100 * max(0.0, found.explained):.0f} %"
+    return (
+        f"It explains {explained} of the variance of {found.row_count} timed configurations. The search does not "
+        "sample evenly, so this describes the configurations it visited."
+    )
+
+
+def _importance_missing(timed_count: int, varied: Sequence[str]) -> str:
+    if timed_count < FEWEST_ROWS:
+        return f"Too few timed configurations to say ({timed_count}; at least {FEWEST_ROWS} are needed)."
+    return (
+        "All timed configurations took the same time." if varied else "No parameter took more than one value."
+    )
+
+
+def _heatmap_lead(found: Importance | None) -> str:
+    if found is None or found.pair is None:
+        return ""
+    strength = (
+        f"{100 * found.pair.strength:.1f} % of the variance"
+        if found.pair.strength >= 5e-4
+        else "almost nothing"
+    )
+    return (
+        f"The pair with the strongest interaction: {strength} is due to their combination beyond the sum of both. "
+        "Each cell is the best speedup seen with that pair of values."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ValueLine:
+    """One value of one parameter in the table behind the strip charts."""
+
+    name: str
+    value: str
+    tried: int
+    failed: int
+    median: float | None
+    best: float | None
+
+
+def _value_lines(
+    rows: Sequence[Row], names: Sequence[str], declared: Mapping[str, Sequence[Value]]
+) -> list[ValueLine]:
+    lines = []
+    for name in names:
+        for group in groups(rows, name, declared.get(name, ())):
+            speedups = [row.speedup for row in group.rows if row.speedup is not None]
+            lines.append(
+                ValueLine(
+                    name,
+                    group.label,
+                    len(group.rows),
+                    sum(row.status == "failed" for row in group.rows),
+                    statistics.median(speedups) if speedups else None,
+                    max(speedups, default=None),
+                )
+            )
+    return lines
+
+
+def _failure_part(view: RunView) -> dict[str, Any]:
+    found = failure_groups(view)
+    count, total = len(view.failed), len(view.evaluations)
+    return {
+        "failures": found,
+        "failures_lead": f"{count} of {total} evaluations failed, by stage of the pipeline and reason. "
+        "A failure costs its time but is never mistaken for a slow result.",
+        "failures_missing": "No evaluation failed." if total else "Nothing was evaluated.",
+    }
+
+
+def _cost_part(view: RunView) -> dict[str, Any]:
+    found = phases(view)
+    total_s = sum(phase.seconds for phase in found)
+    cached = sum(evaluated.cost.is_build_cached for evaluated in view.evaluations)
+    known = sum(evaluated.source != "measured" for evaluated in view.evaluations)
+    lead = f"{duration(total_s)} of work in {duration(view.spent_s)} of budget"
+    lead += ", because phases of several evaluations overlap." if total_s > view.spent_s > 0 else "."
+    if cached:
+        lead += f" {cached} builds came from the artifact cache."
+    if known:
+        lead += f" {known} evaluations were answered from a record and ran nothing."
+    shares = ", ".join(f"{phase.name} {100 * phase.share:.0f} %" for phase in found if phase.seconds > 0)
+    return {
+        "phases": found,
+        "phase_total_s": total_s,
+        "cost_lead": lead,
+        "cost_label": f"Share of time: {shares}",
+    }
+
+
+def _environment_part(view: RunView) -> dict[str, Any]:
+    started = view.started
+    constraints = started.space.get("constraints", ())
+    return {
+        "environment": [
+            ("Device", facts_in(started.device)),
+            ("Software", facts_in(started.environment)),
+            ("Settings", facts_in(started.settings)),
+            (
+                "Run",
+                (
+                    Fact("run", clean(started.run_id)),
+                    Fact("started", clean(started.created)),
+                    Fact("problem", f"{clean(started.problem_name)} ({clean(started.problem_id)})"),
+                    Fact("kernelwright", clean(started.version)),
+                ),
+            ),
+        ],
+        "constraints": [
+            {name: clean(str(each.get(name, ""))) for name in ("name", "text", "origin")}
+            for each in constraints
+            if isinstance(each, Mapping)
+        ],
+    }
+
+
+def _listing_part(view: RunView, rows: Sequence[Row]) -> dict[str, Any]:
+    parameters, workloads = _parameter_names(view, rows), list(view.started.workloads)
+    won = view.winner.candidate_id if view.winner is not None else None
+    fastest = sorted(rows, key=lambda row: -(row.speedup or 0.0))[:FALLBACK_ROWS]
+    example = (
+        next(
+            (
+                f"{name}={value_text(rows[0].config[name])}"
+                for name in parameters[:1]
+                if name in rows[0].config
+            ),
+            "",
+        )
+        if rows
+        else ""
+    )
+    return {
+        "rows": rows,
+        "fallback_rows": fastest,
+        "example_filter": f"{clean(example)} passed".strip(),
+        "parameter_keys": parameters,
+        "parameter_names": [clean(name) for name in parameters],
+        "workload_keys": workloads,
+        "workload_names": [clean(name) for name in workloads],
+        "payload": {
+            "parameters": [clean(name) for name in parameters],
+            "rows": [_listed_row(row, parameters, workloads, won) for row in rows],
+        },
+    }
+
+
+def _listed_row(
+    row: Row, parameters: Sequence[str], workloads: Sequence[str], won: str | None
+) -> dict[str, Any]:
+    """One evaluation for the page's script; its texts are shown as text, never as markup."""
+    times = [_rounded(row.medians_ms.get(name)) for name in workloads]
+    return {
+        "index": row.index,
+        "id": row.candidate_id,
+        "status": row.status,
+        "failure": row.failure,
+        "source": row.source,
+        "speedup": _rounded(row.speedup),
+        "cost": _rounded(row.cost.total_s),
+        "values": [clean(value_text(row.config[name])) if name in row.config else "" for name in parameters],
+        "raw": [row.config.get(name) for name in parameters],
+        "times": times,
+        **{f"t{place}": time for place, time in enumerate(times)},
+        "won": row.candidate_id == won,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")

@@ -1,0 +1,169 @@
+"""The winning source as the page shows it: its macros on top, coloured, and what changed against the baseline."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from kernelwright.engine.configured import configured_source
+from kernelwright.engine.tune import Subject
+from kernelwright.errors import KernelwrightError
+from kernelwright.imports import require
+from kernelwright.problem.config import Value
+from kernelwright.report.svg import element
+from kernelwright.report.text import clean
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.store.view import RunView
+from kernelwright.template.model import Candidate
+
+MOST_LINES = 4000
+"""Of one listing; a longer source is cut, and says so."""
+
+_EXTRA_KEYWORDS = frozenset({
+    "__kernel", "kernel", "__global", "global", "__local", "local", "__constant", "constant", "__private", "private",
+    "__global__", "__device__", "__shared__", "__constant__", "__launch_bounds__", "__restrict__", "restrict", "half",
+    "float2", "float4", "float8", "float16", "int2", "int4", "uint", "uchar", "ushort", "ulong", "__syncthreads",
+    "barrier",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSection:
+    """What the page says about the source."""
+
+    lead: str
+    text: Markup | None = None
+    diff: Markup | None = None
+    diff_note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenProblem:
+    """The problem as it was when the run started, if it can still be read."""
+
+    subject: Subject | None = None
+    baseline_source: str | None = None
+    complaint: str = ""
+    defaults: Mapping[str, Value] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why each parameter is there, in its author's words."""
+
+
+def frozen_problem(view: RunView) -> FrozenProblem:
+    """What the run folder holds beside events; a report is written without it when it cannot be read."""
+    recorded = view.started.space.get("defaults", {})
+    defaults = dict(recorded) if isinstance(recorded, Mapping) else {}
+    if view.folder is None:
+        return FrozenProblem(complaint="the report was written without the run's folder", defaults=defaults)
+    try:
+        with RunFolder.open(view.folder, writable=False) as folder:
+            subject = Subject.load(folder.problem_file)
+            blob = view.baseline.source_blob if view.baseline is not None else ""
+            baseline = folder.blobs.text(blob) if blob else None
+    except KernelwrightError as error:
+        return FrozenProblem(complaint=clean(error.message), defaults=defaults)
+    parameters = subject.template.parameters
+    return FrozenProblem(
+        subject,
+        baseline,
+        "",
+        {**{parameter.name: parameter.default for parameter in parameters}, **defaults},
+        {parameter.name: parameter.why for parameter in parameters},
+    )
+
+
+def source_section(view: RunView, problem: FrozenProblem) -> SourceSection:
+    """The winner's source with its configuration, or the reason why there is none to show."""
+    if problem.subject is None:
+        return SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
+    template = problem.subject.template
+    if view.winner is None:
+        return SourceSection(
+            "Nothing won, so this is the template as it is, without a configuration.",
+            highlighted(template.source, template.language),
+        )
+    try:
+        source = configured_source(
+            Candidate(template, view.winner.config), names_by_workload(view, problem.subject)
+        )
+    except KernelwrightError as error:
+        return SourceSection(
+            f"The winning configuration does not apply to the frozen template: {clean(error.message)}."
+        )
+    text = f"{source.define_block}\n{source.body}" if source.macros else source.body
+    lead = (
+        f"{clean(template.file.name)} with the winning configuration as macros on top, as the compiler got it. "
+        "`kernelwright export` writes it to a file."
+    )
+    return SourceSection(
+        lead.replace("`", ""), highlighted(text, template.language), *_difference(problem, template.source)
+    )
+
+
+def names_by_workload(view: RunView, subject: Subject) -> dict[str, dict[str, Value]]:
+    """Sizes and recorded device limits, by workload, as expressions name them."""
+    limits = view.started.device.get("limits", {})
+    device = (
+        {f"device.{name}": value for name, value in limits.items()} if isinstance(limits, Mapping) else {}
+    )
+    return {workload.name: {**device, **workload.sizes} for workload in subject.problem.workloads}
+
+
+def _difference(problem: FrozenProblem, source: str) -> tuple[Markup | None, str]:
+    if problem.baseline_source is None:
+        return None, "The baseline's source is not recorded."
+    if problem.baseline_source == source:
+        return (
+            None,
+            "The baseline is this same source at its default configuration, so only the macros differ.",
+        )
+    lines = difflib.unified_diff(
+        clean(problem.baseline_source).splitlines(),
+        clean(source).splitlines(),
+        "baseline",
+        "winner",
+        lineterm="",
+    )
+    kinds = {"+": "add", "-": "del", "@": "hunk"}
+    return Markup("").join(
+        element("span", line or " ", class_=kinds.get(line[:1], "same")) for line in lines
+    ), ""
+
+
+def highlighted(text: str, language: str) -> Markup:
+    """`text` with light colouring; every character of it escaped."""
+    lines = clean(text).split("\n")
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines …"]
+    pygments: Any = require("pygments", purpose="colouring of source")
+    lexers: Any = require("pygments.lexers", purpose="colouring of source")
+    tokens: Any = require("pygments.token", purpose="colouring of source")
+    options = {"stripnl": False, "ensurenl": False}
+    lexer = lexers.PythonLexer(**options) if language == "triton" else lexers.CLexer(**options)
+    parts: list[str] = []
+    for kind, part in pygments.lex("\n".join(lines), lexer):
+        css_class = _css_class(kind, part, tokens.Token)
+        safe = escape(part)
+        parts.append(f'<span class="tok-{css_class}">{safe}</span>' if css_class else str(safe))
+    return Markup("".join(parts))  # noqa: S704 - every part above is escaped; the classes are ours
+
+
+def _css_class(kind: Any, text: str, token: Any) -> str:
+    if text in _EXTRA_KEYWORDS:
+        return "k"
+    for base, name in (
+        (token.Comment.Preproc, "cp"),
+        (token.Comment.PreprocFile, "s"),
+        (token.Comment, "c"),
+        (token.Keyword, "k"),
+        (token.Literal.Number, "m"),
+        (token.Literal.String, "s"),
+        (token.Name.Function, "nf"),
+    ):
+        if kind in base:
+            return name
+    return ""
