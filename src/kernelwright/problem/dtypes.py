@@ -1,6 +1,6 @@
 """Element types: their names in problem files, in NumPy and in C, and how one value becomes bytes.
 
-`DTYPES["bfloat16"]` is the one place that knows a type's width, NumPy dtype and C spellings; everything else asks here.
+`DTYPES["bfloat16"]` is the one place that knows a type's width, its NumPy dtype and its C spellings.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import difflib
 import math
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +19,8 @@ import numpy as np
 from kernelwright.errors import Location, SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernelwright.problem.model import Language
 
 Kind = Literal["bool", "int", "uint", "float"]
@@ -42,33 +43,39 @@ class Dtype:
         return self.kind in ("int", "uint")
 
 
-_CUDA_INTEGERS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "int8": ("int8_t", "char", "signed char"),
-    "int16": ("int16_t", "short"),
-    "int32": ("int", "int32_t"),
-    "int64": ("int64_t", "long long", "long", "ptrdiff_t", "ssize_t"),
-    "uint8": ("uint8_t", "unsigned char", "uchar"),
-    "uint16": ("uint16_t", "unsigned short", "ushort"),
-    "uint32": ("unsigned int", "uint32_t", "uint", "unsigned"),
-    "uint64": ("uint64_t", "unsigned long long", "unsigned long", "ulong", "size_t"),
-})
+_CUDA_INTEGERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "int8": ("int8_t", "char", "signed char"),
+        "int16": ("int16_t", "short"),
+        "int32": ("int", "int32_t"),
+        "int64": ("int64_t", "long long", "long", "ptrdiff_t", "ssize_t"),
+        "uint8": ("uint8_t", "unsigned char", "uchar"),
+        "uint16": ("uint16_t", "unsigned short", "ushort"),
+        "uint32": ("unsigned int", "uint32_t", "uint", "unsigned"),
+        "uint64": ("uint64_t", "unsigned long long", "unsigned long", "ulong", "size_t"),
+    }
+)
 
-_OPENCL_INTEGERS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "int8": ("char",),
-    "int16": ("short",),
-    "int32": ("int",),
-    "int64": ("long", "ptrdiff_t", "intptr_t"),
-    "uint8": ("uchar", "unsigned char"),
-    "uint16": ("ushort", "unsigned short"),
-    "uint32": ("uint", "unsigned int", "unsigned"),
-    "uint64": ("ulong", "unsigned long", "size_t", "uintptr_t"),
-})
+_OPENCL_INTEGERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "int8": ("char",),
+        "int16": ("short",),
+        "int32": ("int",),
+        "int64": ("long", "ptrdiff_t", "intptr_t"),
+        "uint8": ("uchar", "unsigned char"),
+        "uint16": ("ushort", "unsigned short"),
+        "uint32": ("uint", "unsigned int", "unsigned"),
+        "uint64": ("ulong", "unsigned long", "size_t", "uintptr_t"),
+    }
+)
 
-_OPENCL_FLOATS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "float16": ("half",),
-    "float32": ("float",),
-    "float64": ("double",),
-})
+_OPENCL_FLOATS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "float16": ("half",),
+        "float32": ("float",),
+        "float64": ("double",),
+    }
+)
 
 _CUDA_FLOATS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "float16": ("__half", "half", "__fp16", "_Float16", "at::Half", "c10::Half"),
@@ -106,12 +113,14 @@ def _make(name: str, numpy_dtype: np.dtype[Any]) -> Dtype:
     return Dtype(name, numpy_dtype, MappingProxyType(c_names), numpy_dtype.itemsize, _kind_of(name))
 
 
-DTYPES: Mapping[str, Dtype] = MappingProxyType({
-    **{name: _make(name, np.dtype(name)) for name in _NUMPY_NAMES},
-    "bfloat16": _make("bfloat16", np.dtype(ml_dtypes.bfloat16)),
-    "float8_e4m3fn": _make("float8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn)),
-    "float8_e5m2": _make("float8_e5m2", np.dtype(ml_dtypes.float8_e5m2)),
-})
+DTYPES: Mapping[str, Dtype] = MappingProxyType(
+    {
+        **{name: _make(name, np.dtype(name)) for name in _NUMPY_NAMES},
+        "bfloat16": _make("bfloat16", np.dtype(ml_dtypes.bfloat16)),
+        "float8_e4m3fn": _make("float8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn)),
+        "float8_e5m2": _make("float8_e5m2", np.dtype(ml_dtypes.float8_e5m2)),
+    }
+)
 """Every dtype that a problem file may name."""
 
 _ALIASES: Mapping[str, str] = MappingProxyType({
@@ -119,7 +128,8 @@ _ALIASES: Mapping[str, str] = MappingProxyType({
     "fp32": "float32", "float": "float32", "f32": "float32", "single": "float32",
     "fp64": "float64", "double": "float64", "f64": "float64",
     "bf16": "bfloat16", "__nv_bfloat16": "bfloat16",
-    "fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "float8_e4m3": "float8_e4m3fn", "e4m3": "float8_e4m3fn",
+    "fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "float8_e4m3": "float8_e4m3fn",
+    "e4m3": "float8_e4m3fn",
     "__nv_fp8_e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "__nv_fp8_e5m2": "float8_e5m2",
     "char": "int8", "short": "int16", "int": "int32", "long": "int64", "i32": "int32", "i64": "int64",
     "uchar": "uint8", "ushort": "uint16", "uint": "uint32", "unsigned": "uint32", "ulong": "uint64",
@@ -137,12 +147,16 @@ def find_dtype(name: str, *, location: Location | None = None) -> Dtype:
     dtype = DTYPES.get(name)
     if dtype is not None:
         return dtype
-    nearest = _ALIASES.get(name.lower()) or next(iter(difflib.get_close_matches(name.lower(), DTYPES, 1)), None)
+    nearest = _ALIASES.get(name.lower()) or next(
+        iter(difflib.get_close_matches(name.lower(), DTYPES, 1)), None
+    )
     hint = f"write {nearest!r}" if nearest else "one of " + ", ".join(DTYPES)
-    raise SpecError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}", hint=hint, location=location)
+    raise SpecError(
+        f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}", hint=hint, location=location
+    )
 
 
-# C spellings -----------------------------------------------------------------------------------------------------
+# C spellings
 
 _VECTOR = re.compile(r"(?P<scalar>[A-Za-z_]\w*?[a-z])(?P<count>2|3|4|8|16)$")
 _CUDA_VECTORS: Mapping[str, str] = MappingProxyType({
@@ -185,7 +199,7 @@ _BY_SPELLING: Mapping[str, Mapping[str, str]] = MappingProxyType({
 
 
 def dtype_of_c_type(spelling: str, language: Language) -> Dtype | None:
-    """The dtype behind a C type without qualifiers; for a vector type (`float4`, `half2`) that of its elements.
+    """The dtype behind a C type without qualifiers; for a vector type (`float4`) that of its elements.
 
     None for a type that is not built in: a typedef, a macro, a template parameter, a struct.
     """
@@ -201,25 +215,27 @@ def dtype_of_c_type(spelling: str, language: Language) -> Dtype | None:
     return DTYPES[found] if found else None
 
 
-_CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "bool": ("uint8", "int8"),
-    "float16": ("uint16", "int16"),
-    "bfloat16": ("uint16", "int16"),
-    "float8_e4m3fn": ("uint8", "int8"),
-    "float8_e5m2": ("uint8", "int8"),
-})
-"""Integer types that sources use to carry a type that the compiler may not know (bfloat16 in OpenCL: `ushort`)."""
+_CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "bool": ("uint8", "int8"),
+        "float16": ("uint16", "int16"),
+        "bfloat16": ("uint16", "int16"),
+        "float8_e4m3fn": ("uint8", "int8"),
+        "float8_e5m2": ("uint8", "int8"),
+    }
+)
+"""Integers that sources use to carry a type that the compiler may not know (OpenCL: bfloat16 as `ushort`)."""
 
 
 def fits_c_type(dtype: Dtype, spelling: str, language: Language) -> bool:
-    """Whether a kernel parameter of C type `spelling` can hold `dtype`; true when the spelling is not a built-in."""
+    """Whether a kernel parameter of C type `spelling` can hold `dtype`; true for a type not built in."""
     if spelling == "void":
         return True
     found = dtype_of_c_type(spelling, language)
     return found is None or found.name == dtype.name or found.name in _CARRIERS.get(dtype.name, ())
 
 
-# Values ----------------------------------------------------------------------------------------------------------
+# Values
 
 
 def integer_range(dtype: Dtype) -> tuple[int, int]:
@@ -246,11 +262,11 @@ def machine_epsilon(dtype: Dtype | str) -> float:
 def encode_scalar(dtype: Dtype | str, value: object, *, location: Location | None = None) -> bytes:
     """`value` as the little-endian bytes of a by-value kernel argument.
 
-    A whole number may be given as a float (`4.0`), since expressions divide. `bool` is one byte, 0 or 1. OpenCL allows
-    neither `bool` nor `size_t` as the type of a kernel argument: there, declare `int32` or `uint64` (`ulong`).
+    A whole number may be given as a float (`4.0`), since expressions divide. `bool` is one byte, 0 or 1.
+    OpenCL allows neither `bool` nor `size_t` as the type of a kernel argument: there, use `int` or `ulong`.
 
     Raises:
-        SpecError: the value is no number, is not whole for an integer dtype, or does not fit the dtype's range.
+        SpecError: the value is no number, is not whole for an integer dtype, or does not fit the dtype.
     """
     found = find_dtype(dtype, location=location) if isinstance(dtype, str) else dtype
     number = value.item() if isinstance(value, np.generic) else value

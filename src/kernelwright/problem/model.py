@@ -115,6 +115,8 @@ class SourceSpec:
     options: tuple[str, ...] = ()
     """Compile options of the user's own build."""
     location: Location | None = None
+    entry: str | None = None
+    """The kernel of launches that name none, also of those in the template's header."""
 
 
 @dataclass(frozen=True, slots=True)

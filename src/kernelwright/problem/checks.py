@@ -1,0 +1,186 @@
+"""Checks that problem files and template headers share: names, paths, and the values of expressions."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from kernelwright.errors import Location, SpecError
+from kernelwright.problem.expression_syntax import ARITY
+from kernelwright.problem.toml_file import Table, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelwright.problem.config import Value
+    from kernelwright.problem.expression import Expression
+    from kernelwright.problem.model import Workload
+
+DEVICE_NAMES: tuple[str, ...] = tuple(
+    f"device.{name}"
+    for name in (
+        "max_threads_per_block",
+        "max_block_x",
+        "max_block_y",
+        "max_block_z",
+        "max_grid_x",
+        "max_grid_y",
+        "max_grid_z",
+        "shared_memory_per_block",
+        "warp_size",
+        "multiprocessors",
+        "global_memory",
+        "last_level_cache",
+        "registers_per_block",
+        "registers_per_multiprocessor",
+        "registers_per_thread",
+        "shared_memory_per_multiprocessor",
+        "threads_per_multiprocessor",
+    )
+)
+"""What expressions may ask of a device; a device that does not tell one of them refuses it later."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_C_KEYWORDS = frozenset((
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while",
+    "bool", "half", "kernel", "global", "local", "constant", "private", "class", "template", "typename", "this",
+    "new", "delete", "operator", "namespace", "using", "true", "false", "main",
+))  # fmt: skip
+
+
+def check_name(name: str, *, what: str, location: Location) -> None:
+    """Refuse a name that cannot be used in kernels and in expressions.
+
+    Raises:
+        SpecError: it is no C identifier, is reserved in C or Python, or is a word of the expression language.
+    """
+    if not _IDENTIFIER.fullmatch(name):
+        suggestion = re.sub(r"\W+", "_", name).strip("_")
+        hint = "use letters, digits and underscores, not starting with a digit"
+        if _IDENTIFIER.fullmatch(suggestion):
+            hint += f": {suggestion}"
+        raise SpecError(f"{what} {name!r} is not an identifier", hint=hint, location=location)
+    if name in ARITY:
+        raise SpecError(
+            f"{what} {name!r} is the name of a function of the expression language",
+            hint="rename it; functions are " + ", ".join(ARITY),
+            location=location,
+        )
+    if name in _C_KEYWORDS or keyword.iskeyword(name) or name == "device":
+        raise SpecError(f"{what} {name!r} is a reserved word", hint="rename it", location=location)
+
+
+def shown_path(path: Path) -> Path:
+    """`path` as messages show it: relative when it lies under the current folder."""
+    try:
+        return path.absolute().relative_to(Path.cwd())
+    except (ValueError, OSError):
+        return path
+
+
+def file_beside(table: Table, key: str, value: str, *, folder: Path, what: str) -> Path:
+    """The existing file that `value`, written under `key`, names inside the problem's `folder`.
+
+    A problem is one folder that can be copied, so paths are relative and stay inside it.
+
+    Raises:
+        SpecError: the path is empty, absolute, leads out of the folder, or names no file.
+    """
+    location = table.value_location(key)
+    if not value.strip():
+        raise SpecError(f"{table.label(key)} is empty, expected the path of {what}", location=location)
+    path = PurePosixPath(value)
+    if path.is_absolute() or _leads_out(path):
+        raise SpecError(
+            f"{table.label(key)} = {value!r} lies outside the problem's folder",
+            hint="copy the file into the problem's folder and write its path relative to it",
+            location=location,
+        )
+    file = folder / path
+    if file.is_file():
+        return file
+    if file.is_dir():
+        raise SpecError(f"{table.label(key)} = {value!r} is a folder, expected {what}", location=location)
+    near = did_you_mean(file.name, _names_in(file.parent))
+    raise SpecError(
+        f"{what} {value!r} does not exist",
+        hint=near or f"create {shown_path(file)}, or correct the path",
+        location=location,
+    )
+
+
+def _leads_out(path: PurePosixPath) -> bool:
+    depth = 0
+    for part in path.parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def check_expression(expression: Expression, known: Mapping[str, object], *, what: str) -> None:
+    """Refuse names that `known` does not have, saying where the expression is used.
+
+    Raises:
+        SpecError: an unknown name.
+    """
+    try:
+        expression.check_names(known)
+    except SpecError as error:
+        raise SpecError(f"{what}: {error.message}", hint=error.hint, location=error.location) from None
+
+
+def evaluate_extent(
+    expression: Expression, names: Mapping[str, Value], *, what: str, workload: Workload, minimum: int = 1
+) -> int:
+    """The value of a shape's or launch's extent on one workload.
+
+    Raises:
+        SpecError: it has no value (a division by zero), or is not an integer of at least `minimum`.
+    """
+    value = evaluate_on(expression, names, what=what, workload=workload)
+    if isinstance(value, bool | str) or value != int(value) or value < minimum:
+        raise SpecError(
+            f"{what} {expression.text!r} is {value!r} on workload {workload.name!r}, "
+            f"expected an integer of at least {minimum}",
+            hint="`/` divides exactly; `//` rounds down and ceil_div(a, b) rounds up"
+            if isinstance(value, float)
+            else None,
+            location=expression.location,
+        )
+    return int(value)
+
+
+def evaluate_on(
+    expression: Expression, names: Mapping[str, Value], *, what: str, workload: Workload
+) -> Value:
+    """The value of an expression on one workload, with complaints that say which.
+
+    Raises:
+        SpecError: it has no value there.
+    """
+    try:
+        return expression.evaluate(names)
+    except SpecError as error:
+        raise SpecError(
+            f"{what}, on workload {workload.name!r}: {error.message}",
+            hint=error.hint,
+            location=error.location,
+        ) from None
+
+
+NO_NAMES: Mapping[str, object] = MappingProxyType({})
+"""For expressions that must be constant."""

@@ -1,0 +1,201 @@
+"""A problem from its TOML file, checked as far as the files alone allow.
+
+```
+problem = load_problem("silu_and_mul/problem.toml")     # or its folder
+```
+
+What depends on the template's parameters (launches, scratch, the kernel's signature) is for `template.load`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kernelwright.errors import SpecError
+from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, shown_path
+from kernelwright.problem.load_arguments import read_arguments, read_tolerances
+from kernelwright.problem.load_launch import read_steps
+from kernelwright.problem.load_workloads import read_workloads
+from kernelwright.problem.model import (
+    LANGUAGE_OF_SUFFIX,
+    Problem,
+    ReferenceSpec,
+    SourceSpec,
+    Work,
+    Workload,
+)
+from kernelwright.problem.reference_file import check_reference_file
+from kernelwright.problem.toml_file import Table, did_you_mean, parse_toml, read_text
+
+PROBLEM_FILE_NAME = "problem.toml"
+
+_KEYS = (
+    "name", "kernel", "entry", "reference", "options", "arguments", "launch", "baseline", "tolerance", "work",
+    "sizes", "workloads",
+)  # fmt: skip
+_HINTS = {
+    "parameters": "declare parameters in the header of the kernel source, not in the problem",
+    "constraints": "declare constraints in the header of the kernel source, not in the problem",
+    "source": "did you mean 'kernel'?",
+    "args": "did you mean 'arguments'?",
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def load_problem(path: Path | str) -> Problem:
+    """The problem in a TOML file, or in the `problem.toml` of a folder.
+
+    All files that it names lie in its folder, so that copying the folder copies the problem.
+
+    Raises:
+        SpecError: something in the file is wrong, with the line and column, or a file is missing.
+    """
+    file = _find_file(path)
+    document = parse_toml(read_text(file, what="the problem file"), shown_path(file))
+    root = document.root
+    root.refuse_unknown(_KEYS, what="a problem", hints=_HINTS)
+    folder = file.parent
+    workloads = read_workloads(root)
+    arguments = read_arguments(root, workloads, folder=folder)
+    entry = root.text("entry")
+    kernel = _read_source(root, folder=folder, entry=entry, options=root.texts("options") or ())
+    problem = Problem(
+        name=_read_name(root, folder),
+        file=file,
+        kernel=kernel,
+        baseline=_read_baseline(root.table("baseline"), kernel, folder=folder),
+        reference=_read_reference(root, folder=folder),
+        arguments=arguments,
+        workloads=workloads,
+        tolerances=read_tolerances(root, arguments),
+        work=_read_work(root.table("work"), workloads),
+    )
+    _refuse_misspelt_size(root, problem)
+    return problem
+
+
+def _find_file(path: Path | str) -> Path:
+    if "\0" in str(path):
+        raise SpecError(f"the problem's path {str(path)!r} holds a NUL character")
+    given = Path(path)
+    file = given.absolute()
+    if file.is_dir():
+        file = file / PROBLEM_FILE_NAME
+        if not file.exists():
+            raise SpecError(
+                f"the folder {given} holds no {PROBLEM_FILE_NAME}",
+                hint="write one with `kernelwright init KERNEL_SOURCE`",
+            )
+    elif file.suffix in LANGUAGE_OF_SUFFIX and file.exists():
+        raise SpecError(
+            f"{given} is a kernel source, expected a problem file or folder",
+            hint=f"write a problem for it with `kernelwright init {given}`",
+        )
+    return file
+
+
+def _read_name(root: Table, folder: Path) -> str:
+    name = root.text("name")
+    if name is None:
+        folder_name = re.sub(r"[^A-Za-z0-9_.-]+", "_", folder.name).lstrip("_.-")
+        return folder_name or "problem"
+    if not _NAME.fullmatch(name):
+        raise root.error(
+            "name",
+            message=f"the problem's name {name!r} cannot name a run folder",
+            hint="use letters, digits, `_`, `-` and `.`, starting with a letter or digit",
+        )
+    return name
+
+
+def _read_source(table: Table, *, folder: Path, entry: str | None, options: tuple[str, ...]) -> SourceSpec:
+    """The `kernel`, `entry` and launches of a problem or of its `[baseline]`."""
+    written = table.text("kernel")
+    if written is None:
+        raise table.missing(
+            "kernel", expected='kernel = "my_kernel.cl", the kernel source beside the problem file'
+        )
+    file = file_beside(table, "kernel", written, folder=folder, what="kernel source")
+    language = LANGUAGE_OF_SUFFIX.get(file.suffix)
+    if language is None:
+        endings = ", ".join(LANGUAGE_OF_SUFFIX)
+        raise table.error(
+            "kernel",
+            message=f"{written!r} is in no known language; expected a file that ends in {endings}",
+        )
+    if entry is not None and not entry.strip():
+        raise table.error("entry", message="entry is empty, expected the kernel's name")
+    return SourceSpec(
+        file, language, read_steps(table, entry=entry), options, table.key_location("kernel"), entry
+    )
+
+
+def _read_baseline(table: Table | None, kernel: SourceSpec, *, folder: Path) -> SourceSpec | None:
+    """The `[baseline]`; what it does not say is as for the kernel, so that both get the same flags."""
+    if table is None:
+        return None
+    table.refuse_unknown(("kernel", "entry", "options", "launch"), what="the baseline")
+    options = table.texts("options")
+    return _read_source(
+        table,
+        folder=folder,
+        entry=table.text("entry") or kernel.entry,
+        options=kernel.options if options is None else options,
+    )
+
+
+def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
+    form = 'reference = "reference.py:function"'
+    written = root.text("reference")
+    if written is None:
+        raise root.missing("reference", expected=form)
+    name, colon, function = written.rpartition(":")
+    if not colon or not name or not function.isidentifier():
+        raise root.error(
+            "reference",
+            message=f"cannot read reference {written!r}, expected a Python file and a function: {form}",
+        )
+    file = file_beside(root, "reference", name, folder=folder, what="reference file")
+    spec = ReferenceSpec(file, function, root.value_location("reference"))
+    check_reference_file(spec)
+    return spec
+
+
+def _read_work(table: Table | None, workloads: tuple[Workload, ...]) -> Work:
+    if table is None:
+        return Work()
+    table.refuse_unknown(
+        ("operations", "bytes"), what="[work]", hints={"flops": "did you mean 'operations'?"}
+    )
+    work = Work(table.expression("operations"), table.expression("bytes"))
+    for key, expression in (("operations", work.operations), ("bytes", work.bytes)):
+        if expression is None:
+            continue
+        check_expression(expression, workloads[0].sizes, what=f"work.{key}")
+        for workload in workloads:
+            value = evaluate_on(expression, workload.sizes, what=f"work.{key}", workload=workload)
+            if isinstance(value, bool | str) or value < 0:
+                raise table.error(
+                    key,
+                    message=f"work.{key} is {value!r} on workload {workload.name!r}, expected at least 0",
+                )
+    return work
+
+
+def _refuse_misspelt_size(root: Table, problem: Problem) -> None:
+    """A size that nothing here uses and that is nearly `weight` or `name` is one of them, misspelt."""
+    expressions = [*(extent for argument in problem.arguments for extent in argument.shape)]
+    expressions += [argument.value for argument in problem.arguments if argument.value is not None]
+    used = frozenset[str]().union(*(expression.names for expression in expressions))
+    for index, table in enumerate(root.tables("workloads") or ()):
+        for key in table:
+            if key in ("name", "weight") or key in used:
+                continue
+            hint = did_you_mean(key, ("name", "weight"))
+            if hint and len(key) >= 4:
+                raise SpecError(
+                    f"unknown key {key!r} in workloads[{index}]: no shape or scalar uses a size of that name",
+                    hint=hint,
+                    location=table.key_location(key),
+                )
