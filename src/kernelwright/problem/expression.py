@@ -22,8 +22,9 @@ import numpy as np
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.config import Value
+from kernelwright.problem.expression_bounds import UNKNOWN, Interval, between, bound_node
 from kernelwright.problem.expression_columns import Array, as_column, evaluate_column
-from kernelwright.problem.expression_scalar import Fault, evaluate_node
+from kernelwright.problem.expression_scalar import OperationError, evaluate_node
 from kernelwright.problem.expression_syntax import Node, parse_text, spec_error
 
 
@@ -78,8 +79,8 @@ class Expression:
         """
         try:
             return evaluate_node(self.tree, names)
-        except Fault as fault:
-            raise self._explain(fault, names) from None
+        except OperationError as error:
+            raise self._explain(error, names) from None
         except KeyError:
             self.check_names(names)
             raise
@@ -110,6 +111,26 @@ class Expression:
             values = np.array(values, object)
         return np.broadcast_to(np.asarray(values), shape)
 
+    def bounds(self, names: Mapping[str, Value | tuple[int | float, int | float]]) -> Interval:
+        """Where the value must lie when each name has one value or lies between two, ends included.
+
+        Sound, not tight. `result.is_false` says that a condition cannot hold; `result.may_fail` that some values in the
+        intervals may have no result.
+
+        Raises:
+            SpecError: an unknown name.
+        """
+        self.check_names(names)
+        intervals: dict[str, Interval] = {}
+        for name in self.tree.names:
+            value = names[name]
+            if isinstance(value, str):
+                intervals[name] = UNKNOWN
+            else:
+                low, high = value if isinstance(value, tuple) else (value, value)
+                intervals[name] = between(float(low), float(high))
+        return bound_node(self.tree, intervals)
+
     def check_names(self, known: Mapping[str, object]) -> None:
         """Refuse names that are not in `known`.
 
@@ -133,13 +154,13 @@ class Expression:
             hint=hint,
         )
 
-    def _explain(self, fault: Fault, names: Mapping[str, Value]) -> SpecError:
-        node = fault.node or self.tree
+    def _explain(self, error: OperationError, names: Mapping[str, Value]) -> SpecError:
+        node = error.node or self.tree
         part = self.text[node.start : node.end]
         used = ", ".join(f"{name} = {names[name]!r}" for name in sorted(node.names))
-        message = f"{fault.message} in {part!r}" + (f" with {used}" if used else "")
+        message = f"{error.message} in {part!r}" + (f" with {used}" if used else "")
         return spec_error(
-            message, self.text, start=node.start, end=node.end, location=self.location, hint=fault.hint
+            message, self.text, start=node.start, end=node.end, location=self.location, hint=error.hint
         )
 
 

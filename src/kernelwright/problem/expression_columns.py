@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression_scalar import OPERATIONS, Fault, truth
+from kernelwright.problem.expression_scalar import OPERATIONS, OperationError, truth
 from kernelwright.problem.expression_syntax import Node
 
 Array = npt.NDArray[Any]
@@ -240,7 +240,7 @@ def _apply_scalar(function: Callable[..., Value], columns: list[Column]) -> Colu
         bad = _merge(bad, column.bad)
     try:
         return Column(function(*[column.values for column in columns]), bad)
-    except Fault:
+    except OperationError:
         return Column(0, True)
 
 
@@ -260,7 +260,7 @@ def _apply_slow(function: Callable[..., Value], columns: list[Column]) -> Column
             continue
         try:
             results[index] = filler = function(*operands)
-        except Fault:
+        except OperationError:
             flat[index] = True
     column = pack([filler if value is None else value for value in results], shape)
     column.bad = flat.reshape(shape) if flat.any() else False

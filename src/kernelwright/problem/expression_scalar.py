@@ -17,7 +17,7 @@ from kernelwright.problem.expression_syntax import MAX_INTEGER_BITS, Node
 Number = int | float
 
 
-class Fault(Exception):
+class OperationError(Exception):
     """An operation has no value for these operands; carries the node that is to blame once known."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -31,7 +31,7 @@ def evaluate_node(node: Node, names: Mapping[str, Value]) -> Value:
     """The value of `node`.
 
     Raises:
-        Fault: the operation has no value, with `fault.node` set.
+        OperationError: the operation has no value, with `error.node` set.
         KeyError: a name that `names` does not have.
     """
     op = node.op
@@ -51,16 +51,18 @@ def evaluate_node(node: Node, names: Mapping[str, Value]) -> Value:
             condition, chosen, other = node.args
             return evaluate_node(chosen if truth(evaluate_node(condition, names)) else other, names)
         return OPERATIONS[op](*[evaluate_node(arg, names) for arg in node.args])
-    except Fault as fault:
-        if fault.node is None:
-            fault.node = node
+    except OperationError as error:
+        if error.node is None:
+            error.node = node
         raise
 
 
 def truth(value: Value) -> bool:
     """A number or boolean as a condition: everything but zero holds."""
     if isinstance(value, str):
-        raise Fault(f"the text {value!r} is not a condition", hint="compare it, as in `TYPE == 'half'`")
+        raise OperationError(
+            f"the text {value!r} is not a condition", hint="compare it, as in `TYPE == 'half'`"
+        )
     return value != 0
 
 
@@ -68,22 +70,22 @@ def limited(value: Number) -> Number:
     """`value`, when it is finite and not absurdly large."""
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise Fault("the result is too large")
+            raise OperationError("the result is too large")
     elif value.bit_length() > MAX_INTEGER_BITS:
-        raise Fault(f"the result is too large: more than {MAX_INTEGER_BITS} bits")
+        raise OperationError(f"the result is too large: more than {MAX_INTEGER_BITS} bits")
     return value
 
 
 def _number(value: Value) -> Number:
     if isinstance(value, str):
-        raise Fault(f"the text {value!r} stands where a number is needed")
+        raise OperationError(f"the text {value!r} stands where a number is needed")
     return int(value) if isinstance(value, bool) else value
 
 
 def _whole(value: Value) -> int:
     number = _number(value)
     if isinstance(number, float):
-        raise Fault(
+        raise OperationError(
             f"{number!r} stands where a whole number is needed", hint="round it with int(), floor() or ceil()"
         )
     return number
@@ -94,9 +96,9 @@ def _arithmetic(function: Callable[..., Number]) -> Callable[..., Value]:
         try:
             return limited(function(*[_number(value) for value in values]))
         except OverflowError as error:
-            raise Fault("the result is too large") from error
+            raise OperationError("the result is too large") from error
         except ZeroDivisionError as error:
-            raise Fault("division by zero") from error
+            raise OperationError("division by zero") from error
 
     return apply
 
@@ -106,7 +108,7 @@ def _integers(function: Callable[..., int]) -> Callable[..., Value]:
         try:
             return limited(function(*[_whole(value) for value in values]))
         except ZeroDivisionError as error:
-            raise Fault("division by zero") from error
+            raise OperationError("division by zero") from error
 
     return apply
 
@@ -114,18 +116,20 @@ def _integers(function: Callable[..., int]) -> Callable[..., Value]:
 def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, int) and isinstance(exponent, int) and exponent >= 0:
         if (base.bit_length() - 1) * exponent > MAX_INTEGER_BITS:
-            raise Fault(f"the result is too large: more than {MAX_INTEGER_BITS} bits")
+            raise OperationError(f"the result is too large: more than {MAX_INTEGER_BITS} bits")
         return int(base**exponent)
     result = base**exponent
     if isinstance(result, complex):
-        raise Fault(f"{base!r} has no real power {exponent!r}")
+        raise OperationError(f"{base!r} has no real power {exponent!r}")
     return result
 
 
 def _shift(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
     def apply(value: int, count: int) -> int:
         if not 0 <= count <= MAX_INTEGER_BITS:
-            raise Fault(f"cannot shift by {count} bits", hint=f"shift by 0 to {MAX_INTEGER_BITS} bits")
+            raise OperationError(
+                f"cannot shift by {count} bits", hint=f"shift by 0 to {MAX_INTEGER_BITS} bits"
+            )
         return function(value, count)
 
     return apply
@@ -133,13 +137,13 @@ def _shift(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
 
 def _positive(value: Number, what: str) -> Number:
     if value <= 0:
-        raise Fault(f"{what} needs a positive number, not {value!r}")
+        raise OperationError(f"{what} needs a positive number, not {value!r}")
     return value
 
 
 def _square_root(value: Number) -> float:
     if value < 0:
-        raise Fault(f"{value!r} has no real square root")
+        raise OperationError(f"{value!r} has no real square root")
     return math.sqrt(value)
 
 
@@ -158,14 +162,14 @@ def _is_power_of_two(value: Value) -> bool:
 
 def _equal(left: Value, right: Value) -> bool:
     if isinstance(left, str) != isinstance(right, str):
-        raise Fault(f"cannot compare {describe(left)} with {describe(right)}")
+        raise OperationError(f"cannot compare {describe(left)} with {describe(right)}")
     return left == right
 
 
 def _ordered(function: Callable[[Number, Number], bool]) -> Callable[[Value, Value], bool]:
     def apply(left: Value, right: Value) -> bool:
         if isinstance(left, str) or isinstance(right, str):
-            raise Fault(
+            raise OperationError(
                 f"cannot order {describe(left)} and {describe(right)}",
                 hint="texts compare with == and != only",
             )

@@ -1,0 +1,284 @@
+"""A few atoms as a layered automaton: how much of a partial configuration the atoms still need to know.
+
+A component reads the values of its parameters in the diagram's order. Its state after some of them stands for everything
+that the atoms still need to know. Small components are built in full and minimised from the back: two states are one when
+no completion tells them apart, and a state that no completion can save is dead at once. Components too large for that
+are expanded only where the diagram goes, with states merged by residual and pruned by interval bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelwright.problem.expression_bounds import UNKNOWN, Interval, between, bound_node
+from kernelwright.problem.expression_columns import Column, evaluate_column, truths
+from kernelwright.problem.expression_syntax import Node
+from kernelwright.space.dense import Array, combine, dense_codes, first_rows, unique_rows
+from kernelwright.space.residual import ResidualStep, lowered, plan_residuals
+
+DEAD = -1
+
+TABLE_CELLS = 2**14
+"""Up to this many value combinations, a component is one truth table."""
+
+EAGER_CELLS = 2**21
+"""Up to this many transitions in one step, a component is built in full before the diagram."""
+
+_PRUNE_ROWS = 2**10
+"""From this many states on, interval bounds pay for themselves."""
+
+
+class TooLarge(Exception):
+    """A component does not fit the limit for building it in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The values of one parameter that are still possible."""
+
+    name: str
+    column: Column
+    """(values,), as the evaluator wants them."""
+    interval: Interval
+
+    @property
+    def count(self) -> int:
+        """How many values there are."""
+        return int(np.size(self.column.values))
+
+
+def make_domain(name: str, column: Column) -> Domain:
+    """A domain with its bounds."""
+    if column.kind in "bif" and np.size(column.values):
+        interval = between(float(np.min(column.values)), float(np.max(column.values)))
+    else:
+        interval = UNKNOWN
+    return Domain(name, column, interval)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Transitions of one component for one parameter."""
+
+    table: Array
+    """(states, values) of int32: the next state, or `DEAD`."""
+    count: int
+    """How many next states there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a component accepts: configurations where all atoms hold, or (`is_failing`) where one has no value."""
+
+    atoms: tuple[Node, ...]
+    is_failing: bool = False
+
+    @property
+    def tree(self) -> Node:
+        """The atoms as one condition, in their order."""
+        return self.atoms[0] if len(self.atoms) == 1 else Node(
+            "and", self.atoms, None, "", 0, 0, frozenset().union(*[atom.names for atom in self.atoms])
+        )  # fmt: skip
+
+
+class Component:
+    """Atoms over the same few parameters. Use: `step(j, states)` for j = 0, 1, ... in the diagram's order."""
+
+    def __init__(self, goal: Goal, domains: Sequence[Domain]) -> None:
+        self.goal = goal
+        self.domains = tuple(domains)
+        self.has_failures = False
+        """True once a value combination was seen for which an atom has no value; such combinations are dead."""
+        self._steps: list[Step] | None = None
+        self._plan: tuple[ResidualStep, ...] | None = None
+        self._slots: dict[str, Column] = {}
+        self._build()
+
+    def _build(self) -> None:
+        cells = math.prod(domain.count for domain in self.domains)
+        if cells <= TABLE_CELLS:
+            self._steps = self._from_truth_table()
+            return
+        self._plan = plan_residuals(self.goal.tree, [domain.name for domain in self.domains])
+        try:
+            steps: list[Step] = []
+            states = 1
+            self._slots = {}
+            for index, domain in enumerate(self.domains):
+                if states * domain.count > EAGER_CELLS:
+                    raise TooLarge
+                steps.append(self._expand(index, None, states))
+                states = steps[-1].count
+            self._steps = _minimised(steps)
+        except TooLarge:
+            self._steps = None
+            self.has_failures = False
+        self._slots = {}
+
+    def step(self, index: int, states: Array) -> tuple[Step, Array]:
+        """The transitions for parameter `index`, and for each given state its row in them.
+
+        Args:
+            index: which of the component's parameters; 0 first, each once, in order.
+            states: (rows,) states that the diagram is in, as given by the step before; zeros at first.
+        """
+        if self._steps is not None:
+            return self._steps[index], states
+        present = dense_codes(states)
+        return self._expand(index, present.unique, present.unique.size), present.codes
+
+    def _from_truth_table(self) -> list[Step]:
+        """Evaluate every combination at once (each part of an atom on no more parameters than it uses)."""
+        rank = len(self.domains)
+        names: dict[str, Column] = {}
+        for axis, domain in enumerate(self.domains):
+            shape = [1] * rank
+            shape[axis] = domain.count
+            assert isinstance(domain.column.values, np.ndarray)
+            names[domain.name] = Column(domain.column.values.reshape(shape), False)
+        shape = [domain.count for domain in self.domains]
+        accepted = np.broadcast_to(self._accepted(evaluate_column(lowered(self.goal.tree), names)), shape)
+        steps: list[Step] = []
+        table = accepted.reshape(-1, shape[-1]).astype(np.int32) - 1
+        count = 1
+        for axis in range(rank - 1, 0, -1):
+            reduced, classes, kept = _merge_states(table, count)
+            steps.append(Step(reduced, count))
+            table, count = classes.reshape(-1, shape[axis - 1]), kept
+        steps.append(Step(table, count))
+        return steps[::-1]
+
+    def _accepted(self, column: Column) -> Array:
+        result = truths(column)
+        if result.bad is False:
+            return np.asarray(
+                np.zeros_like(result.values) if self.goal.is_failing else result.values, np.bool_
+            )
+        bad = np.asarray(result.bad)
+        if bad.any():
+            self.has_failures = True
+        return bad if self.goal.is_failing else np.asarray(result.values & ~bad, np.bool_)
+
+    def _expand(self, index: int, present: Array | None, states: int) -> Step:
+        """All transitions from the `present` states (None: all), with the next states' slots kept for the next call."""
+        assert self._plan is not None
+        plan = self._plan[index]
+        domain = self.domains[index]
+        assert isinstance(domain.column.values, np.ndarray)
+        names = {name: _rows(column, present) for name, column in self._slots.items()}
+        names[domain.name] = Column(domain.column.values.reshape(1, -1), False)
+        shape = (states, domain.count)
+        if index == len(self.domains) - 1:
+            tree = dict(plan.slots)[plan.tree.value] if plan.tree.op == "name" else plan.tree  # type: ignore[index]
+            accepted = np.broadcast_to(self._accepted(evaluate_column(tree, names)), shape)
+            return Step(accepted.astype(np.int32) - 1, 1)
+        columns = {slot: _flat(evaluate_column(part, names), shape) for slot, part in plan.slots}
+        key, space = combine([_coded(column) for column in columns.values()])
+        dense = dense_codes(key, space)
+        first = first_rows(dense.codes, dense.unique.size)
+        slots = {slot: _taken(column, first) for slot, column in columns.items()}
+        next_of, kept = self._pruned(index, plan, slots, first.size)
+        self._slots = {slot: _taken(column, kept) for slot, column in slots.items()}
+        return Step(next_of[dense.codes].reshape(shape), kept.size)
+
+    def _pruned(
+        self, index: int, plan: ResidualStep, slots: dict[str, Column], count: int
+    ) -> tuple[Array, Array]:
+        """States that bounds decide: failed ones are dead, and all that are sure to hold become one.
+
+        Returns:
+            The next state of each of `count` candidates, and the candidates that are kept.
+        """
+        if count < _PRUNE_ROWS or self.goal.is_failing:
+            return np.arange(count, dtype=np.int32), np.arange(count)
+        names = {slot: _points(column) for slot, column in slots.items()}
+        names.update({domain.name: domain.interval for domain in self.domains[index + 1 :]})
+        bounds = bound_node(lowered(plan.tree), names)
+        is_dead = np.broadcast_to(np.asarray(bounds.is_false), count)
+        is_won = np.broadcast_to(np.asarray(bounds.is_true), count)
+        keep = ~(is_dead | is_won)
+        if is_won.any():
+            representative = int(is_won.argmax())
+            keep[representative] = True
+        kept = np.flatnonzero(keep)
+        next_of = np.full(count, DEAD, np.int32)
+        next_of[kept] = np.arange(kept.size)
+        if is_won.any():
+            next_of[is_won] = next_of[representative]
+        return next_of, kept
+
+
+def _rows(column: Column, present: Array | None) -> Column:
+    taken = column if present is None else _taken(column, present)
+    bad = taken.bad.reshape(-1, 1) if isinstance(taken.bad, np.ndarray) else taken.bad
+    assert isinstance(taken.values, np.ndarray)
+    return Column(taken.values.reshape(-1, 1), bad)
+
+
+def _taken(column: Column, rows: Array) -> Column:
+    assert isinstance(column.values, np.ndarray)
+    bad = column.bad[rows] if isinstance(column.bad, np.ndarray) else column.bad
+    return Column(column.values[rows], bad)
+
+
+def _flat(column: Column, shape: tuple[int, int]) -> Column:
+    """One row for each transition."""
+    bad = column.bad
+    if isinstance(bad, np.ndarray):
+        bad = np.broadcast_to(bad, shape).ravel()
+    values = column.values
+    if not isinstance(values, np.ndarray) and isinstance(values, int) and not -(2**63) <= values < 2**63:
+        values = np.array(values, object)
+    return Column(np.broadcast_to(np.asarray(values), shape).ravel(), bad)
+
+
+def _coded(column: Column) -> tuple[Array, int]:
+    """A slot's values as codes; all rows without a value are alike."""
+    values, bad = column.values, column.bad
+    assert isinstance(values, np.ndarray)
+    if bad is True:
+        return np.zeros(values.size, np.int64), 1
+    dense = dense_codes(values)
+    if bad is False:
+        return dense.codes, dense.unique.size
+    return np.where(bad, dense.unique.size, dense.codes), dense.unique.size + 1
+
+
+def _points(column: Column) -> Interval:
+    if column.kind not in "bif":
+        return UNKNOWN
+    values = np.asarray(column.values).astype(np.float64)
+    interval = between(values, values)
+    return Interval(interval.low, interval.high, interval.may_fail | np.asarray(column.bad))
+
+
+def _merge_states(table: Array, count: int) -> tuple[Array, Array, int]:
+    """Merge equal rows of a transition table.
+
+    Returns:
+        The merged table, for each old state its class (`DEAD` when nothing follows), and how many classes there are.
+    """
+    classes, first = unique_rows(table, count)
+    merged = table[first]
+    is_live = (merged != DEAD).any(axis=1)
+    kept = int(is_live.sum())
+    code = np.full(first.size, DEAD, np.int32)
+    code[is_live] = np.arange(kept)
+    return merged[is_live], code[classes], kept
+
+
+def _minimised(steps: list[Step]) -> list[Step]:
+    """The smallest automaton with the same language, from the back."""
+    result: list[Step] = []
+    table, count = steps[-1].table, steps[-1].count
+    for earlier in reversed(steps[:-1]):
+        reduced, classes, kept = _merge_states(table, count)
+        result.append(Step(reduced, count))
+        with_dead = np.append(classes, np.int32(DEAD))  # index -1 stays dead
+        table, count = with_dead[earlier.table], kept
+    result.append(Step(table, count))
+    return result[::-1]
