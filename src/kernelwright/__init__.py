@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.version import VERSION as __version__
+from kernelwright import version
+
+__version__ = version.VERSION
 
 if TYPE_CHECKING:
     from kernelwright.api import (

@@ -7,13 +7,15 @@ from types import MappingProxyType, ModuleType
 
 from kernelwright.errors import MissingDependency
 
-_EXTRA_OF = MappingProxyType({
-    "pyopencl": "opencl",
-    "sklearn": "search",
-    "plotly": "report",
-    "pandas": "frame",
-    "torch": "torch",
-})
+_EXTRA_OF = MappingProxyType(
+    {
+        "pyopencl": "opencl",
+        "sklearn": "search",
+        "plotly": "report",
+        "pandas": "frame",
+        "torch": "torch",
+    }
+)
 
 
 def require(module: str, *, purpose: str) -> ModuleType:

@@ -60,10 +60,7 @@ def _devices(probe: ProbeReport) -> list[Finding]:
         )
         for device in probe.devices
     ]
-    missing = [
-        Finding(f"backend {name}", is_good=False, detail=reason)
-        for name, reason in probe.unavailable.items()
-    ]
+    missing = [Finding(f"backend {name}", is_good=False, detail=reason) for name, reason in probe.unavailable.items()]
     return found + missing
 
 

@@ -25,13 +25,15 @@ app = typer.Typer(
 show_app = typer.Typer(no_args_is_help=True, help="Look at what is on disk: all runs, one run, one candidate.")
 app.add_typer(show_app, name="show")
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else.")]
-RunArgument = Annotated[Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+RunArgument = Annotated[
+    Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
+]
 
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
 ) -> None:
     """Tune GPU kernels."""
     if version:
@@ -79,7 +81,7 @@ def tune(
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     device: Annotated[str | None, typer.Option(help="Device id or a part of its name; see `doctor`.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores less one, at most 8).", min=1)] = None,
+    jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recorded run: no device is touched.", metavar="RUN")
@@ -90,7 +92,7 @@ def tune(
     cache: Annotated[
         str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
     ] = None,
-    finalists: Annotated[int, typer.Option(help="How many to measure again beside the baseline.", min=1)] = 5,
+    finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
     *,
     json: JsonFlag = False,
@@ -98,7 +100,7 @@ def tune(
 ) -> None:
     """Search a template's parameters on a device: live progress, a table, a report and the tuned kernel.
 
-    Examples:
+    For example:
 
       kernelwright tune examples/matmul --budget 90s
 
@@ -154,14 +156,14 @@ def report(
 def export(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: RUN/export).")] = None,
-    format: Annotated[
-        list[str] | None, typer.Option(help="source, header, json, t4, t1; may be repeated (default: all).")
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="source, header, json, t4, t1; may be repeated (default: all).")
     ] = None,
 ) -> None:
     """Write the winner for use elsewhere: source, C/C++ header with per-shape selection, JSON, T4 results, T1 input."""
     from kernelwright.export.run import FORMATS, export_run
 
-    for path in export_run(run, out or run / "export", formats=tuple(format or FORMATS)):
+    for path in export_run(run, out or run / "export", formats=tuple(formats or FORMATS)):
         typer.echo(path)
 
 

@@ -45,8 +45,7 @@ def describe(event: Event) -> str | None:
     match event:
         case BaselineMeasured(outcome=Passed(measurements=measurements)):
             times = ", ".join(
-                f"{each.workload} {sorted(each.samples_ms)[len(each.samples_ms) // 2]:.3f} ms"
-                for each in measurements
+                f"{each.workload} {sorted(each.samples_ms)[len(each.samples_ms) // 2]:.3f} ms" for each in measurements
             )
             return f"baseline: {times}"
         case FinalistsCompared():

@@ -111,7 +111,7 @@ def find_candidate(view: RunView, wanted: str) -> Evaluated:
     if wanted == "best":
         winner = view.winner
         found = [event for event in view.evaluations if winner and event.candidate_id == winner.candidate_id][:1]
-    elif wanted.isdigit() and len(wanted) < 8:  # noqa: PLR2004 - longer digits are an id
+    elif wanted.isdigit() and len(wanted) < 8:  # longer digits are an id
         found = [event for event in view.evaluations if event.index == int(wanted)]
     else:
         found = [event for event in view.evaluations if event.candidate_id.startswith(wanted)][:2]

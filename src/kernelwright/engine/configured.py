@@ -1,4 +1,4 @@
-"""A template with one config applied, as one source that compiles on its own: what reports show and exports write."""
+"""A template with one config applied, as one source that compiles on its own: for reports and exports."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from kernelwright.evaluate.render import macro_text
 from kernelwright.problem.config import Value
+from kernelwright.problem.model import Problem
+from kernelwright.store.event import RunStarted
 from kernelwright.template.model import Candidate
 
 
@@ -42,14 +44,12 @@ class ConfiguredSource:
         return "".join(f"{line}\n" for macro in self.macros for line in macro.lines)
 
 
-def configured_source(
-    candidate: Candidate, names_by_workload: Mapping[str, Mapping[str, Value]]
-) -> ConfiguredSource:
+def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapping[str, Value]]) -> ConfiguredSource:
     """The candidate's parameters and computed defines as macros, and its source.
 
     Args:
         candidate: the template and the config.
-        names_by_workload: the workload's sizes and `device.NAME` limits, by workload; the first one's values are used.
+        names_by_workload: sizes and `device.NAME` limits by workload; the first workload's values are used.
 
     Raises:
         SpecError: a computed define has no value for this config.
@@ -64,3 +64,17 @@ def configured_source(
         others = {workload: text for workload, text in texts.items() if text != first}
         macros.append(Macro(name, first, others))
     return ConfiguredSource(tuple(macros), candidate.template.source)
+
+
+def recorded_limits(started: RunStarted) -> dict[str, Value]:
+    """The limits of the device that the run was on, as `device.NAME`."""
+    limits = started.device.get("limits", {})
+    if not isinstance(limits, Mapping):
+        return {}
+    return {f"device.{name}": value for name, value in limits.items()}
+
+
+def recorded_names(started: RunStarted, problem: Problem) -> dict[str, dict[str, Value]]:
+    """What expressions may use beside parameters, by workload: its sizes and the recorded device's limits."""
+    limits = recorded_limits(started)
+    return {workload.name: {**limits, **workload.sizes} for workload in problem.workloads}

@@ -1,7 +1,7 @@
 """The final comparison: the only measurements that a claim may stand on.
 
-Search picks the best of many noisy numbers, which flatters the winner. So the finalists are checked again on every dataset
-and measured again, interleaved with the baseline.
+Search picks the best of many noisy numbers, which flatters the winner. So the finalists are checked again on every
+dataset and measured again, interleaved with the baseline.
 """
 
 from __future__ import annotations

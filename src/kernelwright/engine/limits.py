@@ -18,7 +18,7 @@ _AXES = ("x", "y", "z")
 
 
 def build_space(problem: Problem, template: Template, device: DeviceInfo) -> Space:
-    """The exact feasible set of `template` on `device`: declared constraints and the device's limits, on every workload.
+    """The exact feasible set of `template` on `device`: declared constraints and limits, on every workload.
 
     Raises:
         EmptySpace: nothing is left; the message names the constraints that excluded everything.

@@ -104,9 +104,7 @@ class SearchLoop:
 
     def _is_spent(self) -> bool:
         parts = self._parts
-        return self.state.is_budget_spent(
-            parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s
-        )
+        return self.state.is_budget_spent(parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s)
 
     def _fill(self) -> None:
         """Ask for as many configs as may be in flight, and submit them."""
@@ -159,9 +157,7 @@ class SearchLoop:
 
     def _event(self, each: _InFlight, evaluation: Evaluation) -> Evaluated:
         parts, outcome = self._parts, evaluation.outcome
-        value = (
-            objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
-        )
+        value = objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
         return Evaluated(
             index=self.state.next_index,
             candidate_id=evaluation.candidate_id,

@@ -24,7 +24,5 @@ def objective(outcome: Passed, baseline_ms: Mapping[str, float], workloads: Sequ
     times_ms = medians_ms(outcome.measurements)
     reached = [workload for workload in workloads if workload.name in times_ms]
     total_weight = math.fsum(workload.weight for workload in reached)
-    logs = (
-        workload.weight * math.log(times_ms[workload.name] / baseline_ms[workload.name]) for workload in reached
-    )
+    logs = (workload.weight * math.log(times_ms[workload.name] / baseline_ms[workload.name]) for workload in reached)
     return math.exp(math.fsum(logs) / total_weight)

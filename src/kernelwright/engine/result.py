@@ -147,9 +147,7 @@ def _row(event: Evaluated) -> Mapping[str, Any]:
     match outcome:
         case Passed():
             row |= {"status": "stopped" if outcome.stopped_early else "passed"}
-            row |= {
-                f"{each.workload} (ms)": statistics.median(each.samples_ms) for each in outcome.measurements
-            }
+            row |= {f"{each.workload} (ms)": statistics.median(each.samples_ms) for each in outcome.measurements}
         case Failed():
             row |= {"status": "failed", "stage": outcome.stage, "reason": outcome.reason}
     cost = event.cost

@@ -19,9 +19,9 @@ from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import LoopParts, RunClock, SearchLoop
-from kernelwright.engine.replay import ReplayRunner
 from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.objective import medians_ms
+from kernelwright.engine.replay import ReplayRunner
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
@@ -31,7 +31,7 @@ from kernelwright.evaluate.base import MeasuringRunner, Runner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
-from kernelwright.problem.model import Problem
+from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Passed
 from kernelwright.search.base import Prior, Searcher
 from kernelwright.search.registry import create
@@ -130,9 +130,7 @@ def resume(run: Path, *, listener: RunListener | None = None, machine: Machine |
         settings = TuneSettings.from_record(view.started.settings)
         subject = Subject.load(folder.problem_file)
         if view.started.settings.get("replay"):
-            raise StoreError(
-                "this run is a replay: it has no device to continue on", hint="start the replay again"
-            )
+            raise StoreError("this run is a replay: it has no device to continue on", hint="start the replay again")
         device_id = str(view.started.device.get("id", ""))
         device = machine.device(device_id or None, subject.template.language)
         space = build_space(subject.problem, subject.template, device)
@@ -150,8 +148,8 @@ def replay(
 ) -> TuneResult:
     """Run a searcher on the measurements of an earlier run: no device, no compiler, same loop.
 
-    The space is the set of recorded configs' parameters under the recorded constraints; configs that were never measured
-    fail as `not-recorded`.
+    The space is the template's, under the recorded device's limits; configs that were never measured fail as
+    `not-recorded`.
 
     Raises:
         StoreError: no usable recording there.
@@ -210,9 +208,7 @@ class _Session:
 
     def run_new(self, runner: MeasuringRunner, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
         with runner:
-            ceiling = copy_ceiling(
-                self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings"
-            )
+            ceiling = copy_ceiling(self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings")
             self._append([self._started(problem_id, ceiling), self._session_started()])
             baseline = self._measure_baseline(runner)
             searcher = self._searcher(priors)
@@ -283,9 +279,7 @@ class _Session:
             budget_hint=self._settings.budget.evaluations,
         )
 
-    def _search(
-        self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState
-    ) -> str:
+    def _search(self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState) -> str:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         rounds = self._settings.comparison_rounds
@@ -325,9 +319,7 @@ class _Session:
             view.evaluations,
             count=self._settings.finalists,
             rounds=self._settings.comparison_rounds,
-            on_step=lambda: self._listener.on_progress(
-                dataclasses.replace(progress, spent_s=self._clock.spent_s)
-            ),
+            on_step=lambda: self._listener.on_progress(dataclasses.replace(progress, spent_s=self._clock.spent_s)),
         )
         if comparison is not None:
             self._append([comparison])
@@ -360,12 +352,11 @@ class _Session:
             device=device,
             environment=environment(),
             space=_space_record(self._space),
-            workloads={workload.name: self._workload_record(workload.name) for workload in self._subject.problem.workloads},
+            workloads={each.name: self._workload_record(each) for each in self._subject.problem.workloads},
         )
 
-    def _workload_record(self, name: str) -> dict[str, float]:
+    def _workload_record(self, workload: Workload) -> dict[str, float]:
         problem = self._subject.problem
-        workload = next(each for each in problem.workloads if each.name == name)
         record: dict[str, float] = {**workload.sizes, "weight": workload.weight}
         record["bytes"] = floor_bytes(problem, workload)
         count = operations(problem, workload)
@@ -395,4 +386,3 @@ def _recorded_device(view: RunView) -> DeviceInfo:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-

@@ -29,14 +29,14 @@ class EvaluationRequest:
 
     candidate: Candidate
     incumbent_ms: Mapping[str, float] = field(default_factory=dict)
-    """The best median so far by workload; a candidate that certainly cannot beat it is stopped early. Empty: no racing."""
+    """The best median so far by workload; a candidate that certainly cannot beat it is stopped early."""
     is_thorough: bool = False
     """Check on every dataset (seeds and hostile distributions) rather than the quick selection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Interleaved samples: `samples_ms[workload][k]` are those of the k-th candidate, one from each round, in round order."""
+    """Interleaved samples: `samples_ms[workload][k]` are those of the k-th candidate, in round order."""
 
     candidate_ids: tuple[str, ...]
     samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]

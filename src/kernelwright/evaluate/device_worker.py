@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -309,9 +310,7 @@ class Arena:
         self._owned: list[Buffer] = []
         self._sets: list[dict[str, Buffer]] = []
         self._pristine: list[dict[str, Buffer]] = []
-        shared = {
-            spec.name: self._allocate(spec) for spec in job.buffers if spec.role in ("output", "scratch")
-        }
+        shared = {spec.name: self._allocate(spec) for spec in job.buffers if spec.role in ("output", "scratch")}
         for inputs in input_sets:
             own = {name: self._allocate(self._specs[name]) for name in inputs}
             for name, path in inputs.items():
@@ -364,7 +363,7 @@ class Arena:
         while self._owned:
             self._session.free(self._owned.pop())
 
-    def __enter__(self) -> Arena:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -63,9 +63,7 @@ class Built:
 class DeviceLane:
     """Owns the device worker and the referee. Not thread-safe: one thread uses it."""
 
-    def __init__(
-        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, scratch: Path
-    ) -> None:
+    def __init__(self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, scratch: Path) -> None:
         self._problem = problem
         self._settings = settings
         self._scratch = scratch
@@ -277,9 +275,7 @@ class DeviceLane:
         control = self._control
         dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
         try:
-            self._retried(
-                lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s)
-            )
+            self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
         except InfrastructureError as error:
             raise InfrastructureError(
                 f"after a candidate's {failed.reason} the baseline does not run either: {error}",

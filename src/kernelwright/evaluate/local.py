@@ -32,7 +32,7 @@ from kernelwright.evaluate.scratch import make_scratch
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.turns import Turns
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, OutputError, Outcome, Passed
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
 
 LOOK_AHEAD = 3

@@ -77,9 +77,7 @@ def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> Render
     return Rendered(candidate.id, tuple(rendered))
 
 
-def render_workload(
-    candidate: Candidate, problem: Problem, workload: Workload, device: DeviceInfo
-) -> RenderedWorkload:
+def render_workload(candidate: Candidate, problem: Problem, workload: Workload, device: DeviceInfo) -> RenderedWorkload:
     """`candidate` on one workload.
 
     Raises:
@@ -92,9 +90,7 @@ def render_workload(
         for step in candidate.template.steps
     )
     scratch = {
-        argument.name: byte_count(argument, names)
-        for argument in arguments.values()
-        if argument.role == "scratch"
+        argument.name: byte_count(argument, names) for argument in arguments.values() if argument.role == "scratch"
     }
     return RenderedWorkload(workload, build_unit(candidate, names), LaunchPlan(steps), scratch)
 
@@ -156,9 +152,7 @@ def positive_integer(expression: Expression, names: Mapping[str, Value], what: s
 
 def byte_count(argument: Argument, names: Mapping[str, Value]) -> int:
     """Bytes of an array argument."""
-    shape = [
-        positive_integer(extent, names, f"extent of {argument.name!r}", minimum=0) for extent in argument.shape
-    ]
+    shape = [positive_integer(extent, names, f"extent of {argument.name!r}", minimum=0) for extent in argument.shape]
     return math.prod(shape) * DTYPES[argument.dtype].item_bytes
 
 

@@ -39,8 +39,13 @@ class Template:
     def identity(self) -> str:
         """Content id over everything that changes what is built and launched; not over names, reasons or places."""
         steps = [
-            (step.entry, [e.text for e in step.grid], [e.text for e in step.block],
-             step.shared_bytes.text if step.shared_bytes else None, step.arguments)
+            (
+                step.entry,
+                [e.text for e in step.grid],
+                [e.text for e in step.block],
+                step.shared_bytes.text if step.shared_bytes else None,
+                step.arguments,
+            )
             for step in self.steps
         ]
         scratch = [(a.name, a.role, a.dtype, [e.text for e in a.shape]) for a in self.scratch]

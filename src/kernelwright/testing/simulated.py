@@ -125,6 +125,4 @@ class SimulatedMachine:
     def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SimulatedRunner:
         """A new runner with the same cost function."""
         del device, settings
-        return SimulatedRunner(
-            problem, self._cost, noise=self._noise, seed=self._seed, capacity=self._capacity
-        )
+        return SimulatedRunner(problem, self._cost, noise=self._noise, seed=self._seed, capacity=self._capacity)
