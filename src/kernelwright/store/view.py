@@ -86,7 +86,7 @@ class RunView:
             found = "holds no event yet" if started is None else f"begins with {started.kind!r}"
             raise StoreError(
                 f"the run {found}; it was expected to begin with 'run_started'",
-                hint="the run ended before it began: start it anew, and remove this folder",
+                hint="if no process is writing to it, it ended before it began: remove the folder and start anew",
                 location=Location(folder) if folder is not None else None,
             )
         return cls._replayed(started, iterator, folder)

@@ -87,9 +87,7 @@ _BUILD_LOG = """<kernel>:7:31: error: use of undeclared identifier 'acc'
 """
 
 
-def sample_events(
-    *, evaluations: int = 200, workloads: int = 2, seed: int = 0, failures: bool = True
-) -> list[Event]:
+def sample_events(*, evaluations: int = 200, workloads: int = 2, seed: int = 0, failures: bool = True) -> list[Event]:
     """A whole run from start to end: the same events for the same arguments.
 
     Two sessions (it was resumed half way), some evaluations stopped early, some answered from the store,
@@ -210,10 +208,7 @@ class _Sample:
         block, vec, unroll = (float(config[name]) for name in ("BLOCK", "VEC", "UNROLL"))
         wanted = 6.5 + 0.75 * math.log2(n / 2**18)
         factor = 0.22 + 0.05 * (math.log2(block) - wanted) ** 2 + 0.09 * (math.log2(vec) - 2) ** 2
-        factor += (
-            0.03 * abs(math.log2(unroll) - 1)
-            + {"row": 0.0, "tiled": 0.05, "column": 0.6}[str(config["ORDER"])]
-        )
+        factor += 0.03 * abs(math.log2(unroll) - 1) + {"row": 0.0, "tiled": 0.05, "column": 0.6}[str(config["ORDER"])]
         factor += -0.04 if config["USE_LOCAL"] and block >= 128 else 0.02
         return n / 4e5 * factor
 
@@ -243,9 +238,7 @@ def _evaluations(sample: _Sample, count: int, *, failures: bool) -> list[Evaluat
     done: list[Evaluated] = []
     for index, config in enumerate(_proposed(sample, count)):
         if index % 40 == 39:
-            known = dataclasses.replace(
-                done[-20], index=index, cost=Cost(), elapsed_s=elapsed_s, source="known"
-            )
+            known = dataclasses.replace(done[-20], index=index, cost=Cost(), elapsed_s=elapsed_s, source="known")
             done.append(known)
             continue
         cost = _cost(sample.random)
@@ -257,7 +250,7 @@ def _evaluations(sample: _Sample, count: int, *, failures: bool) -> list[Evaluat
             best = best if passed.stopped_early else min(best, value)
             outcome = passed
         identity = content_id("sample", config)
-        done.append(Evaluated(index, identity, config, outcome, value, cost, elapsed_s))
+        done.append(Evaluated(index, identity, dict(config), outcome, value, cost, elapsed_s))
     return done
 
 
@@ -281,9 +274,7 @@ def _cost(generator: random.Random) -> Cost:
     )
 
 
-def _passed(
-    sample: _Sample, config: Config, baseline_ms: Mapping[str, float], best: float
-) -> tuple[Passed, float]:
+def _passed(sample: _Sample, config: Config, baseline_ms: Mapping[str, float], best: float) -> tuple[Passed, float]:
     """The outcome and its value; clearly slower than the best so far is stopped on its first workload."""
     measurements: list[Measurement] = []
     logs: list[tuple[float, float]] = []
@@ -315,9 +306,7 @@ def _failure(generator: random.Random, index: int, config: Config) -> Failed | N
             "too-many-threads",
             f"{block} threads in a block, but the built kernel allows 256 on this device",
         ),
-        Failed(
-            "launch", "timeout", "no result after 10.0 s", log="worker killed after 10.0 s\n", workload=None
-        ),
+        Failed("launch", "timeout", "no result after 10.0 s", log="worker killed after 10.0 s\n", workload=None),
         Failed("launch", "crash", "the worker died of SIGSEGV", log="Segmentation fault (core dumped)\n"),
         Failed(
             "check",
@@ -343,13 +332,11 @@ def _compared(sample: _Sample, evaluated: Sequence[Evaluated]) -> FinalistsCompa
     ranked = {e.candidate_id: e for e in sorted(full, key=lambda e: e.value or math.inf)}
     if not ranked:
         return None
-    per_workload = [
-        min(ranked.values(), key=lambda e: sample.true_ms(e.config, name)) for name in sample.sizes
-    ]
+    per_workload = [min(ranked.values(), key=lambda e: sample.true_ms(e.config, name)) for name in sample.sizes]
     chosen = {e.candidate_id: e for e in [*list(ranked.values())[:_FINALISTS], *per_workload]}
     finalists = list(chosen.values())
     rejected = [e for e in ranked.values() if e.candidate_id not in chosen][:1]
-    configs: list[Mapping[str, Value]] = [{}, *(e.config for e in finalists)]
+    configs: list[Mapping[str, Value]] = [{}, *(dict(e.config) for e in finalists)]
     rows: dict[str, tuple[tuple[float, ...], ...]] = {}
     for name in sample.sizes:
         drift = [1.0 + 0.02 * math.sin(turn) for turn in range(_ROUNDS)]
