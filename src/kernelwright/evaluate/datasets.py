@@ -158,9 +158,7 @@ def _bounds_of(distribution: Distribution) -> _Bounds:
     return low, max(default[1], low) if high is None else high
 
 
-def _draw_integers(
-    rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]
-) -> Array:
+def _draw_integers(rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]) -> Array:
     least, greatest = integer_range(dtype)
     if distribution.kind == "constant":
         return np.full(shape, round(_constant_of(distribution)), dtype.numpy_dtype)
@@ -174,9 +172,7 @@ def _draw_dtype(dtype: Dtype) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
 
 
-def _draw_floats(
-    rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]
-) -> _Floats:
+def _draw_floats(rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]) -> _Floats:
     """Declared values before storage rounding; single precision suffices for every narrower type."""
     working: Any = np.float64 if dtype.name == "float64" else np.float32
     bounds = _bounds_of(distribution)

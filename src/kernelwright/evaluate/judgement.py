@@ -109,9 +109,7 @@ class LaunchFolder:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise InfrastructureError(
-                f"the device worker left no buffer {name!r} in {path}: {error}"
-            ) from error
+            raise InfrastructureError(f"the device worker left no buffer {name!r} in {path}: {error}") from error
         status = os.fstat(descriptor)
         expected_bytes = 2 * GUARD_BYTES + byte_count
         if byte_count < 0 or not stat.S_ISREG(status.st_mode) or status.st_size != expected_bytes:
@@ -142,9 +140,7 @@ def _has_same_bytes(before: Array, after: Array) -> bool:
 # Outputs ------------------------------------------------------------------------------------------
 
 
-def examine_output(
-    layout: BufferLayout, got: Array, expected: Array, allowance: Allowance
-) -> OutputError | Finding:
+def examine_output(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance) -> OutputError | Finding:
     """How far one output is from what was expected, or what is wrong with it.
 
     `got` is in the storage dtype (booleans as bytes), `expected` in float64, or in `got`'s dtype where the
@@ -256,8 +252,7 @@ def _out_of_bounds(name: str, damage: GuardDamage, item_bytes: int, what: str) -
     place = "past its end" if damage.side == "after" else "before its start"
     return Finding(
         "out-of-bounds",
-        f"wrote outside of {name!r}{what}: {distance} {unit}{plural} {place}; "
-        f"{damage.byte_count} guard bytes changed",
+        f"wrote outside of {name!r}{what}: {distance} {unit}{plural} {place}; {damage.byte_count} guard bytes changed",
     )
 
 

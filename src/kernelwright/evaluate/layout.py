@@ -100,9 +100,7 @@ def layouts_for(problem: Problem, workload: Workload) -> tuple[BufferLayout, ...
         SpecError: an extent is not an integer of at least 0.
     """
     return tuple(
-        layout_of(argument, workload)
-        for argument in problem.arguments
-        if argument.role in ("input", "output", "inout")
+        layout_of(argument, workload) for argument in problem.arguments if argument.role in ("input", "output", "inout")
     )
 
 

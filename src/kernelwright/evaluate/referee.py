@@ -221,9 +221,7 @@ class Referee:
         notes = [_loose_note(job, name, factor) for name, factor in factors.items() if factor > LOOSE_FACTOR]
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
-    def _widen(
-        self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale
-    ) -> float:
+    def _widen(self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale) -> float:
         """Set the tolerance that the baseline's error asks for, and give the factor."""
         base = self._base(job.workload, layout, scale)
         factor = baseline_factor(got, expected, base)
@@ -243,9 +241,7 @@ class Referee:
 
     # -- the baseline --------------------------------------------------------------------------------
 
-    def _refuse(
-        self, job: CalibrateJob, found: Finding, expected: Array, layout: BufferLayout
-    ) -> Calibration:
+    def _refuse(self, job: CalibrateJob, found: Finding, expected: Array, layout: BufferLayout) -> Calibration:
         """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
         if not job.dataset.is_hostile:
             raise self._baseline_failed(job, found, overflow_hint(layout, expected))
@@ -307,21 +303,15 @@ class Referee:
             for layout in derived
         }
 
-    def _perturbed(
-        self, workload: str, dataset: Dataset, entry: _Entry, count: int
-    ) -> list[Mapping[str, Array]]:
+    def _perturbed(self, workload: str, dataset: Dataset, entry: _Entry, count: int) -> list[Mapping[str, Array]]:
         if not any(DTYPES[argument.dtype].kind == "float" for argument in self._problem.inputs):
             return []
-        rng = np.random.Generator(
-            np.random.PCG64(int(content_id("perturb", self._seed, workload, dataset), 16))
-        )
+        rng = np.random.Generator(np.random.PCG64(int(content_id("perturb", self._seed, workload, dataset), 16)))
         results: list[Mapping[str, Array]] = []
         for _ in range(count):
             inputs = perturb(entry.inputs, rng=rng)
             try:
-                results.append(
-                    call_reference(self._reference, self._problem, self._workloads[workload], inputs)
-                )
+                results.append(call_reference(self._reference, self._problem, self._workloads[workload], inputs))
             except ReferenceFailed:  # at the edge of its domain: then expected values alone give the scale
                 return results
         return results
@@ -347,11 +337,10 @@ class Referee:
         inputs = make_inputs(self._problem, workload, dataset)
         for values in inputs.values():
             values.setflags(write=False)
-        own = {name: values.copy() for name, values in inputs.items()}  # the reference may work in place
         try:
-            results = call_reference(self._reference, self._problem, workload, own)
+            results = call_reference(self._reference, self._problem, workload, inputs)
             expected = {
-                argument.name: expected_values(self._problem, argument, workload, results[argument.name])
+                argument.name: expected_values(self._problem, argument, results[argument.name])
                 for argument in self._problem.outputs
             }
         except ReferenceFailed as error:

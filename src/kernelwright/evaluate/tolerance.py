@@ -112,9 +112,7 @@ class WrongElement:
 
 def declared_allowance(tolerance: Tolerance) -> Allowance:
     """What the problem says."""
-    return Allowance(
-        tolerance.rtol, tolerance.atol, "declared", tolerance.because or "declared by the problem"
-    )
+    return Allowance(tolerance.rtol, tolerance.atol, "declared", tolerance.because or "declared by the problem")
 
 
 EXACT = Allowance(0.0, 0.0, "exact", "integers and booleans must be equal")
@@ -283,9 +281,7 @@ def _compare_exact(got: Array, expected: Array) -> Deviation:
     return Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
 
 
-def wrong_elements(
-    got: Array, expected: Array, allowance: Allowance, *, limit: int
-) -> tuple[int, list[WrongElement]]:
+def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[WrongElement]]:
     """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
     values, target = _to_float64(got), np.asarray(expected, np.float64)
     if allowance.is_exact:
@@ -308,9 +304,7 @@ def wrong_elements(
     worst = []
     for position in order.tolist():
         index = tuple(int(i) for i in np.unravel_index(position, target.shape))
-        worst.append(
-            WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index]))
-        )
+        worst.append(WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
     return int(flat_count), worst
 
 
@@ -351,8 +345,4 @@ def _table_of(dtype: Dtype) -> FloatArray:
     return np.arange(256, dtype=np.uint8).view(dtype.numpy_dtype).astype(np.float64)
 
 
-_TABLES = {
-    dtype.name: _table_of(dtype)
-    for dtype in DTYPES.values()
-    if dtype.item_bytes == 1 and dtype.kind == "float"
-}
+_TABLES = {dtype.name: _table_of(dtype) for dtype in DTYPES.values() if dtype.item_bytes == 1 and dtype.kind == "float"}
