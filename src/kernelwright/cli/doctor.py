@@ -36,7 +36,7 @@ class Finding:
 
 def run_doctor(*, is_json: bool) -> int:
     """Print the findings; 0 when some device can be used."""
-    probe = probe_devices(is_fresh=True)
+    probe = probe_devices()
     findings = [*_devices(probe), *_packages(), *_folders()]
     if is_json:
         document = {

@@ -22,7 +22,7 @@ def verdict(result: TuneResult) -> str:
         return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
     if not result.is_gain:
         return f"No significant gain: {_interval(result.speedup)} contains 1 or lies below it."
-    return f"{_interval(result.speedup)} faster than the baseline, {result.speedup.confidence:.0%} confidence."
+    return f"{_interval(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
 
 
 def summary(result: TuneResult) -> dict[str, Any]:

@@ -10,10 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kernelwright import imports
-from kernelwright.evaluate.stats import Interval, geometric_mean_interval, is_gain, speedup_interval
+from kernelwright.evaluate.stats import (
+    Interval,
+    confidence_for,
+    geometric_mean_interval,
+    is_gain,
+    speedup_interval,
+)
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import Evaluated, FinalistsCompared
@@ -21,9 +25,6 @@ from kernelwright.store.view import RunView
 
 if TYPE_CHECKING:
     import pandas as pd
-
-BOOTSTRAP_SEED = 20261121
-"""Intervals are the same every time a run is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class TuneResult:
             [comparison.samples_ms[name][0] for name in names],
             [comparison.samples_ms[name][place] for name in names],
             weights=[weights[name] for name in names],
-            rng=np.random.default_rng(BOOTSTRAP_SEED),
+            confidence=self._confidence(comparison),
         )
 
     @property
@@ -118,11 +119,13 @@ class TuneResult:
         if comparison is None or workload not in comparison.samples_ms:
             return None
         rows = comparison.samples_ms[workload]
-        return speedup_interval(
-            rows[0],
-            rows[_place(comparison, candidate_id)],
-            rng=np.random.default_rng(BOOTSTRAP_SEED),
-        )
+        place = _place(comparison, candidate_id)
+        return speedup_interval(rows[0], rows[place], confidence=self._confidence(comparison))
+
+    @staticmethod
+    def _confidence(comparison: FinalistsCompared) -> float:
+        """What each interval needs so that the claim for the best of all finalists holds with 95 %."""
+        return confidence_for(len(comparison.candidate_ids) - 1)
 
     def frame(self) -> pd.DataFrame:
         """All evaluations as a pandas data frame: one row each, parameters as columns.

@@ -203,6 +203,7 @@ class _Session:
         self._folder = folder
         self._listener = listener
         self._clock = RunClock()
+        self._progress = Progress(phase="prepare")
 
     # -- the three ways to run -----------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class _Session:
                 baseline = self._measure_baseline(runner)
             else:
                 baseline = view.baseline
-                self._listener.on_progress(Progress(phase="baseline"))
+                self._enter("baseline")
                 runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
             searcher = self._searcher(())
             searcher.tell(observations(view.evaluations))
@@ -259,7 +260,7 @@ class _Session:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def _measure_baseline(self, runner: MeasuringRunner) -> BaselineMeasured:
-        self._listener.on_progress(Progress(phase="baseline"))
+        self._enter("baseline")
         evaluation = runner.calibrate(self._subject.baseline)
         source = self._folder.blobs.put(self._subject.baseline.template.source)
         event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
@@ -292,7 +293,7 @@ class _Session:
             searcher=searcher,
             budget=self._settings.budget,
             clock=self._clock,
-            append=self._append,
+            append=self._folder.append,
             listener=self._listener,
             reserved_s=0.0 if isinstance(runner, ReplayRunner) else reserved_s,
         )
@@ -306,11 +307,10 @@ class _Session:
             except KeyboardInterrupt:
                 reason = "interrupted"
         self._append([RunFinished(reason, self._clock.spent_s)])
-        self._listener.on_progress(Progress(phase="done", spent_s=self._clock.spent_s))
+        self._enter("done")
 
     def _compare(self, runner: MeasuringRunner) -> None:
-        progress = Progress(phase="compare", spent_s=self._clock.spent_s)
-        self._listener.on_progress(progress)
+        self._enter("compare")
         view = RunView.of(self._folder.read(), folder=self._folder.path)
         comparison = compare_finalists(
             runner,
@@ -327,7 +327,14 @@ class _Session:
     # -- events --------------------------------------------------------------------------------------------------
 
     def _append(self, events: Sequence[Event]) -> None:
+        """Record events outside the search loop, and tell of them."""
         self._folder.append(events)
+        for event in events:
+            self._listener.on_event(event, self._progress)
+
+    def _enter(self, phase: str) -> None:
+        self._progress = Progress(phase=phase, spent_s=self._clock.spent_s)
+        self._listener.on_progress(self._progress)
 
     def _note(self, text: str) -> None:
         self._append([Noted("warning", text)])
