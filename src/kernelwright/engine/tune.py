@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from kernelwright.engine.result import TuneResult
 from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.state import SearchState, observations
-from kernelwright.errors import SpecError, StoreError
+from kernelwright.errors import SpecError, StoreError, UserError
 from kernelwright.evaluate.base import MeasuringRunner, Runner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
@@ -45,7 +46,7 @@ from kernelwright.store.event import (
     SessionStarted,
 )
 from kernelwright.store.recording import Recording
-from kernelwright.store.run_folder import RunFolder, default_run_path
+from kernelwright.store.run_folder import RunFolder, default_run_path, is_run
 from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Candidate, Template
@@ -109,10 +110,24 @@ def tune(
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(subject.problem.name)
-    with RunFolder.create(path, files=files) as folder:
-        runner = machine.runner(subject.problem, device, settings)
-        session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_new(runner, content_id(dict(files)), priors)
+    try:
+        with RunFolder.create(path, files=files) as folder:
+            runner = machine.runner(subject.problem, device, settings)
+            session = _Session(subject, settings, device, space, folder, listener)
+            return session.run_new(runner, content_id(dict(files)), priors)
+    except UserError:
+        _remove_if_empty(path)
+        raise
+
+
+def _remove_if_empty(path: Path) -> None:
+    """Remove a new run folder in which nothing was evaluated: what the person must fix lies elsewhere."""
+    try:
+        is_empty = not RunView.read(path).evaluations
+    except StoreError:  # not even its first event
+        is_empty = is_run(path)
+    if is_empty:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def resume(run: Path, *, listener: RunListener | None = None, machine: Machine | None = None) -> TuneResult:
@@ -319,7 +334,7 @@ class _Session:
             view.evaluations,
             count=self._settings.finalists,
             rounds=self._settings.comparison_rounds,
-            on_step=lambda: self._listener.on_progress(dataclasses.replace(progress, spent_s=self._clock.spent_s)),
+            on_step=lambda: self._enter("compare"),
         )
         if comparison is not None:
             self._append([comparison])
