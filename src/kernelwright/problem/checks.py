@@ -46,11 +46,11 @@ DEVICE_NAMES: tuple[str, ...] = tuple(
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _C_KEYWORDS = frozenset((
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
-    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
-    "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while",
-    "bool", "half", "kernel", "global", "local", "constant", "private", "class", "template", "typename", "this",
-    "new", "delete", "operator", "namespace", "using", "true", "false", "main",
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short",
+    "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while",
+    "bool", "half", "kernel", "global", "local", "constant", "private", "class", "template", "typename",
+    "this", "new", "delete", "operator", "namespace", "using", "true", "false", "main",
 ))  # fmt: skip
 
 
@@ -164,9 +164,7 @@ def evaluate_extent(
     return int(value)
 
 
-def evaluate_on(
-    expression: Expression, names: Mapping[str, Value], *, what: str, workload: Workload
-) -> Value:
+def evaluate_on(expression: Expression, names: Mapping[str, Value], *, what: str, workload: Workload) -> Value:
     """The value of an expression on one workload, with complaints that say which.
 
     Raises:

@@ -147,13 +147,9 @@ def find_dtype(name: str, *, location: Location | None = None) -> Dtype:
     dtype = DTYPES.get(name)
     if dtype is not None:
         return dtype
-    nearest = _ALIASES.get(name.lower()) or next(
-        iter(difflib.get_close_matches(name.lower(), DTYPES, 1)), None
-    )
+    nearest = _ALIASES.get(name.lower()) or next(iter(difflib.get_close_matches(name.lower(), DTYPES, 1)), None)
     hint = f"write {nearest!r}" if nearest else "one of " + ", ".join(DTYPES)
-    raise SpecError(
-        f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}", hint=hint, location=location
-    )
+    raise SpecError(f"unknown dtype {name!r}; expected one of {', '.join(DTYPES)}", hint=hint, location=location)
 
 
 # C spellings
@@ -213,6 +209,12 @@ def dtype_of_c_type(spelling: str, language: Language) -> Dtype | None:
     if found is None and (vector := _VECTOR.match(normal)):
         found = names.get(_normal_spelling(vector["scalar"]))
     return DTYPES[found] if found else None
+
+
+def is_vector_c_type(spelling: str, language: Language) -> bool:
+    """Whether a C type is a built-in vector (`float4`), several elements wide."""
+    normal = _normal_spelling(spelling)
+    return normal not in _BY_SPELLING.get(language, {}) and dtype_of_c_type(normal, language) is not None
 
 
 _CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(

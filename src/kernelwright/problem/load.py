@@ -113,9 +113,7 @@ def _read_source(table: Table, *, folder: Path, entry: str | None, options: tupl
     """The `kernel`, `entry` and launches of a problem or of its `[baseline]`."""
     written = table.text("kernel")
     if written is None:
-        raise table.missing(
-            "kernel", expected='kernel = "my_kernel.cl", the kernel source beside the problem file'
-        )
+        raise table.missing("kernel", expected='kernel = "my_kernel.cl", the kernel source beside the problem file')
     file = file_beside(table, "kernel", written, folder=folder, what="kernel source")
     language = LANGUAGE_OF_SUFFIX.get(file.suffix)
     if language is None:
@@ -126,9 +124,7 @@ def _read_source(table: Table, *, folder: Path, entry: str | None, options: tupl
         )
     if entry is not None and not entry.strip():
         raise table.error("entry", message="entry is empty, expected the kernel's name")
-    return SourceSpec(
-        file, language, read_steps(table, entry=entry), options, table.key_location("kernel"), entry
-    )
+    return SourceSpec(file, language, read_steps(table, entry=entry), options, table.key_location("kernel"), entry)
 
 
 def _read_baseline(table: Table | None, kernel: SourceSpec, *, folder: Path) -> SourceSpec | None:
@@ -165,9 +161,7 @@ def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
 def _read_work(table: Table | None, workloads: tuple[Workload, ...]) -> Work:
     if table is None:
         return Work()
-    table.refuse_unknown(
-        ("operations", "bytes"), what="[work]", hints={"flops": "did you mean 'operations'?"}
-    )
+    table.refuse_unknown(("operations", "bytes"), what="[work]", hints={"flops": "did you mean 'operations'?"})
     work = Work(table.expression("operations"), table.expression("bytes"))
     for key, expression in (("operations", work.operations), ("bytes", work.bytes)):
         if expression is None:

@@ -37,9 +37,7 @@ def read_arguments(root: Table, workloads: Sequence[Workload], *, folder: Path) 
     """
     table = root.table("arguments")
     if table is None or not table.data:
-        raise root.missing(
-            "arguments", expected="[arguments] with one line for each kernel parameter, in order"
-        )
+        raise root.missing("arguments", expected="[arguments] with one line for each kernel parameter, in order")
     arguments = tuple(read_argument(table, name, get_args(Role), folder=folder) for name in table)
     for argument in arguments:
         _check_on_workloads(argument, workloads)
@@ -58,7 +56,9 @@ def read_arguments(root: Table, workloads: Sequence[Workload], *, folder: Path) 
     return arguments
 
 
-def read_argument(table: Table, name: str, roles: Collection[Role], *, folder: Path) -> Argument:
+def read_argument(
+    table: Table, name: str, roles: Collection[Role], *, folder: Path, default_role: Role | None = None
+) -> Argument:
     """One argument of `[arguments]`, or of a template's `[scratch]`; names in it are not checked yet.
 
     Raises:
@@ -69,16 +69,14 @@ def read_argument(table: Table, name: str, roles: Collection[Role], *, folder: P
     entry = table.table(name)
     assert entry is not None
     entry.refuse_unknown(_KEYS, what=f"argument {name!r}", hints={"type": "did you mean 'dtype'?"})
-    role = _read_role(entry, roles)
+    role = _read_role(entry, roles, default_role)
     dtype_name = entry.text("dtype")
     if dtype_name is None:
         raise entry.missing("dtype", expected='dtype = "float32", or another of ' + ", ".join(DTYPES))
     dtype = find_dtype(dtype_name, location=entry.value_location("dtype"))
     shape = entry.expressions("shape")
     if role == "scalar" and shape is not None:
-        raise entry.error(
-            "shape", message=f"scalar {name!r} has a shape", hint="remove it, or change the role"
-        )
+        raise entry.error("shape", message=f"scalar {name!r} has a shape", hint="remove it, or change the role")
     if role != "scalar" and not shape:
         raise entry.missing("shape", expected='shape = ["n"], its extents in sizes, outermost first')
     distribution = _read_distribution(entry, role, dtype.name, folder=folder)
@@ -88,8 +86,8 @@ def read_argument(table: Table, name: str, roles: Collection[Role], *, folder: P
     return Argument(name, role, dtype.name, shape or (), value, distribution, location)
 
 
-def _read_role(entry: Table, roles: Collection[Role]) -> Role:
-    role = entry.text("role")
+def _read_role(entry: Table, roles: Collection[Role], default: Role | None) -> Role:
+    role = entry.text("role") or default
     if role is None:
         raise entry.missing("role", expected="role = one of " + ", ".join(repr(each) for each in roles))
     for each in roles:
@@ -175,9 +173,7 @@ def _read_range(entry: Table, dtype: str) -> tuple[float, float] | None:
         return None
     low, high = bounds
     if low > high:
-        raise entry.error(
-            "range", message=f"range [{low}, {high}] is empty", hint="write the smaller number first"
-        )
+        raise entry.error("range", message=f"range [{low}, {high}] is empty", hint="write the smaller number first")
     for index, bound in enumerate(bounds):
         _check_fits(entry, ("range", index), bound, dtype)
     return low, high
@@ -211,9 +207,7 @@ def _check_fits(entry: Table, path: tuple[str | int, ...], value: float, name: s
 def _read_data_file(entry: Table, *, folder: Path) -> Path:
     name = entry.text("file")
     if name is None:
-        raise entry.missing(
-            "file", expected='file = "data.npy", a NumPy array with the shape of the argument'
-        )
+        raise entry.missing("file", expected='file = "data.npy", a NumPy array with the shape of the argument')
     file = file_beside(entry, "file", name, folder=folder, what="a .npy file")
     try:
         shape = _npy_shape(file)
@@ -260,8 +254,7 @@ def _check_data_shape(argument: Argument, file: Path, workloads: Sequence[Worklo
         )
         if found != expected:
             raise SpecError(
-                f"{file.name} has the shape {found}, and {argument.name!r} is {expected} on workload "
-                f"{workload.name!r}",
+                f"{file.name} has the shape {found}, and {argument.name!r} is {expected} on workload {workload.name!r}",
                 hint="a file fits workloads of one shape only",
                 location=argument.location,
             )

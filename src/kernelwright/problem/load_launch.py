@@ -49,9 +49,7 @@ def _read_step(table: Table, entry: str | None) -> LaunchStep:
     table.refuse_unknown(_KEYS, what="a launch", hints=_HINTS)
     own_entry = table.text("entry") or entry
     if own_entry is None:
-        raise table.missing(
-            "entry", expected='entry = "the kernel\'s name", here or at the top of the problem'
-        )
+        raise table.missing("entry", expected='entry = "the kernel\'s name", here or at the top of the problem')
     arguments = table.texts("arguments")
     return LaunchStep(
         entry=own_entry,

@@ -85,9 +85,7 @@ def _read_workload(table: Table, defaults: Mapping[str, int], derived: Mapping[s
         raise table.error("name", message=message)
     default_name = ",".join(f"{size}={value}" for size, value in own.items()) or "default"
     sizes = {**{size: value for size, value in defaults.items() if size not in own}, **own}
-    return Workload(
-        given_name or default_name, sizes, 1.0 if weight is None else float(weight), table.location
-    )
+    return Workload(given_name or default_name, sizes, 1.0 if weight is None else float(weight), table.location)
 
 
 def _read_size(table: Table, name: str) -> int:

@@ -90,8 +90,8 @@ def call_reference(
 
     The function gets what it asks for by name: inputs and inouts as copies (floats as float64, integers as
     int64 or uint64, bool as bool; torch tensors of the same types when its file imports torch), scalars as
-    Python numbers rounded to their dtype, and sizes. It returns one array, a tuple in the order of the outputs,
-    or a dict by name.
+    Python numbers rounded to their dtype, and sizes. It returns one array, a tuple in the order of the
+    outputs, or a dict by name.
 
     Returns:
         By output: a finite array of the declared shape, float64 for float outputs.
@@ -110,13 +110,10 @@ def call_reference(
         with np.errstate(all="ignore"):  # overflow shows as a non-finite value below
             result = reference(*positional, **named)
     except (Exception, SystemExit) as error:
-        raise _user_failure(
-            error, reference.file, doing=f"the reference, on workload {workload.name!r},"
-        ) from error
+        raise _user_failure(error, reference.file, doing=f"the reference, on workload {workload.name!r},") from error
     results = _by_output(result, problem)
     return {
-        argument.name: _checked(results[argument.name], argument, problem, workload)
-        for argument in problem.outputs
+        argument.name: _checked(results[argument.name], argument, problem, workload) for argument in problem.outputs
     }
 
 
@@ -128,9 +125,7 @@ def _as_reference(function: Callable[..., object], problem: Problem) -> Referenc
 # What goes in
 
 
-def _available(
-    problem: Problem, workload: Workload, inputs: Mapping[str, npt.ArrayLike]
-) -> dict[str, object]:
+def _available(problem: Problem, workload: Workload, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, object]:
     """Everything that a reference may ask for, by name; arguments win over sizes of the same name."""
     available: dict[str, object] = dict(workload.sizes)
     for argument in problem.arguments:
@@ -217,9 +212,7 @@ def _unknown_parameter(
     )
 
 
-def _bind(
-    function: Callable[..., object], wanted: Mapping[str, object]
-) -> tuple[list[object], dict[str, object]]:
+def _bind(function: Callable[..., object], wanted: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
     positional_only = [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -238,9 +231,7 @@ def _by_output(result: object, problem: Problem) -> dict[str, object]:
     listed = ", ".join(names)
     location = problem.reference.location
     if result is None:
-        raise ReferenceFailed(
-            "the reference returned None", hint=f"return the outputs: {listed}", location=location
-        )
+        raise ReferenceFailed("the reference returned None", hint=f"return the outputs: {listed}", location=location)
     if isinstance(result, Mapping):
         for key in result:
             if key not in names:

@@ -167,9 +167,7 @@ class Table:
         """A key of this table in full: `arguments.x.dtype`."""
         return Table(self.document, (*self.path, *path), {}).name
 
-    def refuse_unknown(
-        self, allowed: Collection[str], *, what: str, hints: Mapping[str, str] | None = None
-    ) -> None:
+    def refuse_unknown(self, allowed: Collection[str], *, what: str, hints: Mapping[str, str] | None = None) -> None:
         """Raise for the first key that is not in `allowed`, with the nearest one that is.
 
         Args:
@@ -192,9 +190,7 @@ class Table:
     def missing(self, key: str, *, expected: str) -> SpecError:
         """The complaint that `key` must be there."""
         where = f"[{self.name}]" if self.name else "the file"
-        return SpecError(
-            f"{key!r} is missing from {where}", hint=f"add it: {expected}", location=self.location
-        )
+        return SpecError(f"{key!r} is missing from {where}", hint=f"add it: {expected}", location=self.location)
 
     def wrong_type(self, *path: str | int, value: object, expected: str) -> SpecError:
         """The complaint that a value has another type than it must."""
@@ -264,9 +260,7 @@ class Table:
             return (Table(self.document, (*self.path, key), value),)
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             single = f"[{self.label(key)}] or " if allow_single else ""
-            raise self.wrong_type(
-                key, value=value, expected=f"{single}a list of tables: [[{self.label(key)}]]"
-            )
+            raise self.wrong_type(key, value=value, expected=f"{single}a list of tables: [[{self.label(key)}]]")
         return tuple(Table(self.document, (*self.path, key, index), item) for index, item in enumerate(value))
 
     def expression(self, key: str) -> Expression | None:
@@ -285,9 +279,7 @@ class Table:
 
     def _parsed(self, value: object, *path: str | int) -> Expression:
         if not isinstance(value, str | int | float):
-            raise self.wrong_type(
-                *path, value=value, expected='an expression: a text like "2 * d", or a number'
-            )
+            raise self.wrong_type(*path, value=value, expected='an expression: a text like "2 * d", or a number')
         return Expression.parse(str(value), location=self.value_location(*path))
 
     def _checked_text(self, value: str, *path: str | int) -> str:

@@ -1,0 +1,322 @@
+"""What a kernel source says of itself: its kernels' signatures, the words it uses, the macros it defines.
+
+A scan of tokens, not a compiler: it looks through comments, strings, attributes and macros well enough to check a
+problem against its source, and says "not known" (None) where it cannot tell. The compiler stays the judge.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelwright.problem.model import Language
+
+AddressSpace = Literal["global", "local", "constant", "private"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParameter:
+    """One parameter of a kernel, as its source declares it."""
+
+    name: str
+    """Empty when the source does not name it."""
+    c_type: str
+    """Without qualifiers and `*`: `float`, `unsigned int`, `float4`, `T`."""
+    is_pointer: bool
+    is_const: bool
+    """Whether what it points to is `const`."""
+    is_restrict: bool
+    address_space: AddressSpace
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSignature:
+    """One kernel that a source defines."""
+
+    name: str
+    parameters: tuple[KernelParameter, ...] | None
+    """In order; None when the list cannot be read (a directive or a macro stands in it)."""
+    line: int
+    """Where its name stands."""
+    body: tuple[int, int]
+    """Characters of the source from the opening brace to after the closing one."""
+
+
+# Text without comments, strings and directives
+
+_TOKENS = re.compile(
+    r"""
+      (?P<comment>//(?:[^\\\n]|\\.)*|/\*.*?(?:\*/|\Z))
+    | (?P<raw>\bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)")
+    | (?P<string>"(?:[^"\\\n]|\\.)*"|(?<![0-9A-Za-z_])'(?:[^'\\\n]|\\.)*')
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_NOT_NEWLINE = re.compile(r"[^\n]")
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\\\n]|\\.)*", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def mask_comments(source: str) -> str:
+    """`source` with comments and the insides of strings as spaces; every other character keeps its offset."""
+
+    def blank(match: re.Match[str]) -> str:
+        text = match.group()
+        if match["comment"] is not None:
+            return _NOT_NEWLINE.sub(" ", text)
+        return text[0] + _NOT_NEWLINE.sub(" ", text[1:-1]) + text[-1]
+
+    return _TOKENS.sub(blank, source)
+
+
+def used_words(source: str, language: Language) -> frozenset[str]:
+    """Every identifier that the source uses outside comments and strings.
+
+    A macro's own definition and its `#ifndef` guard are not a use.
+    """
+    if language == "triton":
+        return _python_words(source)
+    text = re.sub(r"(#[ \t]*(?:define|ifndef|undef)[ \t]+)\w+", r"\1", mask_comments(source))
+    text = re.sub(r"(#[ \t]*if[ \t]+!defined[ \t]*\(?[ \t]*)\w+[ \t]*\)?[ \t]*$", r"\1", text, flags=re.MULTILINE)
+    return frozenset(_WORD.findall(text))
+
+
+def _python_words(source: str) -> frozenset[str]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return frozenset(_WORD.findall(source))
+    words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return frozenset(words | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)})
+
+
+@dataclass(frozen=True, slots=True)
+class MacroDefinition:
+    """One `#define` of a macro without arguments."""
+
+    name: str
+    text: str
+    line: int
+    is_guarded: bool
+    """Whether it stands under `#ifndef` of its own name, so that a definition from outside wins."""
+
+
+_CONDITIONAL = re.compile(
+    r"^[ \t]*#[ \t]*(?P<word>if|ifdef|ifndef|elif|else|endif|define)\b(?P<rest>(?:[^\\\n]|\\.)*)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def macro_definitions(source: str) -> tuple[MacroDefinition, ...]:
+    """The macros that a C source defines, in order."""
+    text = mask_comments(source)
+    guards: list[str] = []
+    found = []
+    for match in _CONDITIONAL.finditer(text):
+        rest = match["rest"]
+        match match["word"]:
+            case "ifndef":
+                guards.append(rest.strip())
+            case "if" | "ifdef":
+                negated = re.match(r"\s*!\s*defined\s*\(?\s*(\w+)\s*\)?\s*$", rest)
+                guards.append(negated[1] if negated and match["word"] == "if" else "")
+            case "elif" | "else":
+                if guards:
+                    guards[-1] = ""
+            case "endif":
+                if guards:
+                    guards.pop()
+            case _:
+                if defined := re.match(r"[ \t]+(\w+)(?!\()[ \t]*(.*)", rest, re.DOTALL):
+                    name, line = defined[1], text.count("\n", 0, match.start()) + 1
+                    found.append(MacroDefinition(name, defined[2].strip(), line, name in guards))
+    return tuple(found)
+
+
+# Kernels
+
+_QUALIFIER_WORDS: Mapping[Language, tuple[str, ...]] = {
+    "opencl": ("__kernel", "kernel"),
+    "cuda": ("__global__",),
+    "hip": ("__global__",),
+    "triton": (),
+}
+_SPACES: Mapping[str, AddressSpace] = {
+    "__global": "global", "global": "global", "__local": "local", "local": "local",
+    "__constant": "constant", "constant": "constant", "__private": "private", "private": "private",
+}  # fmt: skip
+_RESTRICT = frozenset(("restrict", "__restrict", "__restrict__"))
+_DROPPED = frozenset((
+    "volatile", "register", "struct", "enum", "class", "typename", "read_only", "write_only", "read_write",
+    "__read_only", "__write_only", "__read_write", "__grid_constant__", "__volatile__",
+))  # fmt: skip
+
+
+def scan_kernels(source: str, language: Language) -> tuple[KernelSignature, ...]:
+    """The kernels that the source defines, in order; two of one name where `#if` chooses between them."""
+    if language == "triton":
+        return tuple(_triton_kernels(source))
+    text = mask_comments(source)
+    words = _kernel_words(source, language)
+    code = _DIRECTIVE.sub(lambda match: _NOT_NEWLINE.sub(" ", match.group()), text)
+    found = []
+    for match in re.finditer(rf"\b(?:{'|'.join(map(re.escape, words))})\b", code):
+        signature = _read_signature(code, text, match.end(), language)
+        if signature is not None:
+            found.append(signature)
+    return tuple(found)
+
+
+def _kernel_words(source: str, language: Language) -> tuple[str, ...]:
+    """What marks a kernel: the language's own words, and macros that hold one of them."""
+    words = _QUALIFIER_WORDS[language]
+    own = [each.name for each in macro_definitions(source) if set(_WORD.findall(each.text)) & set(words)]
+    return (*words, *own)
+
+
+def _read_signature(code: str, text: str, start: int, language: Language) -> KernelSignature | None:
+    """The kernel whose qualifier ends at `start`; None for a declaration, or when it is none at all."""
+    name, opening = _find_name(code, start)
+    if name is None:
+        return None
+    closing = matching(code, opening)
+    if closing is None:
+        return None
+    brace = _find_body(code, closing)
+    if brace is None:
+        return None
+    end = matching(code, brace)
+    span = (brace, len(code) if end is None else end)
+    inside = text[opening + 1 : closing - 1]
+    parameters = None if "#" in inside else _read_parameters(inside, text.count("\n", 0, opening), language)
+    return KernelSignature(name.group(), parameters, text.count("\n", 0, name.start()) + 1, span)
+
+
+def _find_name(code: str, start: int) -> tuple[re.Match[str] | None, int]:
+    """The first word that is followed by a parenthesis and is no attribute, with the parenthesis' offset."""
+    offset = start
+    while True:
+        match = re.compile(r"[A-Za-z_]\w*|[;{}(]").search(code, offset)
+        if match is None or match.group() in ";{}(":
+            return None, 0
+        after = re.compile(r"\s*").match(code, match.end())
+        opening = after.end() if after else match.end()
+        if code[opening : opening + 1] != "(":
+            offset = match.end()
+            continue
+        if not _is_attribute(match.group()):
+            return match, opening
+        closing = matching(code, opening)
+        if closing is None:
+            return None, 0
+        offset = closing
+
+
+def _is_attribute(word: str) -> bool:
+    return word in ("alignas", "noexcept", "decltype") or (word.startswith("__") and word.endswith("__"))
+
+
+def _find_body(code: str, start: int) -> int | None:
+    """The opening brace of the definition whose parameter list ends at `start`; None for a declaration."""
+    offset = start
+    while True:
+        match = re.compile(r"\s*(?:(?P<word>[A-Za-z_]\w*)|(?P<end>.))", re.DOTALL).match(code, offset)
+        if match is None:
+            return None
+        if match["end"] is not None:
+            return match.start("end") if match["end"] == "{" else None
+        offset = match.end()
+        after = re.compile(r"\s*\(").match(code, offset)
+        if after:
+            closing = matching(code, after.end() - 1)
+            if closing is None:
+                return None
+            offset = closing
+
+
+_CLOSING: Mapping[str, str] = {"(": ")", "{": "}", "[": "]"}
+
+
+def matching(code: str, opening: int) -> int | None:
+    """The offset after the bracket that closes the one at `opening`; None when nothing does."""
+    left, right = code[opening], _CLOSING[code[opening]]
+    depth = 0
+    for match in re.compile(rf"[{re.escape(left + right)}]").finditer(code, opening):
+        depth += 1 if match.group() == left else -1
+        if depth == 0:
+            return match.end()
+    return None
+
+
+def _read_parameters(inside: str, lines_before: int, language: Language) -> tuple[KernelParameter, ...] | None:
+    parameters = []
+    if inside.strip() in ("", "void"):
+        return ()
+    for offset, text in _split_commas(inside):
+        line = lines_before + 1 + inside.count("\n", 0, offset + len(text) - len(text.lstrip()))
+        parameter = _read_parameter(text, line, language)
+        if parameter is None:
+            return None
+        parameters.append(parameter)
+    return tuple(parameters)
+
+
+def _split_commas(inside: str) -> Iterator[tuple[int, str]]:
+    depth = start = 0
+    for index, character in enumerate(inside):
+        if character in "([{<":
+            depth += 1
+        elif character in ")]}>":
+            depth -= 1
+        elif character == "," and depth == 0:
+            yield start, inside[start:index]
+            start = index + 1
+    yield start, inside[start:]
+
+
+def _read_parameter(text: str, line: int, language: Language) -> KernelParameter | None:
+    text = re.sub(r"\b(?:__attribute__|__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)", " ", text)
+    text = text.partition("=")[0]
+    if "(" in text:  # a function pointer, or a macro with arguments
+        return None
+    template_arguments = re.compile(r"\s*<[^<>]*>")
+    while template_arguments.search(text):
+        text = template_arguments.sub("", text)
+    head, bracket, _ = text.partition("[")
+    before_pointer = head.partition("*")[0]
+    words = [word for word in re.findall(r"[A-Za-z_][\w:]*", head) if word not in _DROPPED]
+    space: AddressSpace = "global" if language != "opencl" else "private"
+    kept = []
+    for word in words:
+        if language == "opencl" and word in _SPACES:
+            space = _SPACES[word]
+        elif word not in _RESTRICT and word != "const":
+            kept.append(word)
+    if not kept:
+        return None
+    is_named = len(kept) > 1 and kept[-1] not in ("int", "long", "char", "short", "unsigned", "signed", "double")
+    is_pointer = "*" in head or bool(bracket)
+    return KernelParameter(
+        name=kept[-1] if is_named else "",
+        c_type=" ".join(kept[:-1] if is_named else kept),
+        is_pointer=is_pointer,
+        is_const=is_pointer and re.search(r"\bconst\b", before_pointer) is not None,
+        is_restrict=any(word in _RESTRICT for word in words),
+        address_space=space if is_pointer else "private",
+        line=line,
+    )
+
+
+def _triton_kernels(source: str) -> Iterator[KernelSignature]:
+    """Functions that are decorated with something called `jit`; their types are not known."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(each) for each in node.decorator_list):
+            yield KernelSignature(node.name, None, node.lineno, (0, 0))

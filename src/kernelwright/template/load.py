@@ -1,0 +1,123 @@
+"""Templates from a problem's sources, and all files of a problem for the record of a run.
+
+```
+problem = load_problem("matmul")
+template = load_template(problem)                    # the header's parameters, checked against problem and source
+baseline = load_baseline(problem, template)          # the [baseline], or the template at its defaults
+files = problem_files(problem, template, baseline)   # {"problem.toml": b"...", "matmul.cl": b"...", ...}
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from kernelwright.errors import SpecError
+from kernelwright.problem.checks import shown_path
+from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
+from kernelwright.problem.reference_file import reference_files
+from kernelwright.problem.toml_file import read_text
+from kernelwright.template.check import check_template, resolve_arguments
+from kernelwright.template.header import Header, parse_header
+from kernelwright.template.model import Candidate, Template
+
+__all__ = ["Header", "load_baseline", "load_template", "parse_header", "problem_files"]
+
+_INCLUDE_SUFFIXES = frozenset((".h", ".hh", ".hpp", ".cuh", ".clh", ".inc"))
+_QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
+
+
+def load_template(problem: Problem) -> Template:
+    """The problem's kernel as a template; a plain source is one without parameters.
+
+    Every launch of the result names its arguments.
+
+    Raises:
+        SpecError: the header is wrong, or does not fit the problem or the source, with the line to change.
+    """
+    return _load(problem, problem.kernel, fallback=())
+
+
+def load_baseline(problem: Problem, template: Template) -> Candidate:
+    """What speedups are measured against: the `[baseline]` at its own defaults, or the template at its defaults.
+
+    A baseline without launches of its own is launched as the problem's `[launch]` says.
+
+    Raises:
+        SpecError: the baseline's source does not fit the problem.
+    """
+    spec = problem.baseline
+    if spec is None:
+        return Candidate(template, template.default)
+    steps = problem.kernel.steps
+    if len(steps) == 1 and spec.entry is not None:
+        steps = (replace(steps[0], entry=spec.entry),)
+    baseline = _load(problem, spec, fallback=steps)
+    return Candidate(baseline, baseline.default)
+
+
+def _load(problem: Problem, spec: SourceSpec, *, fallback: tuple[LaunchStep, ...]) -> Template:
+    source = read_text(spec.file, what="the kernel source", location=spec.location)
+    header = parse_header(source, shown_path(spec.file), entry=spec.entry)
+    steps = header.steps or spec.steps or fallback
+    if not steps:
+        raise SpecError(
+            f"nothing says how {spec.file.name} is launched",
+            hint='add [launch] with grid = ["..."] and block = ["..."], here or in the header of the source',
+            location=spec.location,
+        )
+    template = Template(
+        name=spec.file.stem,
+        file=spec.file,
+        language=spec.language,
+        source=source,
+        parameters=header.parameters,
+        constraints=header.constraints,
+        steps=steps,
+        defines=header.defines,
+        scratch=header.scratch,
+        options=(*spec.options, *header.options),
+    )
+    template = resolve_arguments(problem, template)
+    check_template(problem, template)
+    return template
+
+
+def problem_files(problem: Problem, template: Template, baseline: Candidate) -> Mapping[str, bytes]:
+    """Every file that the problem consists of, by its path relative to the problem's folder, sorted.
+
+    Written to another folder, they load as the same problem: the problem file, the sources with the headers beside
+    them, the reference with the modules that it imports from its folder, and data files.
+
+    Raises:
+        SpecError: a file lies outside the problem's folder, or cannot be read.
+    """
+    folder = problem.file.parent
+    paths = {problem.file, template.file, baseline.template.file, *reference_files(problem.reference)}
+    for each in (template, baseline.template):
+        paths.update(_included_files(each))
+    data = (argument.distribution.file for argument in problem.arguments)
+    paths.update(file for file in data if file is not None)
+    files = {}
+    for path in sorted(paths):
+        try:
+            files[path.relative_to(folder).as_posix()] = path.read_bytes()
+        except ValueError:
+            raise SpecError(
+                f"{path} lies outside the problem's folder {folder}", hint="copy it into the folder"
+            ) from None
+        except OSError as error:
+            raise SpecError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
+    return files
+
+
+def _included_files(template: Template) -> Iterator[Path]:
+    """Headers in the folder of a source that includes one by quotes: its whole folder is on the include path."""
+    if not _QUOTED_INCLUDE.search(template.source):
+        return
+    for path in template.file.parent.rglob("*"):
+        if path.suffix in _INCLUDE_SUFFIXES and path.is_file():
+            yield path
