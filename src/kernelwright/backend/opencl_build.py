@@ -1,6 +1,6 @@
 """From a build unit to an OpenCL program: source, options, compiler messages, read-back, artifacts on disk.
 
-PoCL needs its own way. It compiles the work-group function for a block shape at the first launch of that shape
+PoCL needs its own way. It compiles the work-group function for a block shape at that shape's first launch
 (0.2 to 0.5 s) and leaves it in its cache folder under the program's key. An artifact for PoCL is that part of
 the cache: `load` puts it into the loading process's own cache folder and builds from the same source with the
 same options, which then takes milliseconds. (`clGetProgramInfo(BINARIES)` would also compile a variant for
@@ -88,9 +88,7 @@ def build_from_binary(target: Target, unit: BuildUnit, binary: bytes) -> Any:
     try:
         program = target.cl._cl._Program(target.context, [target.handle], [binary])  # noqa: SLF001
     except target.cl.Error as error:
-        raise BuildFailed(
-            f"the driver refuses its own binary: {driver_error(code_of(error)).name}"
-        ) from error
+        raise BuildFailed(f"the driver refuses its own binary: {driver_error(code_of(error)).name}") from error
     _build(target, program, b"", unit)
     return program
 
@@ -222,9 +220,7 @@ def _copy_whole(source: Path, target: Path) -> None:
     Path(temporary).rename(target)
 
 
-def specialisation(
-    grid: tuple[int, int, int], block: tuple[int, int, int]
-) -> tuple[str, tuple[int, int, int]]:
+def specialisation(grid: tuple[int, int, int], block: tuple[int, int, int]) -> tuple[str, tuple[int, int, int]]:
     """PoCL's name for the variant of a launch, and the smallest grid that gets the same one.
 
     Measured with PoCL 3.0: blocks of one shape share a variant, but grids of 65,535 blocks or more along an

@@ -120,9 +120,7 @@ def find_devices() -> tuple[FoundDevice, ...]:
             kind: Literal["cpu", "gpu"] = "cpu" if handle.type & cl.device_type.CPU else "gpu"
             index = counts.get(kind, 0)
             counts[kind] = index + 1
-            found.append(
-                FoundDevice(_describe(cl, platform, handle, kind, f"opencl:{slug}:{kind}{index}"), handle)
-            )
+            found.append(FoundDevice(_describe(cl, platform, handle, kind, f"opencl:{slug}:{kind}{index}"), handle))
     return tuple(sorted(found, key=_preference))
 
 
@@ -147,11 +145,7 @@ def platform_slug(name: str, version: str) -> str:
     """
     own_version = re.sub(r"^OpenCL \d+\.\d+\s*", "", version)
     number = re.search(r"\d+(?:\.\d+)+", own_version)
-    short = (
-        "pocl"
-        if name == _POCL_PLATFORM
-        else re.sub(r"[^a-z0-9]+", "-", name.lower().replace("(r)", "")).strip("-")
-    )
+    short = "pocl" if name == _POCL_PLATFORM else re.sub(r"[^a-z0-9]+", "-", name.lower().replace("(r)", "")).strip("-")
     return f"{short}-{number.group()}" if number else short
 
 
@@ -185,9 +179,7 @@ def _preference(found: FoundDevice) -> tuple[bool, bool, int]:
     )
 
 
-def _describe(
-    cl: ModuleType, platform: Any, handle: Any, kind: Literal["cpu", "gpu"], device_id: str
-) -> DeviceInfo:
+def _describe(cl: ModuleType, platform: Any, handle: Any, kind: Literal["cpu", "gpu"], device_id: str) -> DeviceInfo:
     facts = {
         "platform": str(platform.name).strip(),
         "platform_version": str(platform.version).strip(),
@@ -202,8 +194,7 @@ def _describe(
     }
     if facts["platform"] == _POCL_PLATFORM and "PoCL 3.0" in facts["platform_version"]:
         facts["known_fault"] = (
-            "16-wide vectors (float16) in tiled kernels hang or abort this PoCL's compiler: "
-            "prefer widths up to 8"
+            "16-wide vectors (float16) in tiled kernels hang or abort this PoCL's compiler: prefer widths up to 8"
         )
     return DeviceInfo(
         backend="opencl",

@@ -32,9 +32,7 @@ DRIVER_ERRORS: Mapping[int, DriverError] = MappingProxyType(
         -2: DriverError("DEVICE_NOT_AVAILABLE", "the device is lost or in use", is_machine=True),
         -3: DriverError("COMPILER_NOT_AVAILABLE", "the driver has no compiler", is_machine=True),
         -4: DriverError("MEM_OBJECT_ALLOCATION_FAILURE", "the device has no memory left for a buffer"),
-        -5: DriverError(
-            "OUT_OF_RESOURCES", "the launch needs more registers, local memory or stack than there is"
-        ),
+        -5: DriverError("OUT_OF_RESOURCES", "the launch needs more registers, local memory or stack than there is"),
         -6: DriverError("OUT_OF_HOST_MEMORY", "the driver has no memory left", is_machine=True),
         -11: DriverError("BUILD_PROGRAM_FAILURE", "the compiler refused the source"),
         -13: DriverError("MISALIGNED_SUB_BUFFER_OFFSET", "a buffer's offset is not aligned for this device"),
@@ -43,9 +41,7 @@ DRIVER_ERRORS: Mapping[int, DriverError] = MappingProxyType(
         -17: DriverError("LINK_PROGRAM_FAILURE", "the linker refused the program"),
         -30: DriverError("INVALID_VALUE", "a size or flag is outside what the driver takes"),
         -34: DriverError("INVALID_CONTEXT", "the context is broken", is_machine=True),
-        -36: DriverError(
-            "INVALID_COMMAND_QUEUE", "the queue is broken, often by an earlier kernel", is_machine=True
-        ),
+        -36: DriverError("INVALID_COMMAND_QUEUE", "the queue is broken, often by an earlier kernel", is_machine=True),
         -38: DriverError("INVALID_MEM_OBJECT", "an argument is no valid buffer"),
         -42: DriverError("INVALID_BINARY", "the driver does not take this binary"),
         -43: DriverError("INVALID_BUILD_OPTIONS", "the driver does not know one of the build options"),

@@ -229,9 +229,7 @@ class OpenclSession(DeviceSession):
             events = []
             for each in bound:
                 current = each.step
-                events.append(
-                    cl.enqueue_nd_range_kernel(queue, each.kernel, each.global_size, each.local_size)
-                )
+                events.append(cl.enqueue_nd_range_kernel(queue, each.kernel, each.global_size, each.local_size))
             events[-1].wait()
             return float(events[-1].profile.end - events[0].profile.start) * 1e-6
         except cl.Error as error:
@@ -344,9 +342,7 @@ class OpenclSession(DeviceSession):
             try:
                 buffer.views[key] = buffer.memory.get_sub_region(offset_bytes, max(byte_count, 1))
             except self._cl.Error as error:
-                what = (
-                    f"binding {byte_count:,} bytes from {offset_bytes:,} of a buffer of {buffer.byte_count:,}"
-                )
+                what = f"binding {byte_count:,} bytes from {offset_bytes:,} of a buffer of {buffer.byte_count:,}"
                 raise launch_error(error, what) from error
         return buffer.views[key]
 
