@@ -44,7 +44,7 @@ REFUSED = (
     Refused("lambda: 1", "is not part of expressions", 1),
     Refused("x[0]", "is not part of expressions", 1),
     Refused("f'{x}'", "is not part of expressions", 1),
-    Refused("(x := 3)", "cannot read"),
+    Refused("(x := 3)", "is not part of expressions"),
     Refused("x is 3", "write `==`"),
     Refused("x in y", "needs a list of values"),
     Refused("x in ()", "needs a list of values"),

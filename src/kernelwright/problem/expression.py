@@ -22,7 +22,7 @@ import numpy as np
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression_bounds import UNKNOWN, Interval, between, bound_node
+from kernelwright.problem.expression_bounds import TEXT, Interval, between, bound_node
 from kernelwright.problem.expression_columns import Array, as_column, evaluate_column
 from kernelwright.problem.expression_scalar import OperationError, evaluate_node
 from kernelwright.problem.expression_syntax import Node, parse_text, spec_error
@@ -125,7 +125,7 @@ class Expression:
         for name in self.tree.names:
             value = names[name]
             if isinstance(value, str):
-                intervals[name] = UNKNOWN
+                intervals[name] = TEXT
             else:
                 low, high = value if isinstance(value, tuple) else (value, value)
                 intervals[name] = between(float(low), float(high))

@@ -43,7 +43,11 @@ class Interval:
 
 
 UNKNOWN = Interval(-np.inf, np.inf, True)
-"""What is said of texts and of operations without a rule."""
+"""What is said of operations without a rule."""
+
+
+TEXT = Interval(-np.inf, np.inf, True)
+"""What is said of a text; only comparing it with another is sure to have a value."""
 
 
 def between(low: Ends, high: Ends) -> Interval:
@@ -60,7 +64,7 @@ def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
     op = node.op
     if op == "const":
         if isinstance(node.value, str):
-            return UNKNOWN
+            return TEXT
         assert node.value is not None
         value = float(node.value)
         return between(value, value)
@@ -74,6 +78,8 @@ def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
     may_fail = parts[0].may_fail
     for part in parts[1:]:
         may_fail = may_fail | part.may_fail
+    if op in ("eq", "ne", "in") and all(part is TEXT for part in parts):
+        return Interval(0.0, 1.0)
     rule = _RULES.get(op)
     if rule is None:
         return UNKNOWN

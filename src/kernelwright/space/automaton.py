@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelwright.problem.expression_bounds import UNKNOWN, Interval, between, bound_node
+from kernelwright.problem.expression_bounds import TEXT, UNKNOWN, Interval, between, bound_node
 from kernelwright.problem.expression_columns import Column, evaluate_column, truths
 from kernelwright.problem.expression_syntax import Node
 from kernelwright.space.dense import Array, combine, dense_codes, first_rows, unique_rows
@@ -56,8 +56,13 @@ def make_domain(name: str, column: Column) -> Domain:
     if column.kind in "bif" and np.size(column.values):
         interval = between(float(np.min(column.values)), float(np.max(column.values)))
     else:
-        interval = UNKNOWN
+        interval = TEXT if column.kind == "U" else UNKNOWN
     return Domain(name, column, interval)
+
+
+def may_fail(node: Node, domains: Sequence[Domain]) -> bool:
+    """False when bounds show that `node` has a value for all combinations of values."""
+    return bool(np.any(bound_node(lowered(node), {domain.name: domain.interval for domain in domains}).may_fail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Component:
         self.goal = goal
         self.domains = tuple(domains)
         self.has_failures = False
-        """True once a value combination was seen for which an atom has no value; such combinations are dead."""
+        """True when an atom has no value for some combination of values, or might have none; such combinations are dead."""
         self._steps: list[Step] | None = None
         self._plan: tuple[ResidualStep, ...] | None = None
         self._slots: dict[str, Column] = {}
@@ -116,7 +121,7 @@ class Component:
             self._steps = _minimised(steps)
         except TooLarge:
             self._steps = None
-            self.has_failures = False
+            self.has_failures = may_fail(self.goal.tree, self.domains)
         self._slots = {}
 
     def step(self, index: int, states: Array) -> tuple[Step, Array]:
@@ -193,13 +198,16 @@ class Component:
         Returns:
             The next state of each of `count` candidates, and the candidates that are kept.
         """
-        if count < _PRUNE_ROWS or self.goal.is_failing:
+        if count < _PRUNE_ROWS:
             return np.arange(count, dtype=np.int32), np.arange(count)
         names = {slot: _points(column) for slot, column in slots.items()}
         names.update({domain.name: domain.interval for domain in self.domains[index + 1 :]})
         bounds = bound_node(lowered(plan.tree), names)
-        is_dead = np.broadcast_to(np.asarray(bounds.is_false), count)
-        is_won = np.broadcast_to(np.asarray(bounds.is_true), count)
+        if self.goal.is_failing:
+            is_dead, is_won = np.broadcast_to(np.logical_not(bounds.may_fail), count), np.zeros(count, np.bool_)
+        else:
+            is_dead = np.broadcast_to(np.asarray(bounds.is_false), count)
+            is_won = np.broadcast_to(np.asarray(bounds.is_true), count)
         keep = ~(is_dead | is_won)
         if is_won.any():
             representative = int(is_won.argmax())
@@ -250,7 +258,7 @@ def _coded(column: Column) -> tuple[Array, int]:
 
 def _points(column: Column) -> Interval:
     if column.kind not in "bif":
-        return UNKNOWN
+        return TEXT if column.kind == "U" and column.bad is False else UNKNOWN
     values = np.asarray(column.values).astype(np.float64)
     interval = between(values, values)
     return Interval(interval.low, interval.high, interval.may_fail | np.asarray(column.bad))

@@ -12,7 +12,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression_columns import Column, evaluate_column, pack, truths
 from kernelwright.problem.expression_syntax import Node
-from kernelwright.space.automaton import TABLE_CELLS, Component, Goal, make_domain
+from kernelwright.space.automaton import TABLE_CELLS, Component, Goal, make_domain, may_fail
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram, build_diagram
 from kernelwright.space.ordering import order_parameters
@@ -139,23 +139,23 @@ def build(
     Raises:
         TooManyStates: `max_edges` was passed.
     """
-    empty = Diagram((), 0, ())
-    if any(atom.original.op == "const" for atom in atoms):
-        return empty
-    unnamed = tuple(atom.tree for atom in atoms if not atom.tree.names)
-    if unnamed:
-        return Diagram((), 0, (Goal(unnamed),))
+    if any(not atom.tree.names for atom in atoms):
+        return Diagram((), 0, _suspects(declared, atoms))
     allowed, unary_failing = _filter_values(declared, atoms)
     if any(indices.size == 0 for indices in allowed):
-        return Diagram((), 0, unary_failing)
+        return Diagram((), 0, _suspects(declared, atoms))
+    index_of = declared.index_of
+    wide = [atom for atom in atoms if len(atom.tree.names) > 1]
     domains = []
+    narrowed: set[str] = set()
     for parameter, column, indices in zip(declared.parameters, declared.columns, allowed, strict=True):
         if indices.size < len(parameter.values):
             assert isinstance(column.values, np.ndarray)
             column = Column(column.values[indices])  # noqa: PLW2901
+            narrowed.add(parameter.name)
         domains.append(make_domain(parameter.name, column))
-    index_of = declared.index_of
-    wide = [atom for atom in atoms if len(atom.tree.names) > 1]
+    # A value dropped here may be one for which an atom declared earlier has no value.
+    hidden = _suspects(declared, [atom for atom in wide if atom.tree.names & narrowed]) if narrowed else ()
     scopes = [frozenset(index_of[name] for name in atom.tree.names) for atom in wide]
     counts = [int(indices.size) for indices in allowed]
     failing_scope = frozenset(index_of[name] for name in failing.names) if failing else frozenset()
@@ -166,15 +166,18 @@ def build(
         ordered = tuple(sorted(scope, key=place.__getitem__))
         goal = Goal(tuple(wide[member].tree for member in members))
         components.append((ordered, Component(goal, [domains[index] for index in ordered])))
-    if failing is not None:
+    if failing is not None and failing_scope:  # without names it has no value anywhere
         ordered = tuple(sorted(failing_scope, key=place.__getitem__))
-        if not ordered:
-            components.clear()
-        else:
-            goal = Goal((failing,), is_failing=True)
-            components.append((ordered, Component(goal, [domains[index] for index in ordered])))
+        goal = Goal((failing,), is_failing=True)
+        components.append((ordered, Component(goal, [domains[index] for index in ordered])))
     diagram = build_diagram(domains, allowed, components, order, max_edges=max_edges)
-    return Diagram(diagram.layers, diagram.count, unary_failing + diagram.failing)
+    return Diagram(diagram.layers, diagram.count, unary_failing + hidden + diagram.failing)
+
+
+def _suspects(declared: Declared, atoms: Sequence[Atom]) -> tuple[Goal, ...]:
+    """Atoms that might have no value for some configuration."""
+    domains = [make_domain(p.name, column) for p, column in zip(declared.parameters, declared.columns, strict=True)]
+    return tuple(Goal((atom.tree,)) for atom in atoms if may_fail(atom.tree, domains))
 
 
 def _filter_values(declared: Declared, atoms: Sequence[Atom]) -> tuple[list[Array], tuple[Goal, ...]]:

@@ -200,6 +200,8 @@ def _collapse(node: Node, known: frozenset[str], slots: dict[Node, str], prefix:
         return node
     if node.names and node.names <= known:
         return make_name(slots.setdefault(node, f"{prefix}{len(slots)}"))
+    if not node.args:
+        return node
     if node.op in ("sum", "product"):
         done = tuple(arg for arg in node.args if arg.names <= known)
         if any(arg.names for arg in done):
