@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -40,8 +41,9 @@ class WriterLock:
         try:
             if not _try_lock(descriptor):
                 raise self._held_error(descriptor)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            with contextlib.suppress(OSError):  # a full disk: the lock holds without the name of its holder
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
             os.close(descriptor)
             raise self._unusable_error(error) from error
