@@ -229,7 +229,7 @@ def _constant(_rng: np.random.Generator, values: _Floats, _bounds: _Bounds) -> _
 
 def _sparse(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
     """Zeros (or the allowed value nearest to it) with at least one spike."""
-    is_spike = rng.random(values.shape, np.float32) < SPIKE_SHARE
+    is_spike = np.asarray(rng.random(values.shape, np.float32) < SPIKE_SHARE)
     is_spike.reshape(-1)[rng.integers(values.size)] = True
     spikes = values * SPIKE_FACTOR if bounds is None else _large(rng, values, bounds)
     return np.where(is_spike, spikes, values.dtype.type(_rest(bounds)))

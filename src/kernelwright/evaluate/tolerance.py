@@ -63,7 +63,7 @@ SANITY_BOUND_BY_ITEM_BYTES = {8: 1e-6, 4: 1e-3, 2: 5e-2, 1: 0.3}
 """Normwise relative error, by output width, above which a baseline computes something else. Guesses: about a
 hundred times the worst that the example kernels show."""
 SANITY_ELEMENT_FACTOR = 10.0
-"""One element may be this many times the bound of its scale before the baseline counts as wrong there."""
+"""One element may be off by this many times the bound, but never by more than its own scale and value."""
 
 _TINY = 1e-300
 """Makes 0 / 0 be 0 where nothing is allowed and nothing is wrong."""
@@ -224,7 +224,7 @@ def _least_step(dtype: Dtype) -> float:
 
 def sanity_allowance(dtype: Dtype, scale: Scale) -> Allowance:
     """Outside of this, an element of the baseline is not what the reference computes."""
-    bound = SANITY_ELEMENT_FACTOR * SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes]
+    bound = min(SANITY_ELEMENT_FACTOR * SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], 1.0)
     return Allowance(bound, bound * scale.values + _least_step(dtype), "derived", "sanity of the baseline")
 
 

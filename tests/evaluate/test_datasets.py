@@ -1,0 +1,252 @@
+"""Datasets: reproducible, secret, hostile, and within what the problem declares."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.errors import SpecError
+from kernelwright.evaluate.datasets import Dataset, Variant, datasets_for, make_inputs
+from kernelwright.problem.dtypes import DTYPES, largest_finite
+from kernelwright.problem.expression import Expression
+from kernelwright.problem.model import Argument, Distribution, Problem, ReferenceSpec, Role, SourceSpec, Workload
+
+FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
+INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind != "float")
+VARIANTS: tuple[Variant, ...] = get_args(Variant)
+
+
+def make(
+    dtype: str = "float32",
+    distribution: Distribution = Distribution(),  # noqa: B008 - frozen
+    extents: tuple[str, ...] = ("rows", "columns"),
+    role: Role = "input",
+) -> Argument:
+    return Argument("x", role, dtype, tuple(Expression.parse(text) for text in extents), distribution=distribution)
+
+
+def problem_of(*arguments: Argument, rows: int = 40, columns: int = 50) -> Problem:
+    return Problem(
+        name="p",
+        file=Path("problem.toml"),
+        kernel=SourceSpec(Path("k.cl"), "opencl", ()),
+        baseline=None,
+        reference=ReferenceSpec(Path("reference.py"), "f"),
+        arguments=arguments,
+        workloads=(Workload("w", {"rows": rows, "columns": columns}),),
+        tolerances={},
+    )
+
+
+def fill(argument: Argument, variant: Variant = "declared", *, seed: int = 1, **sizes: int) -> np.ndarray:
+    problem = problem_of(argument, **sizes)
+    return make_inputs(problem, problem.workloads[0], Dataset(variant, seed, variant))["x"]
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("saved", "dtype", "complaint"),
+    [
+        (np.zeros((2, 2), np.float32), "float32", r"shape \(2, 2\)"),
+        (np.full((3, 2), 1e6), "float16", "float16 cannot hold"),
+        (np.full((3, 2), 1.5), "int32", "int32 cannot hold"),
+        (np.full((3, 2), 300), "uint8", "uint8 cannot hold"),
+    ],
+)
+def test_a_data_file_that_does_not_fit_is_refused(
+    tmp_path: Path, saved: np.ndarray, dtype: str, complaint: str
+) -> None:
+    np.save(tmp_path / "x.npy", saved)
+    with pytest.raises(SpecError, match=complaint):
+        fill(make(dtype, Distribution("file", file=tmp_path / "x.npy")), rows=3, columns=2)
+
+
+def test_a_missing_or_pickled_data_file_is_refused(tmp_path: Path) -> None:
+    argument = make(distribution=Distribution("file", file=tmp_path / "x.npy"))
+    with pytest.raises(SpecError, match="cannot read"):
+        fill(argument)
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(SpecError, match="cannot read"):
+        fill(argument)
+
+
+# Reproducible and secret
+
+
+def test_another_process_makes_the_same_bytes() -> None:
+    code = """
+import hashlib, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_datasets import digests
+print(digests())
+"""
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert out.strip() == digests()
+
+
+def digests() -> str:
+    made = [
+        fill(make(dtype), variant).view(np.uint8)
+        for dtype in ("float32", "bfloat16", "int8")
+        for variant in ("declared", "mixed")
+    ]
+    return hashlib.sha256(b"".join(each.tobytes() for each in made)).hexdigest()
+
+
+def test_the_secret_the_argument_and_the_sizes_all_change_the_data() -> None:
+    base = fill(make())
+    assert not np.array_equal(base, fill(make(), seed=2))
+    assert not np.array_equal(base[:, :30], fill(make(), columns=30))
+    two = problem_of(make(), Argument("z", "input", "float32", make().shape))
+    made = make_inputs(two, two.workloads[0], Dataset("declared", 1, "declared"))
+    assert np.array_equal(made["x"], base)
+    assert not np.array_equal(made["z"], base)
+
+
+def test_dataset_seeds_depend_on_the_run_secret() -> None:
+    problem = problem_of(make())
+    first, second = (datasets_for(problem, seed=seed, is_thorough=True) for seed in (1, 2))
+    assert [each.name for each in first] == [each.name for each in second]
+    assert not {each.seed for each in first} & {each.seed for each in second}
+
+
+# Selection
+
+
+def test_quick_is_one_declared_and_one_hostile_of_the_thorough_ones() -> None:
+    problem = problem_of(make())
+    quick, thorough = (datasets_for(problem, seed=1, is_thorough=it) for it in (False, True))
+    assert [each.is_hostile for each in quick] == [False, True]
+    assert set(quick) <= set(thorough)
+    assert {each.variant for each in thorough} == set(VARIANTS)
+    assert sum(not each.is_hostile for each in thorough) == 3
+    assert len({each.seed for each in thorough}) == len(thorough)
+
+
+@pytest.mark.parametrize(
+    ("argument", "variants"),
+    [
+        (make("int32"), {"declared"}),
+        (make("float32", Distribution("integers", 0, 5)), {"declared"}),
+        (make("float32", Distribution("uniform", 0, 5)), set(VARIANTS) - {"negative"}),
+        (make("float32", Distribution("uniform", -3, -1)), set(VARIANTS) - {"negative"}),
+        (make("float32", Distribution("uniform", 2, 2)), {"declared"}),
+    ],
+)
+def test_variants_that_would_change_nothing_are_left_out(argument: Argument, variants: set[str]) -> None:
+    datasets = datasets_for(problem_of(argument), seed=1, is_thorough=True)
+    assert {each.variant for each in datasets} == variants
+
+
+@pytest.mark.parametrize("role", ["output", "input"])
+def test_without_random_inputs_there_is_one_dataset(role: Role) -> None:
+    problem = problem_of(make(distribution=Distribution("constant", 2.0, 2.0), role=role))
+    assert len(datasets_for(problem, seed=1, is_thorough=True)) == 1
+
+
+# Values
+
+
+@given(
+    dtype=st.sampled_from(FLOATS),
+    low=st.floats(-50, 50, width=32),
+    span=st.floats(0, 60, width=32),
+    variant=st.sampled_from(VARIANTS),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=150, deadline=None)
+def test_hostile_values_stay_in_the_declared_range_after_rounding(
+    dtype: str, low: float, span: float, variant: Variant, seed: int
+) -> None:
+    high = low + span
+    values = fill(make(dtype, Distribution("uniform", low, high)), variant, seed=seed, rows=8, columns=9)
+    representable = np.unique(np.float64(np.linspace(low, high, 2000)).astype(values.dtype).astype(np.float64))
+    inside = representable[(representable >= low) & (representable <= high)]
+    exact = values.astype(np.float64)
+    if inside.size:
+        assert exact.min() >= low
+        assert exact.max() <= high
+    else:  # no value of this dtype lies in the range: the nearest is the best there is
+        assert np.all(np.isin(exact, representable))
+
+
+@given(dtype=st.sampled_from(FLOATS), variant=st.sampled_from(VARIANTS), scale=st.sampled_from([None, 0.1, 100.0]))
+@settings(max_examples=60, deadline=None)
+def test_all_float_inputs_are_finite_contiguous_and_in_storage_dtype(
+    dtype: str, variant: Variant, scale: float | None
+) -> None:
+    values = fill(make(dtype, Distribution("normal", high=scale)), variant)
+    assert values.dtype == DTYPES[dtype].numpy_dtype
+    assert values.shape == (40, 50)
+    assert values.flags["C_CONTIGUOUS"]
+    exact = values.astype(np.float64)
+    assert np.isfinite(exact).all()
+    assert np.abs(exact).max() <= largest_finite(DTYPES[dtype])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("variant", ["declared", "large", "constant"])
+def test_integers_keep_their_range_and_are_never_scaled(dtype: str, variant: Variant) -> None:
+    low, high = (0, 1) if dtype == "bool" else (3, 9)
+    values = fill(make(dtype, Distribution("integers", low, high)), variant)
+    assert values.dtype == DTYPES[dtype].numpy_dtype
+    assert set(np.unique(values).tolist()) == set(range(low, high + 1))
+    default = fill(make(dtype, Distribution("integers")), variant)
+    assert len(np.unique(default)) > 1
+
+
+def test_declared_values_follow_the_distribution() -> None:
+    normal = fill(make(distribution=Distribution("normal", high=5.0)), rows=300, columns=300)
+    assert abs(normal.mean()) < 0.1
+    assert abs(normal.std() - 5.0) < 0.1
+    uniform = fill(make(distribution=Distribution("uniform", 2.0, 4.0)), rows=300, columns=300)
+    assert abs(uniform.mean() - 3.0) < 0.02
+    assert np.all(fill(make(distribution=Distribution("constant", 2.5, 2.5)), "large") == 2.5)
+
+
+def test_each_variant_does_what_it_says() -> None:
+    made = {variant: fill(make(), variant).astype(np.float64) for variant in VARIANTS}
+    spread = {variant: values.std() for variant, values in made.items()}
+    assert 0.005 < spread["small"] < 0.02
+    assert 20 < spread["large"] < 40
+    assert made["negative"].max() <= 0
+    assert np.ptp(made["constant"], axis=1).max() == 0
+    assert np.ptp(made["constant"][:, 0]) > 0
+    zeros = np.mean(made["sparse"] == 0)
+    assert 0.9 < zeros < 1.0
+    assert np.abs(made["sparse"]).max() > 5
+    rows = made["mixed"].std(axis=1)
+    assert rows.max() / rows.min() > 100
+
+
+@pytest.mark.parametrize("extents", [(), ("columns",), ("rows", "columns - 50"), ("rows", "1", "columns")])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_makes_every_shape(extents: tuple[str, ...], variant: Variant) -> None:
+    argument = make(extents=extents)
+    shape = tuple(int(each.evaluate({"rows": 40, "columns": 50})) for each in argument.shape)
+    assert fill(argument, variant).shape == shape
+
+
+def test_file_data_is_used_as_it_is(tmp_path: Path) -> None:
+    data = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.save(tmp_path / "x.npy", data)
+    argument = make(distribution=Distribution("file", file=tmp_path / "x.npy"))
+    assert np.array_equal(fill(argument, "large", rows=3, columns=2), data)
+    np.save(tmp_path / "x.npy", data.astype(ml_dtypes.bfloat16))
+    argument = make("bfloat16", Distribution("file", file=tmp_path / "x.npy"))
+    loaded = fill(argument, rows=3, columns=2)
+    assert loaded.dtype == ml_dtypes.bfloat16
+    assert np.array_equal(loaded.astype(np.float32), data)

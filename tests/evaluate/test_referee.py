@@ -1,0 +1,555 @@
+"""The referee: every way of being wrong is found and named, and what is right passes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed, UserError
+from kernelwright.evaluate.datasets import Dataset, datasets_for, make_inputs
+from kernelwright.evaluate.judgement import Finding, LaunchFolder, examine_output
+from kernelwright.evaluate.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
+from kernelwright.evaluate.process import WorkerProcess, WorkerSettings
+from kernelwright.evaluate.referee import (
+    REFEREE_FACTORY,
+    CalibrateJob,
+    Calibration,
+    JudgeJob,
+    Prepared,
+    PrepareJob,
+    RefereeArgument,
+    RestoreJob,
+    Verdict,
+    make_referee,
+)
+from kernelwright.evaluate.tolerance import Allowance
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.load import load_problem
+from kernelwright.problem.outcome import Failed, OutputError
+
+Array = np.ndarray[Any, Any]
+DECLARED = Dataset("declared-0", 1, "declared")
+LARGE = Dataset("large", 2, "large")
+
+MATRIX = """
+name = "scaled"
+kernel = "k.cl"
+entry = "scaled"
+reference = "reference.py:scaled"
+[arguments]
+out = { role = "output", dtype = "float32", shape = ["rows", "columns"] }
+x = { role = "input", dtype = "float32", shape = ["rows", "columns"] }
+[launch]
+grid = ["rows"]
+block = ["1"]
+[[workloads]]
+rows = 5
+columns = 40
+"""
+KERNEL = "__kernel void scaled(__global float *out, __global const float *x) {}"
+DOUBLE = "def scaled(x):\n    return 2 * x\n"
+
+
+class Bench:
+    """A problem in a folder, a referee for it, and launches written as the device worker writes them."""
+
+    def __init__(self, folder: Path, *, problem: str = MATRIX, kernel: str = KERNEL, reference: str = DOUBLE) -> None:
+        (folder / "problem.toml").write_text(problem)
+        (folder / "k.cl").write_text(kernel)
+        (folder / "reference.py").write_text(reference)
+        self.problem = load_problem(folder / "problem.toml")
+        self.workload = self.problem.workloads[0]
+        self.argument = RefereeArgument(self.problem.file, folder / "inputs", 1)
+        self.out = folder / "out"
+        self.referee = make_referee(self.argument)
+
+    def inputs(self, dataset: Dataset = DECLARED) -> dict[str, Array]:
+        return make_inputs(self.problem, self.workload, dataset)
+
+    def launch(self, outputs: Mapping[str, Array], dataset: Dataset = DECLARED, **changes: Array) -> Path:
+        """What a launch leaves: the dataset's inputs with `changes`, and `outputs`."""
+        self.out.mkdir(exist_ok=True)
+        left = {**self.inputs(dataset), **changes, **outputs}
+        for layout in layouts_for(self.problem, self.workload):
+            data = np.ascontiguousarray(left[layout.argument]).reshape(-1).view(np.uint8)
+            assert data.size == layout.byte_count
+            guarded_image(data).tofile(self.out / f"{layout.argument}.bin")
+        return self.out
+
+    def calibrate(self, outputs: Mapping[str, Array], dataset: Dataset = DECLARED, **changes: Array) -> Calibration:
+        folder = self.launch(outputs, dataset, **changes)
+        result = self.referee(CalibrateJob(self.workload.name, dataset, folder))
+        assert isinstance(result, Calibration)
+        return result
+
+    def judge(self, outputs: Mapping[str, Array], dataset: Dataset = DECLARED, **changes: Array) -> Verdict:
+        return self.verdict(self.launch(outputs, dataset, **changes), dataset)
+
+    def verdict(self, folder: Path, dataset: Dataset = DECLARED) -> Verdict:
+        result = self.referee(JudgeJob(self.workload.name, dataset, folder))
+        assert isinstance(result, Verdict)
+        return result
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A calibrated elementwise problem."""
+    made = Bench(tmp_path)
+    made.calibrate({"out": 2 * made.inputs()["x"]})
+    return made
+
+
+def poke(file: Path, offset: int, data: bytes) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(offset)
+        stream.write(data)
+
+
+def failure(verdict: Verdict) -> Failed:
+    assert verdict.failure is not None
+    assert verdict.errors == ()
+    assert verdict.failure.stage == "check"
+    return verdict.failure
+
+
+def poisoned(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    filled: Array = np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, 0xFF, np.uint8).view(dtype)
+    return filled.reshape(shape)
+
+
+# Wrong in each way
+
+
+@pytest.mark.parametrize(
+    ("name", "offset", "expected"),
+    [
+        ("out", GUARD_BYTES + 800, "'out' of shape (5, 40): 1 element past its end; 4 guard bytes"),
+        ("out", GUARD_BYTES + 800 + 40, "'out' of shape (5, 40): 11 elements past its end"),
+        ("x", GUARD_BYTES - 12, "'x' of shape (5, 40): 3 elements before its start"),
+        ("x", 0, "'x' of shape (5, 40): 16384 elements before its start"),
+    ],
+)
+def test_a_write_outside_of_any_buffer_is_out_of_bounds(bench: Bench, name: str, offset: int, expected: str) -> None:
+    folder = bench.launch({"out": 2 * bench.inputs()["x"]})
+    poke(folder / f"{name}.bin", offset, b"\0\0\0\0")
+    found = failure(bench.verdict(folder))
+    assert found.reason == "out-of-bounds"
+    assert expected in found.message
+    assert found.workload == bench.workload.name
+    assert "declared-0" in found.message
+
+
+def test_scratch_that_only_the_candidate_knows_is_guarded_too(bench: Bench) -> None:
+    folder = bench.launch({"out": 2 * bench.inputs()["x"]})
+    guarded_image(np.zeros(33, np.uint8)).tofile(folder / "partial.bin")
+    assert bench.verdict(folder).failure is None
+    poke(folder / "partial.bin", GUARD_BYTES + 33, b"\0")
+    found = failure(bench.verdict(folder))
+    assert found.reason == "out-of-bounds"
+    assert "'partial'" in found.message
+
+
+def test_a_changed_input_is_found_even_when_the_output_fits_it(bench: Bench) -> None:
+    x = bench.inputs()["x"].copy()
+    x[3, 7] = 4.0
+    found = failure(bench.judge({"out": 2 * x}, x=x))
+    assert found.reason == "input-changed"
+    assert "x[3, 7]" in found.message
+    assert "1 of 200" in found.message
+
+
+def test_input_bytes_count_not_values(tmp_path: Path) -> None:
+    problem = MATRIX.replace('"columns"] }\n[launch]', '"columns"], distribution = "constant", value = 0.0 }\n[launch]')
+    bench = Bench(tmp_path, problem=problem)
+    bench.calibrate({"out": np.zeros((5, 40), np.float32)})
+    minus_zero = np.full((5, 40), -0.0, np.float32)
+    assert failure(bench.judge({"out": minus_zero}, x=minus_zero)).reason == "input-changed"
+
+
+def test_elements_that_were_never_written_are_counted(bench: Bench) -> None:
+    out = 2 * bench.inputs()["x"]
+    out[4, 30:] = poisoned((10,))
+    found = failure(bench.judge({"out": out}))
+    assert found.reason == "unwritten"
+    assert "10 of 200" in found.message
+    assert "out[4, 30]" in found.message
+
+
+@pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+def test_a_value_that_is_not_finite_is_named(bench: Bench, value: float, shown: str) -> None:
+    out = 2 * bench.inputs()["x"]
+    out[1, 2] = value
+    found = failure(bench.judge({"out": out}))
+    assert found.reason == "not-finite"
+    assert f"out[1, 2] = {shown}" in found.message
+
+
+def test_a_mismatch_names_the_worst_element_and_lists_others(bench: Bench) -> None:
+    out = 2 * bench.inputs()["x"]
+    out[0, 0] += np.float32(0.01)
+    out[2, 39] = 7.25
+    found = failure(bench.judge({"out": out}))
+    assert found.reason == "mismatch"
+    assert "2 of 200" in found.message
+    assert "out[2, 39] = 7.25" in found.message
+    assert found.log.splitlines()[0].startswith("out[2, 39]")
+    assert found.log.splitlines()[1].startswith("out[0, 0]")
+    assert "allowed:" in found.log
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        np.zeros_like,
+        lambda x: x,
+        lambda x: np.vstack([2 * x[:1], np.zeros_like(x[1:])]),
+        lambda x: (2 * x).astype(np.float16).astype(np.float32),
+        lambda x: np.float32(2) * np.roll(x, 1, axis=1),
+    ],
+    ids=["zeros", "input-returned", "first-row-only", "half-precision", "shifted"],
+)
+def test_cheats_are_mismatches(bench: Bench, cheat: Callable[[Array], Array]) -> None:
+    assert failure(bench.judge({"out": cheat(bench.inputs()["x"])})).reason == "mismatch"
+
+
+def test_the_result_for_another_dataset_does_not_pass(bench: Bench) -> None:
+    other = Dataset("declared-1", 99, "declared")
+    bench.calibrate({"out": 2 * bench.inputs(other)["x"]}, other)
+    assert failure(bench.judge({"out": 2 * bench.inputs()["x"]}, other)).reason == "mismatch"
+
+
+# The machine's failures are no verdict
+
+
+def test_missing_short_and_linked_files_are_the_machines_failure(bench: Bench) -> None:
+    folder = bench.launch({"out": 2 * bench.inputs()["x"]})
+    good = (folder / "out.bin").read_bytes()
+    (folder / "out.bin").unlink()
+    with pytest.raises(InfrastructureError, match="out"):
+        bench.verdict(folder)
+    (folder / "out.bin").write_bytes(good[:-4])
+    with pytest.raises(InfrastructureError, match="expected 131872"):
+        bench.verdict(folder)
+    (folder / "out.bin").unlink()
+    (folder / "elsewhere").write_bytes(good)
+    (folder / "out.bin").symlink_to(folder / "elsewhere")
+    with pytest.raises(InfrastructureError):
+        bench.verdict(folder)
+    (folder / "out.bin").unlink()
+    os.mkfifo(folder / "out.bin")
+    with pytest.raises(InfrastructureError):
+        bench.verdict(folder)
+
+
+def test_a_dataset_that_was_not_calibrated_is_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    with pytest.raises(InfrastructureError, match="not calibrated"):
+        bench.judge({"out": 2 * bench.inputs()["x"]})
+
+
+def test_a_scratch_that_cannot_be_written_is_the_machines_failure(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    (tmp_path / "inputs").write_text("a file where the folder should be")
+    with pytest.raises(InfrastructureError, match="cannot write"):
+        bench.referee(PrepareJob(bench.workload.name, DECLARED))
+
+
+# The baseline and the reference
+
+
+@pytest.mark.parametrize(
+    ("reference", "complaint"),
+    [
+        ("def scaled(x):\n    return 2 * x[:3]\n", "shape"),
+        ("def scaled(x):\n    return x / 0\n", "finite"),
+        ("def scaled(x):\n    raise KeyError('no')\n", "KeyError"),
+    ],
+)
+def test_a_broken_reference_is_the_users_to_fix(tmp_path: Path, reference: str, complaint: str) -> None:
+    bench = Bench(tmp_path, reference=reference)
+    with pytest.raises(ReferenceFailed, match=complaint):
+        bench.referee(PrepareJob(bench.workload.name, DECLARED))
+
+
+def test_a_reference_that_fails_on_hostile_inputs_only_drops_them(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, reference="import numpy as np\ndef scaled(x):\n    return np.exp(x * x)\n")
+    prepared = bench.referee(PrepareJob(bench.workload.name, LARGE))
+    assert isinstance(prepared, Prepared)
+    assert prepared.dropped is not None
+    assert prepared.files["x"].is_file()
+    calibration = bench.calibrate({"out": np.zeros((5, 40), np.float32)}, LARGE)
+    assert calibration.dropped is not None
+    assert "'large'" in calibration.dropped
+    with pytest.raises(UserError):
+        bench.judge({"out": np.zeros((5, 40), np.float32)}, LARGE)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda x: 3 * x, "not what the reference computes"),
+        (lambda x: np.vstack([2 * x[:4], 2 * x[:1]]), "not what the reference computes"),
+        (lambda x: np.where(x == x.max(), np.float32("nan"), 2 * x), "not finite"),
+        (lambda x: np.vstack([2 * x[:4], poisoned((1, 40))]), "never written"),
+    ],
+    ids=["other-function", "one-row-wrong", "nan", "unwritten"],
+)
+def test_a_wrong_baseline_is_the_users_to_fix(tmp_path: Path, spoil: Callable[[Array], Array], complaint: str) -> None:
+    bench = Bench(tmp_path)
+    with pytest.raises(BaselineFailed, match=complaint) as caught:
+        bench.calibrate({"out": spoil(bench.inputs()["x"])})
+    assert caught.value.hint
+    assert "out[" in str(caught.value)
+
+
+def test_a_baseline_that_changes_its_inputs_is_wrong_even_on_hostile_data(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    x = bench.inputs(LARGE)["x"]
+    with pytest.raises(BaselineFailed, match="were changed"):
+        bench.calibrate({"out": 2 * x}, LARGE, x=x + 1)
+
+
+def test_a_baseline_that_overflows_on_hostile_data_drops_them_with_a_note(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    x = bench.inputs(LARGE)["x"]
+    calibration = bench.calibrate({"out": np.where(x > 30, np.float32("inf"), 2 * x)}, LARGE)
+    assert calibration.errors == ()
+    assert calibration.dropped is not None
+    assert "not finite" in calibration.dropped
+
+
+def test_an_output_too_large_for_its_dtype_says_so(tmp_path: Path) -> None:
+    problem = MATRIX.replace('"output", dtype = "float32"', '"output", dtype = "float16"')
+    kernel = KERNEL.replace("float *out", "half *out")
+    bench = Bench(tmp_path, problem=problem, kernel=kernel, reference="def scaled(x):\n    return 1e6 * x\n")
+    with np.errstate(over="ignore"), pytest.raises(BaselineFailed, match="float16 ends at 65504"):
+        bench.calibrate({"out": (1e6 * bench.inputs()["x"]).astype(np.float16)})
+
+
+def test_an_inexact_baseline_widens_the_tolerance_with_a_note(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    x = bench.inputs()["x"]
+    rough = 2 * x * np.float32(1 + 2e-4)
+    calibration = bench.calibrate({"out": rough})
+    assert calibration.factors["out"] > 10
+    assert "declare one" in calibration.notes[0]
+    assert calibration.errors[0].tolerance_fraction == pytest.approx(1 / 3, rel=1e-3)
+    assert bench.judge({"out": 2 * x * np.float32(1 - 4e-4)}).failure is None
+    assert failure(bench.judge({"out": 2 * x * np.float32(1 + 9e-4)})).reason == "mismatch"
+
+
+def test_a_restored_calibration_judges_as_the_original(bench: Bench) -> None:
+    out = 2 * bench.inputs()["x"] * np.float32(1 + 1e-6)
+    calibration = bench.calibrate({"out": 2 * bench.inputs()["x"]})
+    first = bench.judge({"out": out})
+    bench.referee = make_referee(bench.argument)
+    bench.referee(RestoreJob(bench.workload.name, DECLARED, calibration.factors))
+    again = bench.judge({"out": out})
+    assert first.errors == again.errors
+    assert first.errors[0].tolerance_fraction > 0
+
+
+def test_a_declared_tolerance_wins_over_the_derived_one(tmp_path: Path) -> None:
+    problem = MATRIX.replace("[launch]", '[tolerance]\nout = { rtol = 0.0, atol = 0.5, because = "test" }\n[launch]')
+    bench = Bench(tmp_path, problem=problem)
+    x = bench.inputs()["x"]
+    assert bench.judge({"out": 2 * x + np.float32(0.4)}).failure is None
+    assert failure(bench.judge({"out": 2 * x + np.float32(0.6)})).reason == "mismatch"
+    with pytest.raises(BaselineFailed, match="wrong"):
+        bench.calibrate({"out": 2 * x + np.float32(0.6)})
+
+
+# What is right passes
+
+
+def test_a_right_launch_passes_with_its_error(bench: Bench) -> None:
+    verdict = bench.judge({"out": 2 * bench.inputs()["x"]})
+    assert verdict.failure is None
+    assert [each.output for each in verdict.errors] == ["out"]
+    assert 0 <= verdict.errors[0].tolerance_fraction < 0.5
+    assert verdict.judge_ms > 0
+    assert pickle.loads(pickle.dumps(verdict)) == verdict
+
+
+def test_every_dataset_is_judged_against_its_own_reference(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for dataset in datasets_for(bench.problem, seed=5, is_thorough=True):
+        right = 2 * bench.inputs(dataset)["x"]
+        assert bench.calibrate({"out": right}, dataset).dropped is None
+        assert bench.judge({"out": right}, dataset).failure is None
+        assert failure(bench.judge({"out": np.full_like(right, 1e4)}, dataset)).reason == "mismatch"
+
+
+def test_prepared_files_hold_the_inputs_and_cannot_be_written(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    prepared = bench.referee(PrepareJob(bench.workload.name, DECLARED))
+    assert isinstance(prepared, Prepared)
+    assert set(prepared.files) == {"x"}
+    assert np.array_equal(np.fromfile(prepared.files["x"], np.float32).reshape(5, 40), bench.inputs()["x"])
+    assert prepared.files["x"].stat().st_mode & 0o222 == 0
+    again = bench.referee(PrepareJob(bench.workload.name, DECLARED))
+    assert again == prepared
+
+
+def test_evicted_expectations_are_computed_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.referee = make_referee(RefereeArgument(bench.problem.file, tmp_path / "inputs", 1, cache_bytes=1))
+    datasets = datasets_for(bench.problem, seed=5, is_thorough=True)[:3]
+    for dataset in datasets:
+        bench.calibrate({"out": 2 * bench.inputs(dataset)["x"]}, dataset)
+    for dataset in datasets:
+        assert bench.judge({"out": 2 * bench.inputs(dataset)["x"]}, dataset).failure is None
+        assert failure(bench.judge({"out": 3 * bench.inputs(dataset)["x"]}, dataset)).reason == "mismatch"
+
+
+MANY = """
+name = "many"
+kernel = "k.cl"
+entry = "many"
+reference = "reference.py:many"
+[arguments]
+count = { role = "output", dtype = "int64", shape = ["1"] }
+flags = { role = "output", dtype = "bool", shape = ["n"] }
+narrow = { role = "output", dtype = "float8_e4m3fn", shape = ["n"] }
+brain = { role = "output", dtype = "bfloat16", shape = ["n", "2"] }
+state = { role = "inout", dtype = "float32", shape = ["n"] }
+x = { role = "input", dtype = "float32", shape = ["n"], range = [-2, 2] }
+ids = { role = "input", dtype = "uint8", shape = ["n"] }
+[launch]
+grid = ["1"]
+block = ["1"]
+[[workloads]]
+n = 65
+"""
+MANY_KERNEL = (
+    "__kernel void many(__global long *count, __global uchar *flags, __global uchar *narrow, __global ushort *brain, "
+    "__global float *state, __global const float *x, __global const uchar *ids) {}"
+)
+MANY_REFERENCE = """
+import numpy as np
+def many(state, x, ids):
+    pair = np.stack([x, -x], axis=-1)
+    return {"count": [2**53 + 1 + ids.sum()], "flags": x > 0, "narrow": x, "brain": pair,
+            "state": state + x}
+"""
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> tuple[Bench, dict[str, Array]]:
+    """Every kind of output, with a right launch of them."""
+    made = Bench(tmp_path, problem=MANY, kernel=MANY_KERNEL, reference=MANY_REFERENCE)
+    given = made.inputs()
+    x = given["x"]
+    fp8, bf16 = (DTYPES[name].numpy_dtype for name in ("float8_e4m3fn", "bfloat16"))
+    right = {
+        "count": np.array([2**53 + 1 + int(given["ids"].sum(dtype=np.int64))]),
+        "flags": x > 0,
+        "narrow": x.astype(fp8),
+        "brain": np.stack([x, -x], axis=-1).astype(bf16),
+        "state": given["state"] + x,
+    }
+    made.calibrate(right)
+    return made, right
+
+
+def test_every_kind_of_output_passes_when_right(many: tuple[Bench, dict[str, Array]]) -> None:
+    bench, right = many
+    verdict = bench.judge(right)
+    assert verdict.failure is None
+    assert [each.output for each in verdict.errors] == list(right)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "reason"),
+    [
+        ("count", (0,), 2**53, "mismatch"),
+        ("flags", (64,), None, "mismatch"),
+        ("flags", (3,), 0xFF, "unwritten"),
+        ("narrow", (64,), 400.0, "mismatch"),
+        ("narrow", (0,), "poison", "unwritten"),
+        ("brain", (64, 1), 9.0, "mismatch"),
+        ("brain", (0, 0), "poison", "unwritten"),
+        ("brain", (0, 1), np.inf, "not-finite"),
+        ("state", (5,), 50.0, "mismatch"),
+        ("state", (5,), "poison", "not-finite"),
+    ],
+)
+def test_every_kind_of_output_fails_when_wrong(
+    many: tuple[Bench, dict[str, Array]],
+    name: str,
+    index: tuple[int, ...],
+    value: Any,
+    reason: str,
+) -> None:
+    bench, right = many
+    wrong = right[name].copy()
+    if name == "flags":
+        wrong = wrong.view(np.uint8)
+        value = 1 - wrong[index] if value is None else value
+    if isinstance(value, str):
+        wrong[index] = poisoned((1,), wrong.dtype)[0]
+    else:
+        wrong[index] = value
+    found = failure(bench.judge({**right, name: wrong}))
+    assert found.reason == reason
+    assert f"{name}[{', '.join(map(str, index))}]" in found.message
+
+
+def test_an_in_place_argument_left_alone_is_wrong(many: tuple[Bench, dict[str, Array]]) -> None:
+    bench, right = many
+    assert failure(bench.judge({**right, "state": bench.inputs()["state"]})).reason == "mismatch"
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
+def test_scalars_and_empty_buffers_are_read_and_examined(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    count = int(np.prod(shape))
+    layout = BufferLayout("out", "output", "float32", shape, 4 * count)
+    guarded_image(np.full(count, 1.5, np.float32).view(np.uint8)).tofile(tmp_path / "out.bin")
+    launch = LaunchFolder(tmp_path, [layout])
+    assert launch.find_out_of_bounds() is None
+    got, expected = launch.read(layout), np.full(shape, 1.5)
+    allowance = Allowance(0.0, 0.0, "declared", "")
+    assert examine_output(layout, got, expected, allowance) == OutputError("out", 0.0, 0.0)
+    if count:
+        found = examine_output(layout, got, expected + 1, allowance)
+        assert isinstance(found, Finding)
+        assert "the worst is out = 1.5, expected 2.5" in found.message
+    poke(tmp_path / "out.bin", GUARD_BYTES + 4 * count, b"\0")
+    damage = launch.find_out_of_bounds()
+    assert damage is not None
+    assert "1 element past its end" in damage.message
+
+
+def test_integers_that_the_output_cannot_hold_are_the_references_fault(tmp_path: Path) -> None:
+    problem = MATRIX.replace('"output", dtype = "float32"', '"output", dtype = "uint8"')
+    kernel = KERNEL.replace("float *out", "uchar *out")
+    for reference, complaint in (("300 + 0 * x", "uint8"), ("0 * x + 0.5", "uint8")):
+        bench = Bench(tmp_path, problem=problem, kernel=kernel, reference=f"def scaled(x):\n    return {reference}\n")
+        with pytest.raises(ReferenceFailed, match=complaint):
+            bench.referee(PrepareJob(bench.workload.name, DECLARED))
+
+
+def test_the_referee_works_in_its_own_process(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    settings = WorkerSettings("referee", REFEREE_FACTORY, bench.argument)
+    with WorkerProcess(settings, scratch=tmp_path / "worker") as worker:
+
+        def ask(job: object) -> object:
+            return worker.call(job, timeout_s=60)
+
+        bench.referee = ask
+        x = bench.inputs()["x"]
+        prepared = ask(PrepareJob(bench.workload.name, DECLARED))
+        assert isinstance(prepared, Prepared)
+        assert np.array_equal(np.fromfile(prepared.files["x"], np.float32), x.reshape(-1))
+        assert bench.calibrate({"out": 2 * x}).dropped is None
+        assert bench.judge({"out": 2 * x}).failure is None
+        assert failure(bench.judge({"out": 3 * x})).reason == "mismatch"
+        with pytest.raises(BaselineFailed, match="not what the reference computes"):
+            bench.calibrate({"out": 3 * x})
