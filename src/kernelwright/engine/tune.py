@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,12 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Candidate, Template
 from kernelwright.version import VERSION
+
+COMPARISON_SHARE = 0.2
+"""Of a budget in seconds, kept for the final comparison. A guess."""
+
+MIN_ROUNDS = 9
+"""The fewest rounds whose order statistics give the interval of five finalists 95 % together (2 * 0.5^9 < 0.05 / 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +304,6 @@ class _Session:
     def _search(self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState) -> str:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
-        rounds = self._settings.comparison_rounds
-        reserved_s = sum(baseline_ms.values()) * 1e-3 * rounds * (1 + self._settings.finalists)
         parts = LoopParts(
             template=self._subject.template,
             workloads=self._subject.problem.workloads,
@@ -310,7 +314,7 @@ class _Session:
             clock=self._clock,
             append=self._folder.append,
             listener=self._listener,
-            reserved_s=0.0 if isinstance(runner, ReplayRunner) else reserved_s,
+            reserved_s=0.0 if isinstance(runner, ReplayRunner) else self._reserved_s(baseline_ms),
         )
         return SearchLoop(parts, state).run()
 
@@ -333,11 +337,28 @@ class _Session:
             self._subject.baseline,
             view.evaluations,
             count=self._settings.finalists,
-            rounds=self._settings.comparison_rounds,
+            rounds=self._rounds(view),
             on_step=lambda: self._enter("compare"),
         )
         if comparison is not None:
             self._append([comparison])
+
+    def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
+        """Budget seconds kept for the final comparison: what it could take, at most a fifth of the budget."""
+        settings = self._settings
+        worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (1 + settings.finalists)
+        return min(worst_s, COMPARISON_SHARE * (settings.budget.seconds or worst_s))
+
+    def _rounds(self, view: RunView) -> int:
+        """Rounds of the final comparison that fit into its share of the time."""
+        wanted = self._settings.comparison_rounds
+        seconds = self._settings.budget.seconds
+        if seconds is None:
+            return wanted
+        best_ms = SearchState.of(view.evaluations, self._settings.budget).best_ms
+        round_s = 1e-3 * (sum(view.baseline_ms.values()) + self._settings.finalists * sum(best_ms.values()))
+        available_s = max(COMPARISON_SHARE * seconds, seconds - self._clock.spent_s)
+        return max(min(wanted, MIN_ROUNDS), min(wanted, int(available_s / round_s) if round_s else wanted))
 
     # -- events --------------------------------------------------------------------------------------------------
 

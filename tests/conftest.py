@@ -1,0 +1,97 @@
+"""Fixtures that several areas share: a cache of their own, and a small real problem."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+SAXPY = """// /// kernelwright
+// [parameters]
+// BLOCK = { values = [16, 32, 64, 128], default = 32, why = "threads of a block" }
+// ITEMS = { values = [1, 2, 4, 8], default = 1, why = "elements of a thread" }
+// [constraints]
+// whole = "n % (BLOCK * ITEMS) == 0"
+// [launch]
+// grid = ["n // (BLOCK * ITEMS)"]
+// block = ["BLOCK"]
+// ///
+#ifndef BLOCK
+#define BLOCK 32
+#endif
+#ifndef ITEMS
+#define ITEMS 1
+#endif
+__kernel void saxpy(__global const float *x, __global float *y, float a, int n)
+{
+    int base = get_global_id(0) * ITEMS;
+    for (int k = 0; k < ITEMS; k++)
+        if (base + k < n) y[base + k] = a * x[base + k] + y[base + k];
+}
+"""
+
+PROBLEM = """name = "saxpy"
+kernel = "saxpy.cl"
+entry = "saxpy"
+reference = "reference.py:saxpy"
+
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["n"] }
+y = { role = "inout", dtype = "float32", shape = ["n"] }
+a = { role = "scalar", dtype = "float32", value = "2.5" }
+n = { role = "scalar", dtype = "int32", value = "n" }
+
+[launch]
+grid = ["n // 32"]
+block = ["32"]
+
+[[workloads]]
+name = "small"
+n = 4096
+
+[[workloads]]
+name = "large"
+n = 65536
+weight = 2
+"""
+
+REFERENCE = """def saxpy(x, y, a):
+    return a * x + y
+"""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep artifacts of tests out of the user's cache, one folder for all processes of one test run."""
+    folder = os.environ.get("KERNELWRIGHT_TEST_CACHE")
+    if not folder:
+        root = tmp_path_factory.getbasetemp()
+        folder = str((root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root) / "cache")
+    os.environ["KERNELWRIGHT_CACHE_DIR"] = folder
+
+
+@pytest.fixture
+def saxpy(tmp_path: Path) -> Path:
+    """A problem folder: one template with two parameters, an in-place argument, two workloads."""
+    folder = tmp_path / "saxpy"
+    folder.mkdir()
+    (folder / "saxpy.cl").write_text(SAXPY)
+    (folder / "problem.toml").write_text(PROBLEM)
+    (folder / "reference.py").write_text(REFERENCE)
+    return folder
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def has_chromium() -> str | None:
+    """The browser's path, if there is one."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
+from kernelwright.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("200", Budget(evaluations=200)),
+        ("200 evals", Budget(evaluations=200)),
+        ("90s", Budget(seconds=90)),
+        ("5m", Budget(seconds=300)),
+        ("1.5h", Budget(seconds=5400)),
+        ("no-gain", Budget(patience=50)),
+        ("5m, 300, no-gain", Budget(evaluations=300, seconds=300, patience=50)),
+    ],
+)
+def test_a_budget_is_read_from_words(text: str, budget: Budget) -> None:
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "5 parsecs", "1.5", "nan", "inf", "ten", "5m,,"])
+def test_a_wrong_budget_says_what_it_may_be(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_budget(text)
+    assert repr(text) in caught.value.message
+    assert caught.value.hint
+
+
+def test_settings_survive_the_run_folder() -> None:
+    settings = TuneSettings(budget=Budget(evaluations=7, patience=3), searcher="local", searcher_options={"a": 1}, seed=4)
+    assert TuneSettings.from_record(json.loads(json.dumps(settings.as_record()))) == settings
+
+
+def test_settings_of_a_newer_version_are_read_as_far_as_known() -> None:
+    record = {**TuneSettings().as_record(), "colour": "blue"}
+    assert TuneSettings.from_record(record) == TuneSettings()
