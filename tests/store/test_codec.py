@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import StoreError
@@ -60,6 +60,8 @@ def exactly(content: object) -> str:
     return repr(content)
 
 
+# No deadline: the first example pays for building the decoders, on a machine that may be busy.
+@settings(deadline=None)
 @given(evaluated, st.integers(0, 10**12))
 def test_any_evaluation_comes_back_exactly(event: Event, index: int) -> None:
     line = encode(event, index)
@@ -69,6 +71,7 @@ def test_any_evaluation_comes_back_exactly(event: Event, index: int) -> None:
     assert exactly(decode(record)) == exactly(event)
 
 
+@settings(deadline=None)
 @given(st.recursive(st.none() | value, lambda deeper: st.lists(deeper) | st.dictionaries(text, deeper), max_leaves=8))
 def test_settings_of_any_shape_come_back_exactly(content: Any) -> None:
     table = {"x": content}
@@ -88,9 +91,8 @@ def test_line_is_plain_json_with_a_checksum_that_anyone_can_check() -> None:
 
 def test_config_and_numpy_numbers_are_recorded_as_plain_values() -> None:
     outcome = Passed((Measurement("w", tuple(np.array([1.5, 2.5])), "t", warmup_count=int(np.int64(3))),))
-    event = Evaluated(
-        int(np.int64(4)), "c", Config({"B": np.int64(8), "U": np.bool_(True)}), outcome, np.float64(0.5), Cost(), 1.0
-    )
+    config: Any = {"B": np.int64(8), "U": np.bool_(True)}
+    event = Evaluated(int(np.int64(4)), "c", Config(config), outcome, np.float64(0.5), Cost(), 1.0)
     found = decode(verify(encode(event, 1)))
     assert isinstance(found, Evaluated)
     assert exactly(found.config) == "{'B': 8, 'U': True}"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import StoreError
+from kernelwright.store.blobs import BlobStore
 from kernelwright.store.event import Event, Noted
 from kernelwright.store.log import EventLog
 
@@ -240,6 +241,20 @@ def test_append_syncs_the_file_and_creation_syncs_the_folder(tmp_path: Path, mon
         assert synced == [tmp_path.name]
         log.append(notes(2))
         assert synced == [tmp_path.name, "log"]
+
+
+def test_blob_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    real = os.fdatasync
+
+    def record(descriptor: int) -> None:
+        steps.append("sync")
+        assert list((tmp_path / "blobs").glob("[0-9a-f]*")) == []
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", record)
+    BlobStore(tmp_path / "blobs").put("text")
+    assert steps == ["sync"]
 
 
 def test_torn_tail_is_saved_beside_the_log_and_never_overwritten(tmp_path: Path) -> None:

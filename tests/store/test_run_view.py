@@ -8,7 +8,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import StoreError
@@ -112,7 +112,9 @@ def test_run_that_only_began_has_nothing_yet() -> None:
     view = RunView.of([STARTED])
     assert (view.best, view.winner, view.baseline, view.finished) == (None, None, None, None)
     assert (view.spent_s, view.count_known) == (0.0, 0)
-    assert view.baseline_ms == view.failures_by_stage == view.winner_per_workload == {}
+    assert not view.baseline_ms
+    assert not view.failures_by_stage
+    assert not view.winner_per_workload
     assert view.weights == {"small": 1.0, "big": 3.0}
 
 
@@ -213,6 +215,7 @@ def test_without_a_comparison_the_winner_per_workload_is_relative_to_the_baselin
     }
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=6))
 def test_weighted_geometric_mean_is_that_of_repeated_values(pairs: list[tuple[float, float]]) -> None:
     values = {str(k): value for k, (value, _) in enumerate(pairs)}
@@ -230,7 +233,7 @@ def test_every_recorded_config_is_found_whatever_its_order(tmp_path: Path) -> No
     recording = Recording.read(write_sample_run(tmp_path / "run", evaluations=150))
     assert len(recording.configs) == len(set(recording.configs)) == 150 - recording.view.count_known
     for event in recording.view.evaluations:
-        found = recording.lookup(dict(reversed(event.config.items())))
+        found = recording.lookup(dict(reversed(list(event.config.items()))))
         assert found is not None
         assert (found.config, found.outcome) == (event.config, event.outcome)
     assert recording.lookup({**recording.configs[0], "BLOCK": 7}) is None

@@ -168,6 +168,15 @@ class RunStoreContract:
         with pytest.raises(StoreError, match=":2: "):
             place.writer().append(_notes(1))
 
+    def test_two_records_on_one_line_are_damage_and_not_a_torn_tail(self, place: StorePlace) -> None:
+        """A lost newline before the last record must not take two acknowledged events away."""
+        place.writer().append(_notes(3))
+        lines = place.content().splitlines(keepends=True)
+        for tail in (b"\n", b""):
+            place.replace(lines[0] + lines[1].rstrip(b"\n") + b" " + lines[2].rstrip(b"\n") + tail)
+            with pytest.raises(StoreError, match=":2: "):
+                list(place.reader().read())
+
     def test_missing_or_doubled_record_is_an_error(self, place: StorePlace) -> None:
         """The checksums hold, the count does not."""
         place.writer().append(_notes(4))
@@ -190,6 +199,16 @@ class RunStoreContract:
                 list(place.reader().read())
             with pytest.raises(StoreError, match="newer format"):
                 place.writer().append(_notes(1))
+
+    def test_newer_format_is_recognised_even_if_it_is_checked_or_written_otherwise(self, place: StorePlace) -> None:
+        """The complaint is the format, not damage."""
+        place.writer().append(_notes(2))
+        first, second = place.content().splitlines(keepends=True)
+        newer = first.replace(b'"format":%d' % FORMAT, b'"format":%d' % (FORMAT + 1))
+        for line in (newer, b'{"format":%d,"whatever":true}\n' % (FORMAT + 1)):
+            place.replace(line + second)
+            with pytest.raises(StoreError, match="newer format"):
+                list(place.reader().read())
 
     def test_additions_of_a_newer_minor_version_are_tolerated(self, place: StorePlace) -> None:
         """Fields and kinds that this version does not know are left out."""
