@@ -1,0 +1,194 @@
+"""Timing decisions: samples in, a decision out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_precise, is_warm, suspicious
+
+Floats = npt.NDArray[np.float64]
+Noise = Callable[[np.random.Generator, int], Floats]
+
+
+def quiet(rng: np.random.Generator, count: int) -> Floats:
+    return np.exp(0.05 * rng.standard_normal(count))
+
+
+def loud(rng: np.random.Generator, count: int) -> Floats:
+    return np.exp(0.4 * rng.standard_normal(count))
+
+
+def outliers(rng: np.random.Generator, count: int) -> Floats:
+    return np.asarray(quiet(rng, count) * np.where(rng.random(count) < 0.2, 1 + rng.exponential(3, count), 1))
+
+
+def heavy(rng: np.random.Generator, count: int) -> Floats:
+    return np.asarray(1 + 0.05 * rng.pareto(1.1, count))
+
+
+def two_clocks(rng: np.random.Generator, count: int) -> Floats:
+    return np.asarray(np.where(rng.random(count) < 0.45, 1.4, 1.0) * (1 + 0.01 * rng.random(count)))
+
+
+NOISES: tuple[Noise, ...] = (quiet, loud, outliers, heavy, two_clocks)
+
+
+def stop_after(samples: list[float], incumbent_ms: float) -> int | None:
+    """The count of samples at which a candidate is given up, asked after every one."""
+    return next((n for n in range(1, len(samples) + 1) if cannot_win(samples[:n], incumbent_ms)), None)
+
+
+# Warm-up
+
+
+@pytest.mark.parametrize("samples", [[], [5.0], [5.0, 1.0, 1.0], [9.0, 7.0, 5.0, 4.0], [9.0, 9.0, 9.0, 9.0, 5.0]])
+def test_too_few_or_still_improving_launches_are_not_warm(samples: list[float]) -> None:
+    assert not is_warm(samples)
+
+
+def test_a_first_launch_that_compiles_is_forgotten_after_four_more() -> None:
+    samples = [200.0, 1.0, 1.02, 0.99, 1.01]
+    assert [is_warm(samples[:n]) for n in range(1, 6)] == [False, False, False, False, True]
+
+
+def test_disturbances_do_not_prolong_the_warm_up() -> None:
+    assert is_warm([1.0, 3.0, 1.0, 8.0])
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_warm_up_of_steady_times_ends_soon(noise: Noise) -> None:
+    rng = np.random.default_rng(1)
+    counts = []
+    for _ in range(300):
+        samples = noise(rng, 50).tolist()
+        counts.append(next((n for n in range(1, 51) if is_warm(samples[:n])), 50))
+    assert np.median(counts) <= 8
+    assert max(counts) < 50
+
+
+def test_a_clock_that_ramps_up_is_waited_for() -> None:
+    ramp = [1.0 + math.exp(-k / 5) for k in range(40)]
+    warm_at = next(n for n in range(1, 41) if is_warm(ramp[:n]))
+    assert ramp[warm_at - 1] < 1.08
+
+
+# Precision
+
+
+def test_precision_needs_the_minimum_of_samples() -> None:
+    plan = TimingPlan(precision=0.02, min_samples=10)
+    assert not is_precise([1.0] * 9, plan)
+    assert is_precise([1.0] * 10, plan)
+    assert not is_precise([1.0] * 5, TimingPlan(min_samples=1))
+
+
+def test_scattered_samples_are_not_precise_and_more_of_them_are() -> None:
+    rng = np.random.default_rng(2)
+    samples = quiet(rng, 400).tolist()
+    plan = TimingPlan(precision=0.01)
+    assert not is_precise(samples[:12], plan)
+    assert is_precise(samples, plan)
+
+
+def test_a_single_outlier_does_not_cost_precision() -> None:
+    assert is_precise([1.0] * 11 + [50.0], TimingPlan())
+
+
+@pytest.mark.parametrize("noise", [quiet, outliers, heavy])
+def test_a_precise_median_is_near_the_truth(noise: Noise) -> None:
+    truth = float(np.median(noise(np.random.default_rng(0), 200_001)))
+    rng, plan, misses, stopped = np.random.default_rng(3), TimingPlan(precision=0.03), 0, 0
+    for _ in range(400):
+        samples = noise(rng, plan.max_samples).tolist()
+        count = next((n for n in range(1, len(samples) + 1) if is_precise(samples[:n], plan)), None)
+        if count is not None:
+            stopped += 1
+            misses += abs(np.median(samples[:count]) / truth - 1) > 2 * plan.precision
+    assert stopped > 300
+    assert misses / stopped < 0.05
+
+
+# Racing
+
+
+@pytest.mark.parametrize("incumbent_ms", [0.0, -1.0, math.nan, math.inf])
+def test_without_a_usable_incumbent_nothing_is_stopped(incumbent_ms: float) -> None:
+    assert not cannot_win([100.0] * 50, incumbent_ms)
+    assert not cannot_win([], 1.0)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_candidate_that_is_as_fast_is_stopped_in_less_than_one_case_in_a_hundred(noise: Noise) -> None:
+    median = float(np.median(noise(np.random.default_rng(0), 200_001)))
+    rng = np.random.default_rng(4)
+    stopped = sum(stop_after((noise(rng, 60) / median).tolist(), 1.0) is not None for _ in range(2000))
+    assert stopped / 2000 < 0.01 + 0.004  # the limit and two standard errors of 2000 draws
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_candidate_that_is_three_times_slower_costs_few_samples(noise: Noise) -> None:
+    median = float(np.median(noise(np.random.default_rng(0), 200_001)))
+    rng = np.random.default_rng(5)
+    counts = [stop_after((3 * noise(rng, 60) / median).tolist(), 1.0) for _ in range(200)]
+    assert None not in counts
+    assert np.mean([count for count in counts if count is not None]) < 7
+
+
+@pytest.mark.parametrize("noise", [quiet, outliers, heavy])
+def test_a_candidate_that_is_a_fifth_slower_is_stopped_before_it_is_fully_measured(noise: Noise) -> None:
+    median = float(np.median(noise(np.random.default_rng(0), 200_001)))
+    rng = np.random.default_rng(6)
+    counts = [stop_after((1.2 * noise(rng, 60) / median).tolist(), 1.0) for _ in range(200)]
+    assert sum(count is not None and count <= 25 for count in counts) >= 190
+
+
+@given(samples=st.lists(st.floats(0.01, 100), min_size=1, max_size=40), incumbent_ms=st.floats(0.01, 100))
+def test_slower_samples_never_save_a_candidate(samples: list[float], incumbent_ms: float) -> None:
+    slower = [2 * sample for sample in samples]
+    assert not (cannot_win(samples, incumbent_ms) and not cannot_win(slower, incumbent_ms))
+    if min(samples) <= incumbent_ms and len(samples) < 13:
+        assert not cannot_win(samples, incumbent_ms)
+
+
+# Suspicion
+
+
+@pytest.mark.parametrize(
+    ("samples", "wall", "complaint"),
+    [
+        ([], [], "no launch"),
+        ([1.0, 0.0], [1.0, 1.0], "not positive"),
+        ([1.0, -2.0], [1.0, 1.0], "-2.0"),
+        ([1.0, math.nan], [1.0, 1.0], "nan"),
+        ([1.0, math.inf], [1.0, 1.0], "inf"),
+        ([2.5] * 10, [2.6] * 10, "exactly 2.5 ms"),
+        ([0.01, 0.011, 0.012], [5.0, 5.1, 5.2], "hidden"),
+        ([2.0, 2.1, 2.2], [9.0, 9.0, 9.0], "hidden"),
+    ],
+)
+def test_times_that_no_kernel_has_are_called_out(samples: list[float], wall: list[float], complaint: str) -> None:
+    found = suspicious(samples, wall)
+    assert found is not None
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("samples", "wall"),
+    [
+        ([0.002048] * 30, [0.02] * 30),  # a short kernel on a coarse timer
+        ([0.005, 0.006, 0.005], [0.4, 0.5, 0.6]),  # launch overhead of several steps
+        ([5.0, 5.1, 5.0], [7.0, 7.1, 30.0]),  # one disturbed wait
+        ([2.5] * 3, [2.6] * 3),  # three equal values happen
+        ([1.0], [1.1]),
+        ([3.0, 3.1], []),
+    ],
+)
+def test_honest_times_are_not_suspicious(samples: list[float], wall: list[float]) -> None:
+    assert suspicious(samples, wall) is None
