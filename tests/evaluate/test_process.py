@@ -145,9 +145,7 @@ def test_endless_print_does_not_fill_the_disk(worker, tmp_path, monkeypatch):
     sizes = []
     log = tmp_path / "w.log"
     call(worker, "echo", 1)
-    timer = threading.Thread(
-        target=lambda: [(time.sleep(0.02), sizes.append(log.stat().st_size)) for _ in range(40)]
-    )
+    timer = threading.Thread(target=lambda: [(time.sleep(0.02), sizes.append(log.stat().st_size)) for _ in range(40)])
     timer.start()
     with pytest.raises(JobTimeout):
         call(worker, "print_for_ever", timeout_s=1.0)

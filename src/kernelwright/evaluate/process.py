@@ -245,9 +245,7 @@ class WorkerProcess:
             exit_code = self._end()
             raise WorkerDied(self.settings.name, exit_code, self.log_tail()) from None
         finally:
-            if (
-                not has_answer
-            ):  # also after KeyboardInterrupt: an answer to come would be taken for the next call's
+            if not has_answer:  # also after KeyboardInterrupt: an answer to come would be taken for the next call's
                 self._end()
 
     def log_tail(self, max_chars: int = 8000) -> str:
@@ -326,8 +324,7 @@ class WorkerProcess:
         except _DeadlinePassed:
             self._end()
             raise InfrastructureError(
-                f"worker {self.settings.name!r} was not ready after {startup_timeout_s:g} s:\n"
-                f"{self.log_tail()}"
+                f"worker {self.settings.name!r} was not ready after {startup_timeout_s:g} s:\n{self.log_tail()}"
             ) from None
         if kind == worker_main.ERROR:
             raise _rebuild_error(reply, self.settings.name)
@@ -436,9 +433,7 @@ def _spawn(settings: WorkerSettings, folder: Path, log: int) -> _Child:
     return _Child(popen, ours, lifeline_write, sentinel)
 
 
-def worker_environment(
-    variables: Mapping[str, str], *, scratch: Path, extra: Mapping[str, str]
-) -> dict[str, str]:
+def worker_environment(variables: Mapping[str, str], *, scratch: Path, extra: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment: what drivers and the interpreter need, nothing that looks like a secret."""
     passed = {
         name: value

@@ -56,11 +56,7 @@ class _ReplyUnpickler(pickle.Unpickler):
 def _is_own_data_class(found: object, module: str) -> bool:
     if not isinstance(found, type) or found.__module__ != module:
         return False
-    return (
-        dataclasses.is_dataclass(found)
-        or issubclass(found, Exception | enum.Enum)
-        or found.__name__ == "Config"
-    )
+    return dataclasses.is_dataclass(found) or issubclass(found, Exception | enum.Enum) or found.__name__ == "Config"
 
 
 def loads_reply(body: bytes) -> object:

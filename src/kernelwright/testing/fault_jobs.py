@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kernelwright.backend.base import BuildFailed
+from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildFailed, DeviceInfo
+from kernelwright.backend.registry import get_backend
 
 
 class UnpicklableFault(Exception):
@@ -169,3 +170,39 @@ _JOBS: dict[str, Callable[..., object]] = {
     "allocate": _allocate,
     "write": _write,
 }
+
+
+def make_launcher(argument: object) -> Callable[[object], object]:
+    """A bare device worker: a job `(artifact, plan, inputs)` is launched and gives all buffers' bytes by name.
+
+    Buffers without an entry in `inputs` start as zeros.
+    """
+    assert isinstance(argument, DeviceInfo)
+    session = get_backend(argument.backend).open(argument)
+
+    def handle(job: object) -> dict[str, bytes]:
+        assert isinstance(job, tuple)
+        artifact, plan, inputs = job
+        module = session.load(artifact)
+        sizes = {
+            each.name: each.byte_count
+            for step in plan.steps
+            for each in step.arguments
+            if isinstance(each, BufferArgument)
+        }
+        buffers = {name: session.allocate(size) for name, size in sizes.items()}
+        for name, size in sizes.items():
+            data = np.frombuffer(inputs.get(name, bytes(size)), np.uint8)
+            session.upload(buffers[name], data)
+        bound = {name: BoundBuffer(buffers[name], 0, size) for name, size in sizes.items()}
+        session.launch([BoundLaunch(module, step, bound) for step in plan.steps])
+        session.synchronize()
+        outputs = {}
+        for name, size in sizes.items():
+            out = np.empty(size, np.uint8)
+            session.download(buffers[name], out)
+            outputs[name] = out.tobytes()
+            session.free(buffers[name])
+        return outputs
+
+    return handle

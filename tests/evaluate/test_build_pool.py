@@ -1,0 +1,248 @@
+"""The build pool turns every way in which a compiler can end into a result, and builds nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.backend.base import (
+    Artifact,
+    BufferArgument,
+    BuildRequest,
+    BuildUnit,
+    LaunchPlan,
+    LocalArgument,
+    PlanStep,
+)
+from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.artifact_cache import ArtifactCache
+from kernelwright.evaluate.build_pool import BuildPool, check_resources
+from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
+
+
+def request(
+    source="ok", *, block=(64, 1, 1), grid=(4, 1, 1), shared_bytes=0, local_bytes=None, **macros
+) -> BuildRequest:
+    unit = BuildUnit("opencl", source, "k.cl", tuple(macros.items()), (), ("k",))
+    arguments = [BufferArgument("x", 64)]
+    if local_bytes is not None:
+        arguments.append(LocalArgument("l", local_bytes))
+    return BuildRequest(unit, (LaunchPlan((PlanStep("k", grid, block, shared_bytes, tuple(arguments)),)),))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return ArtifactCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def pool(tmp_path, cache):
+    pool = make_pool(tmp_path, cache)
+    yield pool
+    pool.close()
+
+
+def make_pool(tmp_path, cache, *, process_count=1, timeout_s=20.0, specialise_timeout_s=5.0):
+    return BuildPool(
+        FAULT_BACKEND,
+        FAULT_DEVICE,
+        process_count=process_count,
+        cache=cache,
+        scratch=tmp_path / "scratch",
+        timeout_s=timeout_s,
+        specialise_timeout_s=specialise_timeout_s,
+    )
+
+
+def build(pool, *args, **kwargs):
+    return pool.submit(request(*args, **kwargs)).result(timeout=60)
+
+
+def test_refusal_is_a_compile_error_with_the_first_line_and_the_log_and_is_cached(pool, tmp_path):
+    count = tmp_path / "count"
+    result = build(pool, "refuse", COUNT=str(count))
+    assert result.artifact is None
+    assert (result.failure.stage, result.failure.reason) == ("build", "compile-error")
+    assert (result.failure.message, result.failure.log) == ("k.cl:1:1: refused", "the whole log")
+    again = build(pool, "refuse", COUNT=str(count))
+    assert again.failure == result.failure
+    assert (result.is_cached, again.is_cached) == (False, True)
+    assert count.stat().st_size == 1
+
+
+def test_crash_is_tried_once_more_then_blamed_and_not_cached(pool, tmp_path):
+    count = tmp_path / "count"
+    result = build(pool, "crash", COUNT=str(count))
+    assert (result.failure.stage, result.failure.reason) == ("build", "compiler-crash")
+    assert "SIGABRT" in result.failure.message
+    assert "compiler: internal error" in result.failure.log
+    assert count.stat().st_size == 2
+    assert not build(pool, "crash", COUNT=str(count)).is_cached
+    assert build(pool, "ok").artifact, "the pool must go on"
+
+
+def test_crash_that_does_not_repeat_is_forgiven(pool, tmp_path):
+    result = build(pool, "crash-once", COUNT=str(tmp_path / "count"))
+    assert result.failure is None
+    assert (result.artifact.folder / "program.bin").read_bytes() == b"crash-once"
+
+
+def test_hang_is_a_compiler_timeout(tmp_path, cache):
+    pool = make_pool(tmp_path, cache, timeout_s=0.3, specialise_timeout_s=0.1)
+    pool.warm()
+    try:
+        result = build(pool, "hang")
+    finally:
+        pool.close()
+    assert (result.failure.stage, result.failure.reason) == ("build", "compiler-timeout")
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "refuse"])
+def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, fault):
+    pool = make_pool(tmp_path, cache, specialise_timeout_s=0.3)
+    try:
+        result = build(pool, SPECIALISE=fault)
+        assert result.failure is None
+        assert (result.artifact.folder / "program.bin").exists()
+        assert result.warning
+        start_s = time.monotonic()
+        again = build(pool, SPECIALISE=fault)
+        assert time.monotonic() - start_s < 0.25, "nothing is to be run again"
+    finally:
+        pool.close()
+    assert again.is_cached
+    assert again.artifact == result.artifact
+
+
+def test_specialisation_is_done_once_for_each_set_of_launches(pool):
+    first = build(pool, block=(64, 1, 1))
+    (first.artifact.folder / "specialised").unlink()
+    same = build(pool, block=(64, 1, 1))
+    assert not (first.artifact.folder / "specialised").exists()
+    other = build(pool, block=(32, 1, 1))
+    assert (first.artifact.folder / "specialised").exists()
+    assert (same.is_cached, other.is_cached) == (True, False)
+    assert same.artifact == other.artifact
+
+
+def test_unexpected_error_is_the_machines(pool):
+    with pytest.raises(InfrastructureError, match="the disk is gone"):
+        build(pool, "machine")
+    with pytest.raises(ZeroDivisionError):
+        build(pool, "unexpected")
+    assert build(pool).artifact
+
+
+def test_equal_requests_in_flight_are_one_build(tmp_path, cache):
+    pool = make_pool(tmp_path, cache, process_count=2)
+    try:
+        count = tmp_path / "count"
+        futures = [pool.submit(request(COUNT=str(count))) for _ in range(20)]
+        results = [future.result(timeout=60) for future in futures]
+    finally:
+        pool.close()
+    assert count.stat().st_size == 1
+    assert {result.artifact.folder for result in results} == {results[0].artifact.folder}
+
+
+def test_cancelling_one_of_two_equal_requests_leaves_the_other(pool):
+    blocker = pool.submit(request("ok one"))
+    first, second = (pool.submit(request("ok two")) for _ in range(2))
+    was_cancelled = first.cancel()
+    assert second.result(timeout=60).artifact
+    assert blocker.result(timeout=60).artifact
+    assert was_cancelled == first.cancelled()
+
+
+def test_every_request_of_a_crowd_is_answered(tmp_path, cache):
+    pool = make_pool(tmp_path, cache, process_count=2)
+    sources = [f"{('ok', 'refuse', 'ok', 'crash')[index % 4]} {index}" for index in range(12)]
+    try:
+        results = [future.result(timeout=60) for future in [pool.submit(request(source)) for source in sources]]
+    finally:
+        pool.close()
+    reasons = [result.failure.reason if result.failure else None for result in results]
+    expected = {"ok": None, "refuse": "compile-error", "crash": "compiler-crash"}
+    assert reasons == [expected[source.split()[0]] for source in sources]
+
+
+def test_close_ends_a_hanging_build_and_cancels_what_waits(tmp_path, cache):
+    pool = make_pool(tmp_path, cache, timeout_s=600.0)
+    running, waiting = pool.submit(request("hang")), pool.submit(request("ok"))
+    time.sleep(0.5)
+    closer = threading.Thread(target=pool.close)
+    closer.start()
+    closer.join(timeout=10)
+    assert not closer.is_alive()
+    assert waiting.cancelled()
+    assert running.done()
+    assert pool.submit(request()).cancelled()
+
+
+def test_killed_build_process_costs_one_retry(tmp_path, cache):
+    pool = make_pool(tmp_path, cache)
+    try:
+        assert build(pool, "ok one").artifact
+        os.kill(pool._workers[0].pid, signal.SIGKILL)
+        assert build(pool, "ok two").artifact
+    finally:
+        pool.close()
+
+
+# ---- resources ----
+
+
+def artifact_with(**figures) -> Artifact:
+    unit = request().unit
+    return Artifact(unit, FAULT_DEVICE.id, None, {"k": figures})  # type: ignore[arg-type]
+
+
+def checked(artifact, **launch):
+    return check_resources(artifact, request(**launch).plans, FAULT_DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("launch", "reason", "words"),
+    [
+        ({"block": (32, 64, 1)}, "too-many-threads", "2048 threads in a block; the device takes 1024"),
+        ({"block": (16, 32, 1)}, "too-many-threads", "512 threads in a block; this kernel takes 256"),
+        ({"block": (1, 1, 128)}, "too-many-threads", "128 threads along z; the device takes 64"),
+        ({"grid": (1, 65536, 1)}, "grid-too-large", "65,536 blocks along y"),
+        ({"local_bytes": 49153}, "too-much-local-memory", "49,153 bytes of local memory"),
+        ({"shared_bytes": 50000}, "too-much-local-memory", "the device has 49,152"),
+    ],
+)
+def test_launch_beyond_a_limit_is_refused_with_the_values(launch, reason, words):
+    failure = checked(artifact_with(max_threads_per_block=256.0), **launch)
+    assert (failure.stage, failure.reason) == ("resources", reason)
+    assert words in failure.message
+
+
+def test_declared_and_dynamic_local_memory_add_up():
+    artifact = artifact_with(local_memory_bytes=40000.0)
+    assert checked(artifact, local_bytes=9152) is None
+    assert checked(artifact, local_bytes=9153).reason == "too-much-local-memory"
+
+
+def test_local_memory_of_a_kernel_without_a_plan_is_judged_too():
+    failure = check_resources(artifact_with(local_memory_bytes=50000.0), (), FAULT_DEVICE)
+    assert failure.reason == "too-much-local-memory"
+
+
+@given(block=st.tuples(*[st.integers(1, 4096)] * 3), local_bytes=st.integers(0, 1 << 20))
+def test_unknown_limits_constrain_nothing(block, local_bytes):
+    device = FAULT_DEVICE.__class__("fault", "fault:1", "no limits", "simulated", {})
+    plans = request(block=block, local_bytes=local_bytes).plans
+    assert check_resources(artifact_with(), plans, device) is None
+
+
+def test_pool_reports_resources_and_keeps_the_artifact_for_smaller_launches(pool):
+    assert build(pool, block=(512, 1, 1)).failure.reason == "too-many-threads"
+    fitting = build(pool, block=(128, 1, 1))
+    assert fitting.failure is None

@@ -1,0 +1,79 @@
+"""Devices are found in a process of their own, and chosen by words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from kernelwright.errors import MissingDependency, UsageError
+from kernelwright.evaluate.device_probe import ProbeReport, probe_devices, select_device
+from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
+
+GPU = replace(FAULT_DEVICE, backend="opencl", id="opencl:nvidia-cuda-13.0:gpu0", name="NVIDIA H100", kind="gpu")
+CPU = replace(FAULT_DEVICE, backend="opencl", id="opencl:pocl-3.0:cpu0", name="EPYC", kind="cpu")
+REPORT = ProbeReport((GPU, CPU), {})
+
+
+def test_probe_asks_each_backend():
+    report = probe_devices(backends=[FAULT_BACKEND])
+    assert report.devices == (FAULT_DEVICE,)
+    assert report.unavailable == {}
+
+
+@pytest.mark.parametrize("class_name", ["CrashingBackend", "UnavailableBackend"])
+def test_backend_without_devices_is_a_reason_and_the_others_count(class_name):
+    name = f"kernelwright.testing.fault_backend:{class_name}"
+    report = probe_devices(backends=[name, FAULT_BACKEND])
+    assert report.devices == (FAULT_DEVICE,)
+    expected = {"CrashingBackend": "crashed", "UnavailableBackend": "not today"}[class_name]
+    assert expected in report.unavailable[name]
+
+
+def test_probe_loads_no_gpu_library_here():
+    code = (
+        "import sys; from kernelwright.evaluate.device_probe import probe_devices; probe_devices();"
+        "print([name for name in ('pyopencl', 'torch', 'cuda') if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_unknown_backend_is_told():
+    with pytest.raises(UsageError, match="no backend is called 'opengl'"):
+        probe_devices(backends=["opengl"])
+
+
+@pytest.mark.parametrize(
+    ("selector", "chosen"),
+    [
+        (None, GPU), ("", GPU), ("opencl", GPU), ("gpu", GPU), ("cpu", CPU), ("opencl:cpu", CPU), ("opencl:gpu", GPU),
+        ("opencl:pocl-3.0:cpu0", CPU), ("opencl:pocl-3.0", CPU), ("h100", GPU), ("epyc", CPU),
+    ],
+)  # fmt: skip
+def test_selector_means_the_first_that_fits(selector, chosen):
+    assert select_device(REPORT, selector) is chosen
+
+
+def test_selector_that_fits_none_lists_what_is_there_and_the_nearest():
+    with pytest.raises(UsageError) as caught:
+        select_device(REPORT, "opencl:pocl-3.1:cpu0")
+    assert "opencl:nvidia-cuda-13.0:gpu0 (NVIDIA H100), opencl:pocl-3.0:cpu0 (EPYC)" in caught.value.message
+    assert caught.value.hint == "did you mean 'opencl:pocl-3.0:cpu0'?"
+
+
+def test_no_device_at_all_says_why_and_what_to_install():
+    report = ProbeReport((), {"opencl": "the package 'pyopencl' cannot be imported"})
+    with pytest.raises(MissingDependency, match="'pyopencl' cannot be imported") as caught:
+        select_device(report)
+    assert "pip install 'kernelwright[opencl]'" in caught.value.hint
+
+
+def test_device_that_does_not_take_the_language_is_no_choice():
+    assert select_device(REPORT, "cpu", language="opencl") is CPU
+    with pytest.raises(MissingDependency, match="no device here runs cuda kernels"):
+        select_device(REPORT, "cpu", language="cuda")
