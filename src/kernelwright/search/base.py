@@ -9,10 +9,11 @@ while budget_left:
 
 Contract (tested for every searcher by `kernelwright.testing.contracts_search.SearcherContract`):
 
-- `ask` gives at most `count` configs: feasible, distinct, none told before, none in `pending`; empty only when nothing is left.
-- State is a function of (space, seed, options, priors, told observations in order): a searcher that is rebuilt and told the same
-  observations asks the same next configs. `ask` may therefore use no hidden counter other than what is told and pending;
-  randomness comes from a generator derived from the seed and the number of observations.
+- `ask` gives at most `count` configs: feasible, distinct, none told before, none in `pending`; empty only when
+  nothing is left.
+- State is a function of (space, seed, options, priors, told observations in order): a searcher that is rebuilt and told
+  the same observations asks the same next configs. `ask` may therefore use no hidden counter other than what is told
+  and pending; randomness comes from a generator derived from the seed and the number of observations.
 - A failure is information (`value is None`), never a number.
 - A searcher opens no file, starts no thread, and uses at most one core.
 """

@@ -1,14 +1,15 @@
 """A steady-state genetic algorithm on the feasible set.
 
-Its population is a view of the observations: the best configs that passed. Children are made by uniform crossover of two
-tournament winners (repaired to the nearest feasible config where necessary) and by steps to random neighbours.
+Its population is a view of the observations: the best configs that passed. Children are made by uniform crossover
+of two tournament winners (repaired to the nearest feasible config where necessary) and by steps to random neighbours.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelwright.problem.config import Config
+import numpy as np
+
 from kernelwright.search.base import OptionInfo, SearcherInfo
 from kernelwright.search.history import (
     PRIOR_COUNT,
@@ -23,8 +24,7 @@ from kernelwright.search.history import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-
+    from kernelwright.problem.config import Config
     from kernelwright.search.base import Observation, Prior
     from kernelwright.space.feasible import Space
 
@@ -62,6 +62,9 @@ INFO = SearcherInfo(
     ),
 )
 
+_DRAWS = 4
+"""Crossings of one pair to try before one is repaired."""
+
 _ATTEMPTS = 12
 """Children to try for one place in the batch before a random config takes it."""
 
@@ -90,66 +93,57 @@ class EvolutionSearch:
         self._mutation_share = mutation_share
         self._history = History(space)
         self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
-        self._fresh = FreshOrder(self._history, RandomOrder(len(space), seed))
+        self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
 
     def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
         """Up to `count` new configs; see `Searcher.ask`."""
         batch = Batch(self._history, count, pending)
         batch.offer_all(self._opening)
-        for index in self._fresh:
-            if batch.is_full or self._is_started(batch):
+        for config in self._fresh:
+            if batch.is_full or batch.known_count >= self._population_count:
                 break
-            batch.offer(index)
+            batch.offer(config)
         population = self._history.ranking()[: self._population_count]
-        if len(population) >= 2:
+        if len(population) >= 2 and not self._history.is_complete:
             rng = generator(self._seed, self._history.count, len(batch.pending))
             for _ in range(_ATTEMPTS * batch.missing_count):
                 if batch.is_full:
                     break
                 batch.offer(self._child(population, rng))
         batch.offer_all(self._fresh)
-        return batch.configs()
+        return batch.chosen
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take in finished evaluations; see `Searcher.tell`."""
         for observation in observations:
             self._history.record(observation)
 
-    def _is_started(self, batch: Batch) -> bool:
-        return self._history.count + len(batch.pending) + len(batch.chosen) >= self._population_count
-
-    def _child(self, population: Sequence[int], rng: np.random.Generator) -> int:
+    def _child(self, population: Sequence[Config], rng: np.random.Generator) -> Config:
         """A config bred from the population (whose order is best first); it may have been told already."""
-        first = self._parent(population, rng)
+        child = self._parent(population, rng)
         if rng.random() < self._crossover_share:
-            child = self._cross(first, self._parent(population, rng), rng)
+            child = self._cross(child, self._parent(population, rng), rng)
             if child not in self._history and rng.random() < 0.5:
                 return child
-        else:
-            child = first
         child = self._step(child, rng)
         while rng.random() < self._mutation_share:
             child = self._step(child, rng)
         return child
 
-    def _parent(self, population: Sequence[int], rng: np.random.Generator) -> int:
+    def _parent(self, population: Sequence[Config], rng: np.random.Generator) -> Config:
         drawn = rng.integers(len(population), size=self._tournament_count)
         return population[int(drawn.min())]
 
-    def _cross(self, first: int, second: int, rng: np.random.Generator) -> int:
-        """Each parameter from one parent or the other; redrawn a few times, then repaired, when not feasible."""
-        mother, father = self._space.config_at(first), self._space.config_at(second)
-        child = mother
-        for _ in range(3):
-            takes = rng.random(len(self._space.parameters)) < 0.5
-            child = Config({
-                p.name: (mother if take else father)[p.name]
-                for p, take in zip(self._space.parameters, takes, strict=True)
-            })
-            if child in self._space:
-                return self._space.index_of(child)
-        return self._space.index_of(self._space.nearest(child))
+    def _cross(self, mother: Config, father: Config, rng: np.random.Generator) -> Config:
+        """Each parameter from one parent or the other: the first feasible draw, else one that is repaired."""
+        rows = self._space.indices_of([mother, father])
+        takes = rng.random((_DRAWS, rows.shape[1])) < 0.5
+        children = np.where(takes, rows[0], rows[1])
+        feasible = np.flatnonzero(self._space.are_feasible(children))
+        if len(feasible):
+            return self._space.configs_from_indices(children[feasible[:1]])[0]
+        return self._space.nearest(self._space.configs_from_indices(children[:1])[0])
 
-    def _step(self, index: int, rng: np.random.Generator) -> int:
-        near = self._space.neighbours(self._space.config_at(index), "hamming")
-        return self._space.index_of(near[int(rng.integers(len(near)))]) if near else index
+    def _step(self, config: Config, rng: np.random.Generator) -> Config:
+        near = self._space.neighbours(config, "hamming")
+        return near[int(rng.integers(len(near)))] if near else config

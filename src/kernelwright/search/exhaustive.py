@@ -28,21 +28,21 @@ class ExhaustiveSearch:
         self,
         space: Space,
         *,
-        seed: int = 0,  # noqa: ARG002 - every searcher is made the same way
+        seed: int = 0,
         default: Config | None = None,
         priors: Sequence[Prior] = (),
         prior_count: int = 10,
     ) -> None:
         self._history = History(space)
         self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
-        self._fresh = FreshOrder(self._history, range(len(space)))
+        self._fresh = FreshOrder(self._history)
 
     def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
         """Up to `count` new configs; see `Searcher.ask`."""
         batch = Batch(self._history, count, pending)
         batch.offer_all(self._opening)
         batch.offer_all(self._fresh)
-        return batch.configs()
+        return batch.chosen
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take in finished evaluations; see `Searcher.tell`."""

@@ -1,15 +1,15 @@
 """What every searcher shares: the record of what was told, the batch being put together, and seeded random order.
 
-A searcher here is a function of its history. `History` holds the observations, `Batch` enforces the promises of `ask`
-(feasible, distinct, never told, not pending), and `RandomOrder` is a permutation of the whole space in constant memory,
-so that any searcher can fall back on it and still ask every config exactly once.
+A searcher here is a function of its history. `History` holds the observations, `Batch` enforces the promises of
+`ask` (feasible, distinct, never told, not pending), and `RandomOrder` is a permutation of the whole space in constant
+memory, so that any searcher can fall back on it and still ask every config exactly once.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,10 @@ from kernelwright.problem.config import Config
 from kernelwright.search.base import OptionInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
     from kernelwright.search.base import Observation, Prior
     from kernelwright.space.feasible import Space
-
 
 PRIOR_COUNT = OptionInfo(
     name="prior_count",
@@ -40,82 +41,87 @@ class History:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self._by_index: dict[int, Observation] = {}
-        self._best: int | None = None
+        self._by_config: dict[Config, Observation] = {}
+        self._best: Config | None = None
         self.replaced_count = 0
-        """How many partial observations a full one has replaced; with `count` it names the state of the record."""
+        """How many partial observations a full one has replaced; with `count` it names the record's state."""
 
-    def record(self, observation: Observation) -> int | None:
-        """Take in one observation; the config's index, or None when nothing new was learned.
+    def record(self, observation: Observation) -> bool:
+        """Take in one observation; whether anything new was learned.
 
         Raises:
             ValueError: a value that is not a positive finite number (a failure is None).
         """
-        value = observation.value
+        value, config = observation.value, observation.config
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise ValueError(f"an observed value must be positive and finite, or None for a failure: {value!r}")
-        if observation.config not in self.space:
-            return None
-        index = self.space.index_of(observation.config)
-        known = self._by_index.get(index)
+        known = self._by_config.get(config)
         if known is not None:
             if observation.is_partial or not known.is_partial:
-                return None
+                return False
             self.replaced_count += 1
-        self._by_index[index] = observation
-        if self._is_success(observation) and (self._best is None or self.value(index) < self.value(self._best)):
-            self._best = index
-        return index
-
-    @staticmethod
-    def _is_success(observation: Observation) -> bool:
-        return observation.value is not None and not observation.is_partial
+        elif config not in self.space:
+            return False
+        self._by_config[config] = observation
+        if self.is_success(config) and (self._best is None or self.value(config) < self.value(self._best)):
+            self._best = config
+        return True
 
     @property
     def count(self) -> int:
         """How many distinct feasible configs were told."""
-        return len(self._by_index)
+        return len(self._by_config)
 
     @property
-    def best(self) -> int | None:
-        """Index of the config with the lowest full measurement (the earliest of equals)."""
+    def is_complete(self) -> bool:
+        """True when every config of the space was told."""
+        return self.count >= self.space.feasible_count
+
+    @property
+    def best(self) -> Config | None:
+        """The config with the lowest full measurement (the earliest of equals)."""
         return self._best
 
-    def __contains__(self, index: object) -> bool:
-        return index in self._by_index
+    def __contains__(self, config: object) -> bool:
+        return config in self._by_config
 
-    def __iter__(self) -> Iterator[int]:
-        """Indices in the order first told."""
-        return iter(self._by_index)
+    def __iter__(self) -> Iterator[Config]:
+        """Configs in the order first told."""
+        return iter(self._by_config)
 
-    def __getitem__(self, index: int) -> Observation:
-        return self._by_index[index]
+    def __getitem__(self, config: Config) -> Observation:
+        return self._by_config[config]
 
-    def is_success(self, index: int) -> bool:
-        """Whether `index` was told, passed, and was measured in full."""
-        observation = self._by_index.get(index)
-        return observation is not None and self._is_success(observation)
+    def is_success(self, config: Config) -> bool:
+        """Whether `config` was told, passed, and was measured in full."""
+        observation = self._by_config.get(config)
+        return observation is not None and observation.value is not None and not observation.is_partial
 
-    def value(self, index: int) -> float:
+    def value(self, config: Config) -> float:
         """The value of a config that passed."""
-        value = self._by_index[index].value
+        value = self._by_config[config].value
         assert value is not None
         return value
 
-    def ranking(self) -> list[int]:
-        """Indices of fully measured configs, best first, the earlier told first among equals."""
-        return sorted(filter(self.is_success, self._by_index), key=self.value)
+    def is_better(self, config: Config, than: Config) -> bool:
+        """Whether `config` was measured in full and has a lower value than `than`."""
+        return self.is_success(config) and self.value(config) < self.value(than)
+
+    def ranking(self) -> list[Config]:
+        """Fully measured configs, best first, the earlier told first among equals."""
+        return sorted(filter(self.is_success, self._by_config), key=self.value)
 
 
 class Batch:
     """The answer to one `ask`, being filled; it refuses what must not be asked."""
 
     def __init__(self, history: History, count: int, pending: Sequence[Config]) -> None:
-        space = history.space
         self._history = history
         self._count = max(count, 0)
-        self.pending = frozenset(space.index_of(config) for config in pending if config in space)
-        self.chosen: list[int] = []
+        self.pending = tuple(dict.fromkeys(config for config in pending if config not in history))
+        """What is in flight, without repeats, in the order given."""
+        self._pending = frozenset(self.pending)
+        self.chosen: list[Config] = []
 
     @property
     def is_full(self) -> bool:
@@ -127,27 +133,26 @@ class Batch:
         """How many configs are still wanted."""
         return self._count - len(self.chosen)
 
-    def may_take(self, index: int) -> bool:
-        """Whether `index` is neither told, nor pending, nor chosen already."""
-        return index not in self._history and index not in self.pending and index not in self.chosen
+    @property
+    def known_count(self) -> int:
+        """How many configs were told, are pending or are chosen."""
+        return self._history.count + len(self.pending) + len(self.chosen)
 
-    def offer(self, index: int) -> bool:
-        """Take `index` if it may be asked and is still wanted; whether it was taken."""
-        if self.is_full or not self.may_take(index):
+    def offer(self, config: Config) -> bool:
+        """Take a feasible config if it is still wanted and may be asked; whether it was taken."""
+        if self.is_full or config in self._history or config in self._pending or config in self.chosen:
             return False
-        self.chosen.append(index)
+        self.chosen.append(config)
         return True
 
-    def offer_all(self, indices: Iterable[int]) -> None:
+    def offer_all(self, configs: Iterable[Config]) -> None:
         """Offer one after the other until the batch is full."""
-        for index in indices:
+        if self.is_full:
+            return
+        for config in configs:
+            self.offer(config)
             if self.is_full:
                 return
-            self.offer(index)
-
-    def configs(self) -> list[Config]:
-        """The chosen configs, in order."""
-        return [self._history.space.config_at(index) for index in self.chosen]
 
 
 class RandomOrder:
@@ -160,14 +165,9 @@ class RandomOrder:
 
     def __init__(self, size: int, seed: int) -> None:
         self._size = size
-        self._half_bits = max(1, ((max(size - 1, 1)).bit_length() + 1) // 2)
+        self._half_bits = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
         digest = hashlib.blake2b(str(seed).encode(), digest_size=8 * self._ROUNDS).digest()
-        self._keys = tuple(
-            int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(self._ROUNDS)
-        )
-
-    def __len__(self) -> int:
-        return self._size
+        self._keys = tuple(int.from_bytes(digest[8 * k : 8 * k + 8], "little") for k in range(self._ROUNDS))
 
     def __getitem__(self, position: int) -> int:
         """The element at `position`."""
@@ -182,30 +182,37 @@ class RandomOrder:
         mask = (1 << self._half_bits) - 1
         left, right = element >> self._half_bits, element & mask
         for key in self._keys:
-            # The multiplier is the 64-bit golden ratio of Fibonacci hashing; its high bits are well mixed.
+            # Multiplying by odd 64-bit constants (Fibonacci hashing, SplitMix64) spreads every bit upwards.
             mixed = ((right ^ key) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
             mixed = ((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-            left, right = right, left ^ ((mixed >> 32) & mask)
+            left, right = right, left ^ ((mixed ^ (mixed >> 32)) & mask)
         return (left << self._half_bits) | right
 
 
 class FreshOrder:
-    """The configs not told yet, in the order of a sequence of indices that covers the space."""
+    """The configs not told yet, in the order of a permutation of the space's indices (None: as they are)."""
 
-    def __init__(self, history: History, order: Sequence[int] | RandomOrder) -> None:
+    def __init__(self, history: History, index_at: Callable[[int], int] | None = None) -> None:
         self._history = history
-        self._order = order
+        self._index_at = index_at or (lambda position: position)
         self._told_before = 0
+        # An ask starts where the last one did, so the same configs would be decoded again and again.
+        self._config_at = functools.lru_cache(maxsize=4096)(self._decode)
 
-    def __iter__(self) -> Iterator[int]:
-        """Untold indices in order. The told prefix is skipped once and for all, so exhausting a space costs O(size)."""
-        size = len(self._order)
-        while self._told_before < size and self._order[self._told_before] in self._history:
+    def __iter__(self) -> Iterator[Config]:
+        """Untold configs in order. The told prefix is skipped once for all: exhausting a space costs O(size)."""
+        size = self._history.space.feasible_count
+        while self._told_before < size and self._config_at(self._told_before) in self._history:
             self._told_before += 1
-        for position in range(self._told_before, size):
-            index = self._order[position]
-            if index not in self._history:
-                yield index
+        position = self._told_before
+        while position < size:
+            config = self._config_at(position)
+            if config not in self._history:
+                yield config
+            position += 1
+
+    def _decode(self, position: int) -> Config:
+        return self._history.space.config_at(self._index_at(position))
 
 
 def generator(seed: int, *state: int) -> np.random.Generator:
@@ -213,29 +220,24 @@ def generator(seed: int, *state: int) -> np.random.Generator:
     return np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF, *state])
 
 
-def opening(space: Space, *, default: Config | None, priors: Sequence[Prior], prior_count: int) -> list[int]:
+def opening(space: Space, *, default: Config | None, priors: Sequence[Prior], prior_count: int) -> list[Config]:
     """What every searcher asks first: the default, then the `prior_count` best priors, best first.
 
     Configs outside the space are moved to the nearest feasible one; parameters that a prior lacks take their default.
     Priors that failed are not tried early.
     """
-    passed = sorted(
-        (prior for prior in priors if prior.value is not None and math.isfinite(prior.value)),
-        key=lambda prior: prior.value or 0.0,
-    )
-    wanted = [default] if default is not None else []
-    known: dict[int, None] = {}
-    for config in wanted:
-        known.setdefault(snap(space, config))
-    limit = len(known) + prior_count
-    for prior in passed:
-        if len(known) >= limit:
+    passed = [(prior.value, prior.config) for prior in priors if prior.value is not None]
+    passed.sort(key=lambda pair: pair[0])
+    first = dict.fromkeys([snap(space, default)] if default is not None else [])
+    limit = len(first) + prior_count
+    for _, config in passed:
+        if len(first) >= limit:
             break
-        known.setdefault(snap(space, prior.config))
-    return list(known)
+        first.setdefault(snap(space, config))
+    return list(first)
 
 
-def snap(space: Space, config: Config) -> int:
-    """The index of the feasible config nearest to `config`, which may lack parameters or hold unknown ones."""
+def snap(space: Space, config: Config) -> Config:
+    """The feasible config nearest to `config`, which may lack parameters or hold unknown ones."""
     complete = Config({p.name: config.get(p.name, p.default) for p in space.parameters})
-    return space.index_of(complete if complete in space else space.nearest(complete))
+    return complete if complete in space else space.nearest(complete)

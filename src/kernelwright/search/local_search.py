@@ -6,7 +6,8 @@ a rebuilt searcher climbs on from the same place. Observations that it never ask
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Literal
 
 from kernelwright.search.base import OptionInfo, SearcherInfo
 from kernelwright.search.history import (
@@ -22,9 +23,13 @@ from kernelwright.search.history import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
+
     from kernelwright.problem.config import Config
     from kernelwright.search.base import Observation, Prior
     from kernelwright.space.feasible import Space
+
+Kind = Literal["adjacent", "hamming"]
 
 INFO = SearcherInfo(
     name="local",
@@ -92,12 +97,12 @@ class LocalSearch:
         self._restart_after = restart_after
         self._history = History(space)
         self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
-        self._fresh = FreshOrder(self._history, RandomOrder(len(space), seed))
-        self._neighbours: dict[int, tuple[int, ...]] = {}  # a cache: a function of the space and the seed
+        self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
+        self._around = functools.lru_cache(maxsize=1000)(self._neighbours)
         # The fold over the observations:
-        self._centre: int | None = None
-        self._target: int | None = None
-        self._home: int | None = None
+        self._centre: Config | None = None
+        self._target: Config | None = None
+        self._home: Config | None = None
         self._failed_kicks = 0
         self._kicks = 0
         self._misses = 0
@@ -106,124 +111,105 @@ class LocalSearch:
         """Up to `count` new configs; see `Searcher.ask`."""
         batch = Batch(self._history, count, pending)
         batch.offer_all(self._opening)
-        while self._is_scattering(batch) and not batch.is_full:
-            if not self._offer_fresh(batch):
+        for config in self._fresh:
+            if batch.is_full or batch.known_count >= max(self._scatter_count, len(self._opening)):
                 break
+            batch.offer(config)
         around = self._centre if self._target is None else self._target
-        if self._target is not None:
-            batch.offer(self._target)
         if around is not None:
+            batch.offer(around)
             batch.offer_all(self._around(around))
             batch.offer_all(self._kicks_ahead(batch, around))
         batch.offer_all(self._fresh)
-        return batch.configs()
+        return batch.chosen
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take in finished evaluations; see `Searcher.tell`."""
         for observation in observations:
             best_before = self._history.best
-            index = self._history.record(observation)
-            if index is not None:
-                self._advance(index, best_before)
+            if self._history.record(observation):
+                self._advance(observation.config, best_before)
 
-    def _is_scattering(self, batch: Batch) -> bool:
-        known = self._history.count + len(batch.pending) + len(batch.chosen)
-        return known < self._scatter_count + len(self._opening)
+    def _neighbours(self, config: Config) -> tuple[Config, ...]:
+        """Neighbours, nearest kind first, each kind in an order that the seed and the config decide."""
+        kinds: tuple[Kind, ...] = ("adjacent", "hamming")
+        if self._neighbourhood != "both":
+            kinds = ("adjacent",) if self._neighbourhood == "adjacent" else ("hamming",)
+        rng = generator(self._seed, int(config.id, 16))
+        found: dict[Config, None] = {}
+        for kind in kinds:
+            near = [other for other in self._space.neighbours(config, kind) if other not in found]
+            found.update((near[place], None) for place in rng.permutation(len(near)))
+        return tuple(found)
 
-    def _offer_fresh(self, batch: Batch) -> bool:
-        return any(batch.offer(index) for index in self._fresh)
-
-    def _around(self, index: int) -> tuple[int, ...]:
-        """Neighbours of `index`, nearest kind first, each kind in an order that seed and index decide."""
-        if index not in self._neighbours:
-            config = self._space.config_at(index)
-            rng = generator(self._seed, index)
-            kinds = ("adjacent", "hamming") if self._neighbourhood == "both" else (self._neighbourhood,)
-            found: dict[int, None] = {}
-            for kind in kinds:
-                near = sorted(self._space.index_of(c) for c in self._space.neighbours(config, kind))
-                found.update((near[k], None) for k in rng.permutation(len(near)) if near[k] not in found)
-            self._neighbours[index] = tuple(found)
-        return self._neighbours[index]
-
-    def _advance(self, index: int, best_before: int | None) -> None:
+    def _advance(self, config: Config, best_before: Config | None) -> None:
         """Fold one new observation into the climb."""
         history = self._history
-        if history.best == index and index != best_before:
-            self._move(index)
-        elif index == self._target:
-            if history.is_success(index):
-                self._move(index)
+        if history.best == config and config != best_before:
+            self._move(config)
+        elif config == self._target:
+            if history.is_success(config):
+                self._move(config)
             else:
                 self._restart()
-        elif self._centre is not None and index in self._around(self._centre):
-            if self._is_better(index, self._centre):
-                self._move(index)
+        elif self._centre is not None and config in self._around(self._centre):
+            if history.is_better(config, self._centre):
+                self._move(config)
             else:
                 self._misses += 1
         self._settle()
 
-    def _is_better(self, index: int, than: int) -> bool:
-        return self._history.is_success(index) and self._history.value(index) < self._history.value(than)
-
-    def _move(self, index: int) -> None:
-        """Put the centre at `index`, or further down through neighbours that are known already."""
+    def _move(self, config: Config) -> None:
+        """Put the centre at `config`, or further down through neighbours that are known already."""
         self._target = None
         self._misses = 0
         while True:
-            self._centre = index
-            better = [near for near in self._around(index) if self._is_better(near, index)]
+            self._centre = config
+            better = [near for near in self._around(config) if self._history.is_better(near, config)]
             if not better:
                 return
-            index = min(better, key=self._history.value)
+            config = min(better, key=self._history.value)
 
     def _settle(self) -> None:
         """Leave local optima until there is something to ask around the centre, or a start to wait for."""
-        while self._centre is not None and self._is_optimum(self._centre):
-            if self._home is None or self._is_better(self._centre, self._home):
-                self._home = self._centre
-                self._failed_kicks = 0
-            else:
-                self._failed_kicks += 1
-            self._restart()
-            if self._target is None:
-                return
-            if self._target in self._history:
-                self._move(self._target)
+        if self._centre is None or not self._is_optimum(self._centre):
+            return
+        if self._home is None or self._history.is_better(self._centre, self._home):
+            self._home = self._centre
+            self._failed_kicks = 0
+        else:
+            self._failed_kicks += 1
+        self._restart()
 
-    def _is_optimum(self, index: int) -> bool:
+    def _is_optimum(self, config: Config) -> bool:
         if 0 < self._patience <= self._misses:
             return True
-        return all(near in self._history for near in self._around(index))
+        return all(near in self._history for near in self._around(config))
 
     def _restart(self) -> None:
-        """Choose where to climb from next: a kick from home, or a random config not told yet."""
+        """Choose where to climb from next: a kick from home, or else a random config; always one not told yet."""
         self._centre = None
-        self._target = None
         self._misses = 0
         self._kicks += 1
         if self._home is not None and self._failed_kicks < self._restart_after:
             rng = generator(self._seed, self._kicks, self._history.count)
             for _ in range(8):
-                landed = self._walk(self._home, rng)
-                if landed not in self._history:
-                    self._target = landed
+                self._target = self._walk(self._home, rng)
+                if self._target not in self._history:
                     return
         self._failed_kicks = 0
         self._target = next(iter(self._fresh), None)
 
-    def _walk(self, index: int, rng: object) -> int:
-        """`kick_count` random Hamming steps from `index`."""
+    def _walk(self, config: Config, rng: np.random.Generator) -> Config:
+        """`kick_count` random steps from `config`."""
         for _ in range(self._kick_count):
-            near = self._around(index)
+            near = self._around(config)
             if near:
-                index = near[int(rng.integers(len(near)))]  # type: ignore[attr-defined]
-        return index
+                config = near[int(rng.integers(len(near)))]
+        return config
 
-    def _kicks_ahead(self, batch: Batch, index: int) -> Iterator[int]:
+    def _kicks_ahead(self, batch: Batch, config: Config) -> Iterator[Config]:
         """What to try while every neighbour is in flight: kicks from where the climb stands."""
-        if batch.is_full:
-            return
         rng = generator(self._seed, self._kicks, self._history.count, len(batch.pending))
         for _ in range(4 * batch.missing_count):
-            yield self._walk(index, rng)
+            yield self._walk(config, rng)

@@ -35,14 +35,14 @@ class RandomSearch:
     ) -> None:
         self._history = History(space)
         self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
-        self._fresh = FreshOrder(self._history, RandomOrder(len(space), seed))
+        self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
 
     def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
         """Up to `count` new configs; see `Searcher.ask`."""
         batch = Batch(self._history, count, pending)
         batch.offer_all(self._opening)
         batch.offer_all(self._fresh)
-        return batch.configs()
+        return batch.chosen
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take in finished evaluations; see `Searcher.tell`."""

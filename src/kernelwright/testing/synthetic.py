@@ -11,12 +11,13 @@ searcher.tell([observe(objective, config) for config in searcher.ask(8)])
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelwright.identity import content_id
+from kernelwright.identity import ID_LENGTH, content_id
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
@@ -35,12 +36,12 @@ MATMUL_PARAMETERS = (
     Parameter("BLOCK_K", (8, 16, 32, 64), 8),
     Parameter("THREAD_M", (1, 2, 4, 8), 1),
     Parameter("THREAD_N", (1, 2, 4, 8), 1),
-    Parameter("VEC", (1, 2, 4, 8), 1),
-    Parameter("UNROLL", (1, 2, 4, 8), 1),
+    Parameter("VEC", (1, 2, 4), 1),
+    Parameter("UNROLL", (1, 2, 4), 1),
     Parameter("PREFETCH", (False, True), default=False),
     Parameter("LAYOUT", ("row", "column"), "row"),
 )
-"""A tiled matrix product's usual parameters: 65,536 combinations, most of them feasible only on paper."""
+"""A tiled matrix product's usual parameters: 36,864 combinations, many of them feasible only on paper."""
 
 MATMUL_CONSTRAINTS = {
     "threads_at_most": "BLOCK_M * BLOCK_N <= 1024 * THREAD_M * THREAD_N",
@@ -55,7 +56,7 @@ MATMUL_CONSTRAINTS = {
 
 def unit(*parts: object) -> float:
     """A number in [0, 1) that depends on the content of `parts` alone: the same in every process, for ever."""
-    return int(content_id(*parts), 16) / 16 ** len(content_id(*parts))
+    return int(content_id(*parts), 16) / float(16**ID_LENGTH)
 
 
 def ranks(parameters: Sequence[Parameter], config: Config) -> list[float]:
@@ -81,7 +82,7 @@ class Smooth:
         ]
         weights = [0.2 + 1.8 * unit("weight", self.seed, p.name) for p in self.parameters]
         own = sum(w * x * x for w, x in zip(weights, offsets, strict=True))
-        between = sum(0.5 * a * b for a, b in zip(offsets, offsets[1:], strict=False))
+        between = sum(0.5 * a * b for a, b in itertools.pairwise(offsets))
         return math.exp(own + between)
 
 
@@ -109,7 +110,7 @@ class Matmul:
         resident = max(1, min(2048 // threads, 65536 // (registers * threads), 100_000 // shared_bytes))
         occupancy = min(1.0, resident * threads / 2048)
         parallelism = 1 - math.exp(-4 * occupancy * (thread_m * thread_n) ** 0.5)
-        overhead = 1 + 0.6 / unroll + 0.8 / (thread_m * thread_n) ** 0.5 + 2.0 / block_k
+        overhead = 1 + 0.6 / unroll + 1.5 / thread_m + 1.5 / thread_n + 2.0 / block_k
         spill = 1 + max(0, registers - 128) / 16
         blocks = math.ceil(self.size / block_m) * math.ceil(self.size / block_n)
         tail = math.ceil(blocks / (108 * resident)) * 108 * resident / blocks

@@ -1,0 +1,142 @@
+"""The surrogate's model: main effects and randomised trees on what these leave over.
+
+Each member of the ensemble is a ridge regression on the parameters' values (each value an effect of its own,
+neighbours in an ordered list pulled together), fitted under random weights, plus one extremely randomised tree on its
+residuals. In the logarithm of time most parameters act by factors, which a few dozen observations suffice to see;
+trees alone would have to discover the same factor again in every branch. The members' disagreement is the uncertainty.
+
+Where earlier runs left priors, the guess of their model enters as one more covariate whose slope is pulled towards 1:
+with few observations the surface is the earlier one, with many it is the observed one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.imports import require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelwright.search.candidates import Columns, Table
+    from kernelwright.space.parameter import Parameter
+
+Floats = npt.NDArray[np.float64]
+
+SHRINKAGE = 1.0
+"""Weight of the penalty on effects, in units of one observation's. A guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One guess at the surface."""
+
+    effects: tuple[Floats, ...]
+    """By parameter: what each of its values adds. Empty for trees alone."""
+    intercept: float
+    slope: float
+    """What the priors' guess is multiplied with."""
+    tree: Any
+    """A fitted tree's compiled form."""
+
+    def predict(self, table: Table, priors: Floats | None = None) -> Floats:
+        """The guess for each config, shape (configs,). `priors`: what an earlier model guesses for them."""
+        guess = np.full(len(table), self.intercept)
+        if priors is not None:
+            guess += self.slope * priors
+        for effect, column in zip(self.effects, table.columns, strict=False):
+            guess += effect[column]
+        guess += self.tree.predict(table.rows)[:, 0]
+        return guess
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a model is fitted on; aligned along configs."""
+
+    table: Table
+    targets: Floats
+    weights: Floats
+    priors: Floats | None = None
+    """What an earlier model guesses."""
+
+
+class ForestFitter:
+    """Fits ensembles over the parameters of one space. Holds no data."""
+
+    def __init__(self, parameters: Sequence[Parameter], *, purpose: str) -> None:
+        self._tree_class: Any = require("sklearn.tree", purpose=purpose).ExtraTreeRegressor
+        self._sizes = tuple(len(p.values) for p in parameters)
+        self._penalty = SHRINKAGE * _penalty(parameters)
+
+    def trees(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
+        """Trees alone, for targets that are not sums of effects (such as success)."""
+        return [Member((), 0.0, 0.0, self._tree(data, data.targets, rng)) for _ in range(count)]
+
+    def ensemble(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
+        """`count` members, main effects first."""
+        codes = self._codes(data.table.columns)
+        priors = np.zeros(len(data.targets)) if data.priors is None else data.priors
+        members = []
+        for _ in range(count):
+            weights = data.weights * rng.exponential(size=len(data.targets))  # the Bayesian bootstrap
+            centre = float(np.average(priors, weights=weights))
+            level = float(np.average(data.targets - priors, weights=weights))
+            effects, extra = self._ridge(codes, priors - centre, data.targets - priors - level, weights)
+            intercept = level - extra * centre
+            residual = data.targets - intercept - (1 + extra) * priors - effects[codes].sum(axis=0)
+            split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
+            members.append(Member(split, intercept, 1 + extra, self._tree(data, residual, rng)))
+        return members
+
+    def _tree(self, data: Data, targets: Floats, rng: np.random.Generator) -> Any:
+        tree = self._tree_class(random_state=int(rng.integers(2**31 - 1)))
+        weights = None if (data.weights == 1.0).all() else data.weights  # checking weights costs half of a small fit
+        tree.fit(data.table.rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
+        return tree.tree_
+
+    def _codes(self, columns: Columns) -> npt.NDArray[np.int64]:
+        """Value indices numbered through all parameters, shape (parameters, configs)."""
+        starts = np.cumsum((0, *self._sizes[:-1])) if self._sizes else np.zeros(0, dtype=np.int64)
+        return columns + starts[:, None]
+
+    def _ridge(
+        self, codes: npt.NDArray[np.int64], covariate: Floats, targets: Floats, weights: Floats
+    ) -> tuple[Floats, float]:
+        """Penalised effects of all values, and the covariate's slope. Indicators are mostly zero: sums go by code."""
+        size = len(self._penalty)
+        pairs = (codes[:, None, :] * size + codes[None, :, :]).reshape(-1)
+        system = np.zeros((size + 1, size + 1))
+        repeated = np.broadcast_to(weights, (len(codes) ** 2, len(weights))).reshape(-1)
+        gram = np.bincount(pairs, weights=repeated, minlength=size * size).reshape(size, size)
+        system[:size, :size] = gram + self._penalty
+        flat = codes.reshape(-1)
+        across = np.bincount(flat, np.tile(weights * covariate, len(codes)), minlength=size)
+        system[:size, size] = system[size, :size] = across
+        system[size, size] = (weights * covariate**2).sum() + SHRINKAGE
+        moments = np.append(
+            np.bincount(flat, np.tile(weights * targets, len(codes)), minlength=size),
+            (weights * covariate * targets).sum(),
+        )
+        solved = np.linalg.solve(system, moments)
+        return solved[:size], float(solved[size])
+
+
+def _penalty(parameters: Sequence[Parameter]) -> Floats:
+    """The quadratic form on effects: each effect's square, and squared steps along ordered parameters."""
+    size = sum(len(p.values) for p in parameters)
+    penalty = np.eye(size)
+    start = 0
+    for parameter in parameters:
+        if parameter.is_ordinal:
+            order = start + np.argsort([float(value) for value in parameter.values], kind="stable")
+            for low, high in itertools.pairwise(order):
+                penalty[[low, high], [low, high]] += 1.0
+                penalty[[low, high], [high, low]] -= 1.0
+        start += len(parameter.values)
+    return penalty

@@ -1,0 +1,155 @@
+"""Every searcher by name, with its documented options.
+
+```
+searcher = create("auto", space, seed=7, default=template.default, budget_hint=200)
+for info in SEARCHERS.values(): print(info.name, info.summary, info.options)
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.errors import MissingDependency, UsageError
+from kernelwright.imports import require
+from kernelwright.search import evolution, exhaustive, local_search, random_search, surrogate
+from kernelwright.search.base import OptionInfo, Searcher, SearcherInfo
+from kernelwright.search.history import PRIOR_COUNT
+
+if TYPE_CHECKING:
+    from kernelwright.problem.config import Config, Value
+    from kernelwright.search.base import Prior
+    from kernelwright.space.feasible import Space
+
+AUTO = SearcherInfo(
+    name="auto",
+    summary="exhaustive where the budget covers the space, otherwise surrogate, or local where scikit-learn is missing",
+    options=(PRIOR_COUNT,),
+)
+
+SEARCHERS: Mapping[str, SearcherInfo] = MappingProxyType(
+    {
+        info.name: info
+        for info in (
+            AUTO,
+            surrogate.INFO,
+            local_search.INFO,
+            evolution.INFO,
+            random_search.INFO,
+            exhaustive.INFO,
+        )
+    }
+)
+"""What a person may choose from, the recommended first."""
+
+_CLASSES: Mapping[str, Callable[..., Searcher]] = MappingProxyType(
+    {
+        surrogate.INFO.name: surrogate.SurrogateSearch,
+        local_search.INFO.name: local_search.LocalSearch,
+        evolution.INFO.name: evolution.EvolutionSearch,
+        random_search.INFO.name: random_search.RandomSearch,
+        exhaustive.INFO.name: exhaustive.ExhaustiveSearch,
+    }
+)
+
+NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
+
+
+def create(
+    name: str,
+    space: Space,
+    *,
+    seed: int,
+    default: Config | None = None,
+    options: Mapping[str, Value] = NO_OPTIONS,
+    priors: Sequence[Prior] = (),
+    budget_hint: int | None = None,
+) -> Searcher:
+    """A searcher on `space`, ready to be asked.
+
+    Args:
+        name: a key of `SEARCHERS`.
+        space: the feasible set; searchers ask for nothing else.
+        seed: decides every random choice, together with what is told.
+        default: asked first, after moving it to the nearest feasible config.
+        options: by name, as `SEARCHERS[name].options` documents them.
+        priors: what earlier runs measured; every searcher tries the best of them right after the default.
+        budget_hint: evaluations that will be made at most, if known; only `auto` looks at it.
+
+    Raises:
+        UsageError: an unknown searcher or option, or an option of the wrong type or range.
+        MissingDependency: the searcher needs a package that is not installed.
+    """
+    info = SEARCHERS.get(name)
+    if info is None:
+        raise UsageError(
+            f"there is no searcher {name!r}" + _nearest(name, list(SEARCHERS)),
+            hint=f"choose one of {', '.join(SEARCHERS)}",
+        )
+    resolved = check_options(info, options)
+    if name == AUTO.name:
+        name = choose(len(space), budget_hint=budget_hint)
+    arguments: dict[str, Any] = dict(resolved)
+    return _CLASSES[name](space, seed=seed, default=default, priors=priors, **arguments)
+
+
+def choose(feasible_count: int, *, budget_hint: int | None) -> str:
+    """The searcher that `auto` stands for, for a space of `feasible_count` configs."""
+    if budget_hint is not None and feasible_count <= budget_hint:
+        return exhaustive.INFO.name
+    try:
+        require("sklearn.tree", purpose="the surrogate searcher")
+    except MissingDependency:
+        return local_search.INFO.name
+    return surrogate.INFO.name
+
+
+def check_options(info: SearcherInfo, given: Mapping[str, Value]) -> dict[str, Value]:
+    """All options of a searcher, `given` over the defaults.
+
+    Raises:
+        UsageError: an unknown option (with the nearest known one), or a value of the wrong type or range.
+    """
+    known = {option.name: option for option in info.options}
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"the searcher {info.name!r} has no option {name!r}" + _nearest(name, list(known)),
+                hint=f"its options are {', '.join(known)}",
+            )
+    return info.resolve({name: _checked(info, known[name], value) for name, value in given.items()})
+
+
+def _checked(info: SearcherInfo, option: OptionInfo, value: Value) -> Value:
+    """`value` as the option's type, or an error that says what was expected."""
+    wanted = type(option.default)
+    if wanted is float and type(value) is int:
+        value = float(value)
+    where = f"option {option.name!r} of the searcher {info.name!r}"
+    if type(value) is not wanted:
+        raise UsageError(
+            f"{where} is {value!r} ({type(value).__name__}), expected {wanted.__name__}",
+            hint=option.description,
+        )
+    if option.choices and value not in option.choices:
+        choices = [str(choice) for choice in option.choices]
+        raise UsageError(
+            f"{where} is {value!r}" + _nearest(str(value), choices),
+            hint=f"choose one of {', '.join(choices)}",
+        )
+    if isinstance(value, int | float):
+        is_low = option.minimum is not None and not value >= option.minimum
+        is_high = option.maximum is not None and not value <= option.maximum
+        if is_low or is_high:
+            bounds = [f"at least {option.minimum:g}"] if option.minimum is not None else []
+            bounds += [f"at most {option.maximum:g}"] if option.maximum is not None else []
+            raise UsageError(f"{where} is {value!r}, expected {' and '.join(bounds)}", hint=option.description)
+    return value
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

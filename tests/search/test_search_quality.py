@@ -1,0 +1,86 @@
+"""Searchers against random search at equal budget, on simulated objectives, with fixed seeds."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from scipy import stats  # type: ignore[import-untyped]
+
+from kernelwright.problem.expression import Expression
+from kernelwright.search.base import Prior
+from kernelwright.search.registry import create
+from kernelwright.space.feasible import Space
+from kernelwright.space.parameter import Constraint
+from kernelwright.testing.synthetic import (
+    MATMUL_CONSTRAINTS,
+    MATMUL_PARAMETERS,
+    Failing,
+    Matmul,
+    Noisy,
+    Objective,
+    Shifted,
+    Smooth,
+    best_value,
+    drive,
+)
+
+REPEATS = 20
+BUDGET = 50
+
+OBJECTIVES: dict[str, Objective] = {
+    "smooth": Smooth(MATMUL_PARAMETERS),
+    "matmul": Matmul(),
+    "failing": Noisy(Failing(Matmul(), share=0.4), deviation=0.03),
+}
+
+
+@functools.cache
+def matmul_space() -> Space:
+    constraints = [Constraint(name, Expression.parse(text)) for name, text in MATMUL_CONSTRAINTS.items()]
+    return Space.build(MATMUL_PARAMETERS, constraints)
+
+
+@functools.cache
+def bests(searcher: str, objective: str) -> tuple[float, ...]:
+    found = []
+    for seed in range(REPEATS):
+        seen = drive(create(searcher, matmul_space(), seed=seed), OBJECTIVES[objective], budget=BUDGET, batch_count=4)
+        best = best_value(seen)
+        assert best is not None
+        found.append(best)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@pytest.mark.parametrize("searcher", ["surrogate", "local", "evolution"])
+def test_finds_better_configs_than_random_search(searcher: str, objective: str) -> None:
+    test = stats.mannwhitneyu(bests(searcher, objective), bests("random", objective), alternative="less")
+    assert test.pvalue < 0.01
+
+
+def test_the_surrogate_learns_to_avoid_failures() -> None:
+    objective = Failing(Matmul(), share=0.5)
+    space = matmul_space()
+
+    def failed_share(name: str) -> float:
+        shares = []
+        for seed in range(5):
+            late = drive(create(name, space, seed=seed), objective, budget=80, batch_count=4)[40:]
+            shares.append(np.mean([observation.value is None for observation in late]))
+        return float(np.mean(shares))
+
+    assert failed_share("surrogate") < 0.6 * failed_share("random")
+
+
+def test_priors_of_another_device_help() -> None:
+    space = matmul_space()
+    here, there = Shifted(Matmul(), seed=1, strength=0.2), Shifted(Matmul(), seed=2, strength=0.2)
+    rng = np.random.default_rng(0)
+    known = [space.config_at(int(index)) for index in rng.integers(len(space), size=400)]
+    priors = [Prior(config, there(config), "another device") for config in known]
+    for name in ("surrogate", "local", "evolution"):
+        cold = [best_value(drive(create(name, space, seed=s), here, budget=20)) for s in range(REPEATS)]
+        warm = [best_value(drive(create(name, space, seed=s, priors=priors), here, budget=20)) for s in range(REPEATS)]
+        assert stats.mannwhitneyu(warm, cold, alternative="less").pvalue < 0.01
