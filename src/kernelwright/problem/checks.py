@@ -66,14 +66,13 @@ def check_name(name: str, *, what: str, location: Location) -> None:
         if _IDENTIFIER.fullmatch(suggestion):
             hint += f": {suggestion}"
         raise SpecError(f"{what} {name!r} is not an identifier", hint=hint, location=location)
+    hint = f"call it {name}_"
+    if what == "argument":
+        hint += " here: arguments are passed in order, so the kernel may keep its own name"
     if name in ARITY:
-        raise SpecError(
-            f"{what} {name!r} is the name of a function of the expression language",
-            hint="rename it; functions are " + ", ".join(ARITY),
-            location=location,
-        )
+        raise SpecError(f"{what} {name!r} is a function of expressions", hint=hint, location=location)
     if name in _C_KEYWORDS or keyword.iskeyword(name) or name == "device":
-        raise SpecError(f"{what} {name!r} is a reserved word", hint="rename it", location=location)
+        raise SpecError(f"{what} {name!r} is a reserved word", hint=hint, location=location)
 
 
 def shown_path(path: Path) -> Path:

@@ -52,7 +52,8 @@ def load_problem(path: Path | str) -> Problem:
         SpecError: something in the file is wrong, with the line and column, or a file is missing.
     """
     file = _find_file(path)
-    document = parse_toml(read_text(file, what="the problem file"), shown_path(file))
+    text = read_text(file, what="the problem file").removeprefix("\ufeff")
+    document = parse_toml(text, shown_path(file))
     root = document.root
     root.refuse_unknown(_KEYS, what="a problem", hints=_HINTS)
     folder = file.parent

@@ -1,0 +1,409 @@
+"""A problem folder from a kernel's source: what `kernelwright init` writes.
+
+Everything here is a guess that a person corrects: each guess says so in a comment. What is written loads as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import Location, SpecError
+from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, is_vector_c_type
+from kernelwright.problem.expression_syntax import ARITY
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.problem.source_scan import MacroDefinition, macro_definitions, mask_comments, used_words
+from kernelwright.problem.toml_file import read_text
+from kernelwright.refactor.signature import (
+    KernelParameter,
+    KernelSignature,
+    PointerUse,
+    axis_bounds,
+    find_kernel,
+    index_shapes,
+    launch_dimensions,
+    pointer_uses,
+)
+
+_SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
+"""A first workload that takes about a millisecond on most devices, for 1 to 3 launch axes."""
+
+_BLOCKS: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]] = {
+    1: (((32, 64, 128, 256, 512), 256),),
+    2: (((1, 2, 4, 8, 16, 32, 64), 16), ((1, 2, 4, 8, 16, 32), 16)),
+    3: (((1, 2, 4, 8, 16, 32), 8), ((1, 2, 4, 8, 16), 8), ((1, 2, 4, 8), 4)),
+}
+"""By launch axes: the values and the default of each block extent; usual choices."""
+
+_BLOCK_WORDS = re.compile(r"BLOCK|GROUP|WG|LOCAL|THREADS|TPB|\bTB\b", re.IGNORECASE)
+_AXES = "XYZ"
+_INTEGER = re.compile(r"\(?\s*(\d+)\s*[uUlL]*\s*\)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaffold:
+    """The files of a new problem folder, by name."""
+
+    files: Mapping[str, str]
+    entry: str
+    """The kernel they are for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """One argument of the problem."""
+
+    name: str
+    role: str
+    dtype: Dtype
+    shape: tuple[str, ...]
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One block extent: a macro of the source, a new parameter, or a number that the source fixes."""
+
+    text: str
+    values: tuple[int, ...] = ()
+    """Empty: fixed."""
+    default: int = 0
+
+
+def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold:
+    """`problem.toml`, `reference.py` and a template of the source, for one kernel.
+
+    The template is the source, byte for byte, below a header with first parameters. Roles come from `const` and
+    from what the body reads and writes, sizes from the integer scalars, the launch from the axes that the kernel
+    asks for.
+
+    Raises:
+        SpecError: the file is missing or in no language that is read here, defines no kernel, several kernels
+            without an `entry`, or one whose parameters cannot be read.
+    """
+    language = LANGUAGE_OF_SUFFIX.get(source_path.suffix)
+    if language is None or language == "triton":
+        raise SpecError(
+            f"cannot read a signature from {source_path.name}",
+            hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
+        )
+    source = read_text(source_path, what="the kernel source")
+    if re.search(r"^[ \t]*(?://|\*)?[ \t]*///[ \t]*kernelwright[ \t]*$", source, re.MULTILINE):
+        raise SpecError(
+            f"{source_path.name} already has a template header",
+            hint="write problem.toml beside it, or give the plain kernel",
+        )
+    kernel = find_kernel(source, language, file=source_path, entry=entry)
+    draft = _Draft(source, source_path, kernel, language)
+    if not any(guess.role in ("output", "inout") for guess in draft.arguments):
+        raise SpecError(
+            f"kernel {kernel.name!r} writes to none of its arguments, so there is nothing to check",
+            hint="a result goes to a pointer that is not const",
+            location=Location(source_path, kernel.line),
+        )
+    return Scaffold(
+        {
+            "problem.toml": draft.problem_text(),
+            "reference.py": draft.reference_text(),
+            source_path.name: draft.template_text(),
+        },
+        kernel.name,
+    )
+
+
+class _Draft:
+    """All guesses about one kernel."""
+
+    def __init__(self, source: str, path: Path, kernel: KernelSignature, language: Language) -> None:
+        self.source = source
+        self.path = path
+        self.kernel = kernel
+        self.language: Language = language
+        self.parameters = kernel.parameters or ()
+        self.dimensions = launch_dimensions(source, kernel, language)
+        self.names = _argument_names(self.parameters)
+        self.sizes = self._guess_sizes()
+        self.extents = self._guess_extents()
+        self.blocks = self._guess_blocks()
+        renamed = {each.name: name for each, name in zip(self.parameters, self.names, strict=True)}
+        self.shapes = {
+            renamed[name]: tuple(renamed[extent] for extent in shape)
+            for name, shape in index_shapes(source, kernel).items()
+            if name in renamed and all(renamed[extent] in self.sizes for extent in shape)
+        }
+        self.arguments = self._guess_arguments()
+
+    # Guesses
+
+    def _guess_sizes(self) -> tuple[str, ...]:
+        """The integer scalars; one size `n` when there is none."""
+        sizes = [
+            name
+            for name, parameter in zip(self.names, self.parameters, strict=True)
+            if not parameter.is_pointer and self._dtype(parameter)[0].is_integer
+        ]
+        if sizes:
+            return tuple(sizes)
+        return (next(name for name in ("n", "size", "count", "n_elements") if name not in self.names),)
+
+    def _guess_extents(self) -> tuple[str, ...]:
+        """How many threads are needed along each launch axis, in sizes; x first."""
+        renamed = {each.name: name for each, name in zip(self.parameters, self.names, strict=True)}
+        bounds = {axis: renamed[name] for axis, name in axis_bounds(self.source, self.kernel, self.language).items()}
+        free = [size for size in self.sizes if size not in bounds.values()]
+        extents = []
+        for axis in range(self.dimensions):
+            bound = bounds.get(axis)
+            if bound in self.sizes and bound is not None:
+                extents.append(bound)
+            else:
+                extents.append(free.pop(0) if free else self.sizes[0])
+        return tuple(extents)
+
+    def _guess_blocks(self) -> tuple[_Block, ...]:
+        fixed = self._required_block()
+        if fixed:
+            return tuple(_Block(str(extent)) for extent in fixed[: self.dimensions])
+        taken = used_words(self.source, self.language) | set(self.names) | set(self.sizes)
+        tunable = [
+            macro for macro in _tunable_macros(self.source) if _BLOCK_WORDS.search(macro.name)
+        ]  # the kernel's own block size, which a launch must agree with
+        blocks = []
+        for axis, (values, default) in enumerate(_BLOCKS[self.dimensions]):
+            if axis < len(tunable) and (len(tunable) == self.dimensions or self.dimensions == 1):
+                number = int(tunable[axis].text)
+                blocks.append(_Block(tunable[axis].name, _around(number), number))
+                continue
+            suffix = "" if self.dimensions == 1 else f"_{_AXES[axis]}"
+            candidates = (f"{stem}{suffix}" for stem in ("BLOCK", "LAUNCH_BLOCK", "KW_BLOCK"))
+            name = next((each for each in candidates if each not in taken), f"KERNELWRIGHT_BLOCK{suffix}")
+            blocks.append(_Block(name, values, default))
+        return tuple(blocks)
+
+    def _required_block(self) -> tuple[int, ...]:
+        """The block that `reqd_work_group_size` fixes with plain numbers; empty when it does not."""
+        before = mask_comments(self.source)[: self.kernel.body[0]]
+        found = list(re.finditer(r"reqd_work_group_size\s*\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", before))
+        if not found or re.search(r"[;}]", before[found[-1].end() :]):
+            return ()
+        x, y, z = (int(part) for part in found[-1].groups())
+        return x, y, z
+
+    def _guess_arguments(self) -> tuple[_Guess, ...]:
+        uses = pointer_uses(self.source, self.kernel)
+        return tuple(
+            self._guess_argument(name, parameter, uses.get(parameter.name, PointerUse(is_passed_on=True)))
+            for name, parameter in zip(self.names, self.parameters, strict=True)
+        )
+
+    def _guess_argument(self, name: str, parameter: KernelParameter, use: PointerUse) -> _Guess:
+        dtype, note = self._dtype(parameter)
+        if not parameter.is_pointer:
+            if dtype.is_integer:
+                return _Guess(name, "scalar", dtype, (), name, note)
+            note = note or "guess: give its value"
+            return _Guess(name, "scalar", dtype, (), "1" if dtype.kind == "bool" else "1.0", note)
+        if parameter.address_space == "local":
+            return _Guess(
+                name, "local", dtype, tuple(block.text for block in self.blocks), "", note or "guess: one a thread"
+            )
+        shape = self.shapes.get(name) or (
+            tuple(reversed(self.extents)) if len(set(self.extents)) == len(self.extents) else self.extents[:1]
+        )
+        if is_vector_c_type(parameter.c_type, self.language):
+            note = note or f"{parameter.c_type}: count single {dtype.name} values"
+        return _Guess(name, _role(parameter, use), dtype, shape, "", note or "guess: correct the shape")
+
+    def _dtype(self, parameter: KernelParameter) -> tuple[Dtype, str]:
+        """The dtype of a parameter, and a note where it is a guess."""
+        found = dtype_of_c_type(parameter.c_type, self.language)
+        if found is not None:
+            return found, ""
+        text = mask_comments(self.source)
+        name = re.escape(parameter.c_type)
+        for pattern in (rf"#\s*define\s+{name}\s+([^\n]+)", rf"\btypedef\s+([\w\s]+?)\s+{name}\s*;",
+                        rf"\busing\s+{name}\s*=\s*([\w\s:]+?)\s*;"):  # fmt: skip
+            alias = re.search(pattern, text)
+            if alias and (found := dtype_of_c_type(alias[1].strip(), self.language)) is not None:
+                return found, ""
+        return DTYPES["float32"], f"guess: the source's type is {parameter.c_type}"
+
+    # Texts
+
+    def problem_text(self) -> str:
+        """`problem.toml`."""
+        lines = [
+            f"# What {self.kernel.name} computes, on which sizes. Written from its signature: correct what says guess.",
+            f"name = {_quoted(_safe_name(self.kernel.name))}",
+            f"kernel = {_quoted(self.path.name)}",
+            f"entry = {_quoted(self.kernel.name)}",
+            f"reference = {_quoted(f'reference.py:{self._function_name()}')}",
+            "",
+            "# In the kernel's order. Roles: input, output, inout (read and written), scalar, scratch, local.",
+            "# Shapes are in sizes, outermost extent first, like [\"rows\", \"2 * cols\"].",
+            "[arguments]",
+            *_aligned(list(self._argument_lines())),
+            "",
+            "# The launch is in the header of the kernel source, since it depends on parameters.",
+            "",
+            "# How wrong an output may be; derived when left out.",
+            "# [tolerance]",
+            f"# {self._outputs()[0]} = {{ rtol = 1e-5, atol = 1e-6, because = \"...\" }}",
+            "",
+            "# The sizes that matter, each with a weight (1 when left out); add more [[workloads]].",
+            "[[workloads]]",
+            *(f"{size} = {_SIZE_BY_DIMENSIONS[self.dimensions - 1] if size in self.extents else 1024}"
+              for size in self.sizes),
+            "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def _argument_lines(self) -> Iterator[tuple[str, str, str]]:
+        for guess in self.arguments:
+            fields = [f"role = {_quoted(guess.role)}", f"dtype = {_quoted(guess.dtype.name)}"]
+            if guess.role == "scalar":
+                fields.append(f"value = {_quoted(guess.value)}")
+            else:
+                fields.append("shape = [" + ", ".join(_quoted(extent) for extent in guess.shape) + "]")
+            yield guess.name, "{ " + ", ".join(fields) + " }", guess.note
+
+    def _outputs(self) -> list[str]:
+        return [guess.name for guess in self.arguments if guess.role in ("output", "inout")] or ["out"]
+
+    def _function_name(self) -> str:
+        return _python_name(self.kernel.name)
+
+    def reference_text(self) -> str:
+        """`reference.py`."""
+        asked = [guess.name for guess in self.arguments if guess.role in ("input", "inout", "scalar")]
+        outputs = [guess for guess in self.arguments if guess.role in ("output", "inout")]
+        returns = ", ".join(f"{guess.name} ({', '.join(guess.shape)})" for guess in outputs)
+        message = f"fill in {self._function_name()} in reference.py: return {', '.join(self._outputs())}"
+        lines = [
+            f'"""What `{self.kernel.name}` must compute: the definition of right that every candidate is checked '
+            'against."""',
+            "",
+            "import numpy as np",
+            "",
+            "",
+            f"def {self._function_name()}({', '.join(asked)}):",
+            f'    """Return {returns}, as one array or a tuple in this order.',
+            "",
+            "    Float arrays come as float64 and integers as int64, so that the result is exact; scalars are numbers.",
+            "    Parameters are asked for by name: leave out what you do not need, ask for sizes if you do.",
+            '    """',
+            *(f"    # {guess.name}: array of shape ({', '.join(guess.shape)})" for guess in self.arguments
+              if guess.role in ("input", "inout")),
+            f"    # example: return np.exp({asked[0] if asked else 'x'})",
+            f"    raise NotImplementedError({_quoted(message)})",
+            "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def template_text(self) -> str:
+        """The source, unchanged, below a header."""
+        newline = "\r\n" if "\r\n" in self.source else "\n"
+        header = newline.join(f"// {line}".rstrip() for line in self._header_lines())
+        return header + newline + newline + self.source
+
+    def _header_lines(self) -> Iterator[str]:
+        yield "/// kernelwright"
+        yield "# Parameters reach the kernel as macros (-D); the file still compiles by hand."
+        yield "[parameters]"
+        named = {block.text for block in self.blocks if block.values}
+        for block in self.blocks:
+            if block.values:
+                yield f"{block.text} = {_parameter_text(block.values, block.default)}"
+        for macro in _tunable_macros(self.source):
+            if macro.name not in named:
+                yield f"{macro.name} = {_parameter_text(_around(int(macro.text)), int(macro.text))}"
+        for macro in _fixed_macros(self.source):
+            yield f"# {macro.name} is fixed by line {macro.line} of the source. To tune it, guard it there:"
+            yield f"#   #ifndef {macro.name} / #define {macro.name} {macro.text} / #endif"
+        if any(not block.values for block in self.blocks):
+            yield "# The block is fixed by reqd_work_group_size; to tune it, write parameters there."
+            yield '# EXAMPLE = { values = [1, 2, 4], default = 1, why = "what it changes" }'
+        yield "[launch]"
+        grid = [f"ceil_div({extent}, {block.text})" for extent, block in zip(self.extents, self.blocks, strict=True)]
+        yield "grid = [" + ", ".join(_quoted(text) for text in grid) + "]  # guess: blocks along x, y, z"
+        yield "block = [" + ", ".join(_quoted(block.text) for block in self.blocks) + "]"
+        if self.language != "opencl" and re.search(r"\bextern\s+__shared__", mask_comments(self.source)):
+            size = " * ".join(block.text for block in self.blocks)
+            yield f"shared_bytes = {_quoted(f'4 * {size}')}  # guess: 4 bytes a thread"
+        yield "///"
+
+
+def _argument_names(parameters: Sequence[KernelParameter]) -> tuple[str, ...]:
+    """The kernel's own names, where the problem's files can use them."""
+    names: list[str] = []
+    for index, parameter in enumerate(parameters):
+        name = _python_name(parameter.name or f"argument_{index}")
+        while name in names:
+            name += "_"
+        names.append(name)
+    return tuple(names)
+
+
+_RESERVED = frozenset(("device", "kernel", "true", "false", "bool", "half", "global", "local", "constant", "private"))
+
+
+def _python_name(name: str) -> str:
+    """`name`, or with `_` behind where Python, C or the expression language uses the word."""
+    is_taken = keyword.iskeyword(name) or name in ARITY or name in _RESERVED or keyword.issoftkeyword(name)
+    return f"{name}_" if is_taken and name != "_" else name
+
+
+def _role(parameter: KernelParameter, use: PointerUse) -> str:
+    if parameter.is_const or parameter.address_space == "constant":
+        return "input"
+    if use.is_written:
+        return "inout" if use.is_read_first else "output"
+    return "input" if use.is_read and not use.is_passed_on else "output"
+
+
+def _tunable_macros(source: str) -> list[MacroDefinition]:
+    """Macros that are whole numbers and that a definition from outside replaces."""
+    return [macro for macro in _integer_macros(source) if macro.is_guarded]
+
+
+def _fixed_macros(source: str) -> list[MacroDefinition]:
+    return [macro for macro in _integer_macros(source) if not macro.is_guarded]
+
+
+def _integer_macros(source: str) -> Iterator[MacroDefinition]:
+    words = used_words(source, "cuda")
+    seen: set[str] = set()
+    for macro in macro_definitions(source):
+        number = _INTEGER.fullmatch(macro.text)
+        if number and int(number[1]) > 0 and macro.name in words and macro.name not in seen:
+            seen.add(macro.name)
+            yield MacroDefinition(macro.name, number[1], macro.line, macro.is_guarded)
+
+
+def _around(number: int) -> tuple[int, ...]:
+    """A few values to try beside a number that works today."""
+    if number & (number - 1):
+        return (number,)
+    return tuple(value for value in (number // 4, number // 2, number, number * 2, number * 4) if value >= 1)
+
+
+def _parameter_text(values: Sequence[int], default: int) -> str:
+    return f"{{ values = [{', '.join(map(str, values))}], default = {default} }}"
+
+
+def _aligned(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    width = max((len(name) for name, _, _ in rows), default=0)
+    return [f"{name.ljust(width)} = {value}" + (f"  # {note}" if note else "") for name, value, note in rows]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _safe_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).lstrip("_.-") or "problem"
