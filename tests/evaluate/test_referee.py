@@ -308,6 +308,17 @@ def test_a_wrong_baseline_is_the_users_to_fix(tmp_path: Path, spoil: Callable[[A
     assert "out[" in str(caught.value)
 
 
+def test_a_baseline_that_is_a_little_wrong_everywhere_or_at_one_place_is_wrong(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, problem=MATRIX.replace("columns = 40", "columns = 4000"))
+    right = 2 * bench.inputs()["x"]
+    assert bench.calibrate({"out": right * np.float32(1 + 3e-4)}).dropped is None
+    with pytest.raises(BaselineFailed, match=r"relative error 0\.005"):
+        bench.calibrate({"out": right * np.float32(1.005)})
+    right[4, 3999] += np.float32(0.1)
+    with pytest.raises(BaselineFailed, match=r"1 of 20000 elements differ.*out\[4, 3999\]"):
+        bench.calibrate({"out": right})
+
+
 def test_a_baseline_that_changes_its_inputs_is_wrong_even_on_hostile_data(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     x = bench.inputs(LARGE)["x"]
@@ -395,6 +406,19 @@ def test_prepared_files_hold_the_inputs_and_cannot_be_written(tmp_path: Path) ->
     assert prepared.files["x"].stat().st_mode & 0o222 == 0
     again = bench.referee(PrepareJob(bench.workload.name, DECLARED))
     assert again == prepared
+
+
+@pytest.mark.parametrize(("cache_bytes", "calls"), [(1, 4), (1 << 20, 2)])
+def test_expected_values_are_kept_within_the_memory_limit(tmp_path: Path, cache_bytes: int, calls: int) -> None:
+    reference = (
+        "from pathlib import Path\ndef scaled(x):\n    with open(FILE, 'a') as f: f.write('.')\n    return 2 * x\n"
+    )
+    bench = Bench(tmp_path, reference=reference.replace("FILE", repr(str(tmp_path / "calls"))))
+    argument = RefereeArgument(bench.problem.file, tmp_path / "inputs", 1, cache_bytes=cache_bytes)
+    bench.referee = make_referee(argument)
+    for dataset in (DECLARED, LARGE, DECLARED, LARGE):
+        bench.referee(PrepareJob(bench.workload.name, dataset))
+    assert len((tmp_path / "calls").read_text()) == calls
 
 
 def test_evicted_expectations_are_computed_again(tmp_path: Path) -> None:

@@ -72,6 +72,13 @@ def test_a_matmul_on_cut_mantissas_is_outside_of_float32(depth: int, bits: int) 
     assert not within(lambda a, b: a @ b, inputs, got)
 
 
+@pytest.mark.parametrize("longest_extent", [1, 1000, 10**9])
+def test_no_reduction_is_so_long_that_ten_bits_of_mantissa_would_do(longest_extent: int) -> None:
+    expected = np.ones((4, 64))
+    allowance = base_allowance(FLOAT32, natural_scale(expected, []), longest_extent=longest_extent)
+    assert not compare(f32(expected * (1 + 2.0**-12)), expected, allowance).is_within
+
+
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
 def test_half_precision_inside_an_elementwise_float32_kernel_is_seen_at_every_scale(factor: float) -> None:
     x = (np.random.default_rng(1).standard_normal((8, 4096)) * factor).astype(np.float32)
