@@ -1,5 +1,5 @@
 // One explicit step of the heat equation on a height x width grid whose border keeps its values: one work-item a point.
-// Four launches, which swap the grids, make four steps.
+// Four launches, from one grid to the next, make four steps.
 __kernel void heat_step(__global const float *now, __global float *later, const int width, const int height, const float rate) {
   const int x = get_global_id(0);
   const int y = get_global_id(1);
