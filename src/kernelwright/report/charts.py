@@ -72,11 +72,7 @@ def convergence(rows: Sequence[Row], width: int, *, by_seconds: bool) -> Markup:
     failed = [row for row in rows if row.status == "failed"]
     if failed:
         fail_y = plot.height - plot.bottom_px - FAIL_BAND_PX / 2
-        plot.add(
-            dots(
-                [(plot.x(at(row)), fail_y) for row in failed], "failed", indices=[row.index for row in failed]
-            )
-        )
+        plot.add(dots([(plot.x(at(row)), fail_y) for row in failed], "failed", indices=[row.index for row in failed]))
         plot.add(label(plot.left_px - 7, fail_y + 4, "failed", anchor="end", css_class="tick fail-label"))
     steps = best_so_far(rows)
     if steps:
@@ -202,9 +198,7 @@ def strip(rows: Sequence[Row], name: str, declared: Sequence[Value], winner: Val
     slot = (width - 46) / len(found)
     shown = {row.index for row in thinned(rows, 400)}
     for place, group in enumerate(found):
-        timed = sorted(
-            (row for row in group.rows if row.speedup is not None), key=lambda row: row.speedup or 0.0
-        )
+        timed = sorted((row for row in group.rows if row.speedup is not None), key=lambda row: row.speedup or 0.0)
         middle = plot.x(place + 0.5)
         kept = [row for row in timed if row.index in shown]
         points = [(middle + _jitter(row.index) * slot * 0.33, plot.y(row.speedup or 1.0)) for row in kept]
@@ -215,9 +209,7 @@ def strip(rows: Sequence[Row], name: str, declared: Sequence[Value], winner: Val
             plot.add(element("path", class_="median", d=f"M{middle - half:.1f} {y:.1f}h{2 * half:.1f}"))
         text = _shortened(group.label, int(slot / 6.2))
         is_winner = winner is not None and group.label == value_text(winner)
-        plot.add(
-            label(middle, height - 8, text, anchor="middle", css_class="tick chosen" if is_winner else "tick")
-        )
+        plot.add(label(middle, height - 8, text, anchor="middle", css_class="tick chosen" if is_winner else "tick"))
     return plot.render(f"Speedup by value of {name}", css_class="strip")
 
 
@@ -267,10 +259,7 @@ def heatmap(rows: Sequence[Row], first: str, second: str, declared: Mapping[str,
     logs = [math.log(best) for line in table for best, _ in line if best is not None]
     low, spread = min(logs, default=0.0), (max(logs, default=1.0) - min(logs, default=0.0)) or 1.0
     cells = [
-        tuple(
-            Cell(best, count, 0.0 if best is None else (math.log(best) - low) / spread)
-            for best, count in line
-        )
+        tuple(Cell(best, count, 0.0 if best is None else (math.log(best) - low) / spread) for best, count in line)
         for line in table
     ]
     return Heatmap(
@@ -320,9 +309,7 @@ def roofline_chart(
         plot.add(polyline(_roof(plot, bytes_per_s / 1e9, operations_per_s), "roof"))
         at = max(x_low * (x_high / x_low) ** 0.06, plot.y_range[0] / (bytes_per_s / 1e9))
         text = f"measured copy {number(bytes_per_s / 1e9)} GB/s"
-        plot.add(
-            label(plot.x(at) + 12, plot.y(bytes_per_s / 1e9 * at) + 14, text, css_class="label roof-label")
-        )
+        plot.add(label(plot.x(at) + 12, plot.y(bytes_per_s / 1e9 * at) + 14, text, css_class="label roof-label"))
     if operations_per_s:
         plot.horizontal(operations_per_s / 1e9, "roof", f"{number(operations_per_s / 1e9)} G operations/s")
     for point in points:

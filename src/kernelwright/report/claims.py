@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelwright.engine.result import TuneResult
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.stats import Interval, confidence_for
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import factor, position, share_ticks
 from kernelwright.report.facts import sizes_text
@@ -41,35 +41,35 @@ def verdict(result: TuneResult) -> Verdict:
     if result.speedup is None:
         return _uncompared(result)
     interval = result.speedup
-    text = f"{round(100 * interval.confidence)} % confidence interval {_between(interval)}"
     ground = (
-        f"{text}{_over_workloads(result)}, from {_round_count(result)} interleaved rounds of the baseline and "
-        f"{_finalists(result)} after the search."
+        f"confidence interval {_between(interval)} ({confidence_text(result)}){_over_workloads(result)}, from "
+        f"{_round_count(result)} interleaved rounds of the baseline and {_finalists(result)} after the search."
     )
     if result.is_gain:
-        return Verdict("gain", f"{factor(interval.estimate)} faster", " than the baseline", ground)
+        return Verdict("gain", f"{factor(interval.estimate)} faster", " than the baseline", ground.capitalize())
     if interval.high < 1.0:
-        return Verdict(
-            "slower",
-            f"{factor(1 / interval.estimate)} slower",
-            " than the baseline: keep the baseline",
-            ground,
-        )
-    return Verdict(
-        "none",
-        "No significant gain",
-        f" (measured {factor(interval.estimate)})",
-        f"The interval contains 1: {ground}",
-    )
+        slower = f"{factor(1 / interval.estimate)} slower"
+        return Verdict("slower", slower, " than the baseline: keep the baseline", ground.capitalize())
+    why = "The interval contains 1" if interval.low <= 1.0 else "Too few rounds to be sure"
+    return Verdict("none", "No significant gain", f" (measured {factor(interval.estimate)})", f"{why}: {ground}")
+
+
+def confidence_text(result: TuneResult) -> str:
+    """How sure the intervals are: each is wide enough that all finalists' hold together with 95 %."""
+    comparison, interval = result.view.comparison, result.speedup
+    if comparison is None or interval is None:
+        return "not known"
+    count = len(comparison.candidate_ids) - 1
+    if interval.confidence < confidence_for(count) - 1e-9:
+        return f"{number(100 * interval.confidence)} % confidence, which is what so few rounds can give"
+    return "95 % confidence" if count == 1 else f"95 % confidence for all {count} finalists together"
 
 
 def _nothing(result: TuneResult) -> Verdict:
     view = result.view
     if not view.evaluations:
         baseline = "the baseline was measured, but " if view.baseline is not None else ""
-        return Verdict(
-            "nothing", "Nothing evaluated yet", "", f"So far {baseline}no configuration was tried."
-        )
+        return Verdict("nothing", "Nothing evaluated yet", "", f"So far {baseline}no configuration was tried.")
     if view.passed:
         why = "No configuration that passed was measured to the end."
         if view.comparison is not None:
@@ -78,9 +78,7 @@ def _nothing(result: TuneResult) -> Verdict:
             why = "Every finalist was rejected by the thorough check." if is_all else why
         return Verdict("nothing", "No usable configuration", "", why)
     count = len(view.evaluations)
-    stages = ", ".join(
-        f"{sum(reasons.values())} at {stage}" for stage, reasons in view.failures_by_stage.items()
-    )
+    stages = ", ".join(f"{sum(reasons.values())} at {stage}" for stage, reasons in view.failures_by_stage.items())
     tried = "The only configuration tried" if count == 1 else f"All {count} configurations tried"
     return Verdict("nothing", "Nothing passed", "", f"{tried} failed: {stages}. The failures below say why.")
 
@@ -93,12 +91,8 @@ def _uncompared(result: TuneResult) -> Verdict:
     elif result.view.finished is None:
         why = "The run has not finished, so the finalists were not yet measured again beside the baseline; this is an estimate"
     else:
-        why = (
-            "The run ended before the finalists were measured again beside the baseline; this is an estimate"
-        )
-    detail = (
-        f"{why}, picked as the best of many noisy measurements{_over_workloads(result)}: not yet a claim."
-    )
+        why = "The run ended before the finalists were measured again beside the baseline; this is an estimate"
+    detail = f"{why}, picked as the best of many noisy measurements{_over_workloads(result)}: not yet a claim."
     return Verdict("uncompared", f"About {factor(1 / winner.ratio)}", " the baseline's speed so far", detail)
 
 
@@ -188,9 +182,7 @@ class WorkloadTable:
 
 def workload_table(result: TuneResult) -> WorkloadTable:
     """One row a workload, in the problem's order; empty when nothing won."""
-    intervals = [each.speedup for each in result.workloads] + [
-        each.specialised_speedup for each in result.workloads
-    ]
+    intervals = [each.speedup for each in result.workloads] + [each.specialised_speedup for each in result.workloads]
     known = [interval for interval in intervals if interval is not None]
     low = min([1.0, *(interval.low for interval in known)])
     high = max([1.0, *(interval.high for interval in known)])

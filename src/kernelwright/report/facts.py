@@ -105,9 +105,7 @@ def _example(evaluated: Evaluated, outcome: Failed) -> FailureExample:
     if len(log) > MOST_LOG_CHARACTERS:
         half = MOST_LOG_CHARACTERS // 2
         log = f"{log[:half]}\n… {len(log) - 2 * half} characters left out …\n{log[-half:]}"
-    return FailureExample(
-        evaluated.index, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config
-    )
+    return FailureExample(evaluated.index, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +172,10 @@ def declared_values(view: RunView) -> Mapping[str, tuple[Value, ...]]:
     parameters = view.started.space.get("parameters", {})
     if not isinstance(parameters, Mapping):
         return {}
-    return {
-        str(name): tuple(values) for name, values in parameters.items() if isinstance(values, list | tuple)
-    }
+    return {str(name): tuple(values) for name, values in parameters.items() if isinstance(values, list | tuple)}
 
 
-def settings_of_winner(
-    view: RunView, defaults: Mapping[str, Value], reasons: Mapping[str, str]
-) -> tuple[Setting, ...]:
+def settings_of_winner(view: RunView, defaults: Mapping[str, Value], reasons: Mapping[str, str]) -> tuple[Setting, ...]:
     """The winning config as a table, beside the defaults; empty when nothing won."""
     if view.winner is None:
         return ()
@@ -240,7 +234,7 @@ def _plain(value: object) -> str:
 def sizes_text(sizes: Mapping[str, float], hidden: Sequence[str] = ("weight", "bytes", "operations")) -> str:
     """A workload's sizes in one line: `n = 262144, d = 64`."""
     return ", ".join(
-        f"{name} = {value:g}" if value >= 1e15 or value % 1 else f"{name} = {int(value)}"
+        f"{name}\u00a0=\u00a0{value:g}" if value >= 1e15 or value % 1 else f"{name}\u00a0=\u00a0{int(value)}"
         for name, value in sizes.items()
         if name not in hidden
     )

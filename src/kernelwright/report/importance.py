@@ -192,9 +192,7 @@ def _permuted_errors(forest: Any, encoded: Matrix, target: Matrix, repeats: int 
     return error, grown
 
 
-def _strongest_pair(
-    forest: Any, names: Sequence[str], encoded: Matrix, effects: Sequence[Effect]
-) -> Pair | None:
+def _strongest_pair(forest: Any, names: Sequence[str], encoded: Matrix, effects: Sequence[Effect]) -> Pair | None:
     """The pair, among the four strongest parameters, with the largest non-additive partial dependence."""
     top = [names.index(effect.name) for effect in effects[:4]]
     rows = encoded[np.random.default_rng(2).permutation(len(encoded))[:60]]
@@ -214,9 +212,7 @@ def _non_additive(forest: Any, rows: Matrix, encoded: Matrix, first: int, second
     tiled[:, :, first] = np.repeat(grid_first, shape[1])[:, None]
     tiled[:, :, second] = np.tile(grid_second, shape[0])[:, None]
     surface = forest.predict(tiled.reshape(-1, rows.shape[1])).reshape(*shape, -1).mean(axis=2)
-    surface = (
-        surface - surface.mean(axis=1, keepdims=True) - surface.mean(axis=0, keepdims=True) + surface.mean()
-    )
+    surface = surface - surface.mean(axis=1, keepdims=True) - surface.mean(axis=0, keepdims=True) + surface.mean()
     return float((surface**2).mean())
 
 

@@ -34,7 +34,7 @@ from kernelwright.report.charts import (
     strip,
     value_text,
 )
-from kernelwright.report.claims import Verdict, WorkloadTable, verdict, workload_table
+from kernelwright.report.claims import Verdict, WorkloadTable, confidence_text, verdict, workload_table
 from kernelwright.report.facts import (
     Fact,
     Row,
@@ -50,6 +50,7 @@ from kernelwright.report.roofline import roofline
 from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
+from kernelwright.store.files import write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
 
@@ -84,11 +85,9 @@ def write_report(run: Path | RunView, out: Path) -> Path:
     """
     view = run if isinstance(run, RunView) else RunView.read(run)
     text = render_report(view)
-    partial = out.with_name(f".{out.name}.partial")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out)
+        write_atomically(out, text.encode())
     except OSError as error:
         raise StoreError(
             f"cannot write the report to {str(out)!r}: {error.strerror or error}",
@@ -146,7 +145,7 @@ def _context(view: RunView) -> dict[str, Any]:
         "stats": _stats(view, rows),
         "warnings": [{"level": note.level, "text": clean(note.text)} for note in view.notes],
         "sections": ((("notes", "Notes"),) if view.notes else ()) + _SECTIONS,
-        **_workload_part(view, table),
+        **_workload_part(result, table),
         **_configuration_part(view, problem, claim),
         **_search_part(rows),
         **_parameter_part(view, rows, problem),
@@ -187,11 +186,7 @@ def _stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
         ),
     ]
     if isinstance(feasible, int):
-        share = (
-            f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)} % tried"
-            if feasible
-            else ""
-        )
+        share = f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)} % tried" if feasible else ""
         raw_text = f"of {number(raw)} combinations" if isinstance(raw, int) and raw != feasible else ""
         stats.append(Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
     rate = f"{number(len(rows) / view.spent_s)} per second" if view.spent_s > 0 and rows else ""
@@ -224,10 +219,12 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def _workload_part(view: RunView, table: WorkloadTable) -> dict[str, Any]:
+def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
+    view = result.view
     rejected = view.comparison.rejected if view.comparison is not None else {}
     return {
         "table": table,
+        "interval_text": confidence_text(result),
         "knows_limit": any(line.limit_ms is not None for line in table.lines),
         "baseline_lines": [(clean(name), time_ms) for name, time_ms in view.baseline_ms.items()],
         "rejected": [{"id": clean(name), "why": clean(why)} for name, why in rejected.items()],
@@ -276,7 +273,7 @@ def _convergence_lead(rows: Sequence[Row], steps: Sequence[Row]) -> str:
     best = steps[-1].speedup or 1.0
     near = next(row for row in steps if (row.speedup or 0.0) >= 0.95 * best)
     within = f"Within 5 % of the best after {near.index + 1} of {len(rows)} evaluations"
-    return f"{within} ({duration(near.elapsed_s)}); the best came at evaluation {steps[-1].index}."
+    return f"{within} ({duration(near.elapsed_s)}); the best is #{steps[-1].index}."
 
 
 def _distribution_lead(timed: Sequence[Row]) -> str:
@@ -320,9 +317,7 @@ def _parameter_part(view: RunView, rows: Sequence[Row], problem: FrozenProblem) 
             for name in varied
             if timed
         ],
-        "strips_missing": "No parameter took more than one value."
-        if timed
-        else "No configuration was timed.",
+        "strips_missing": "No parameter took more than one value." if timed else "No configuration was timed.",
         "value_lines": _value_lines(rows, varied, declared),
     }
 
@@ -366,19 +361,13 @@ def _importance_trust(found: Importance | None) -> str:
 def _importance_missing(timed_count: int, varied: Sequence[str]) -> str:
     if timed_count < FEWEST_ROWS:
         return f"Too few timed configurations to say ({timed_count}; at least {FEWEST_ROWS} are needed)."
-    return (
-        "All timed configurations took the same time." if varied else "No parameter took more than one value."
-    )
+    return "All timed configurations took the same time." if varied else "No parameter took more than one value."
 
 
 def _heatmap_lead(found: Importance | None) -> str:
     if found is None or found.pair is None:
         return ""
-    strength = (
-        f"{100 * found.pair.strength:.1f} % of the variance"
-        if found.pair.strength >= 5e-4
-        else "almost nothing"
-    )
+    strength = f"{100 * found.pair.strength:.1f} % of the variance" if found.pair.strength >= 5e-4 else "almost nothing"
     return (
         f"The pair with the strongest interaction: {strength} is due to their combination beyond the sum of both. "
         "Each cell is the best speedup seen with that pair of values."
@@ -397,9 +386,7 @@ class ValueLine:
     best: float | None
 
 
-def _value_lines(
-    rows: Sequence[Row], names: Sequence[str], declared: Mapping[str, Sequence[Value]]
-) -> list[ValueLine]:
+def _value_lines(rows: Sequence[Row], names: Sequence[str], declared: Mapping[str, Sequence[Value]]) -> list[ValueLine]:
     lines = []
     for name in names:
         for group in groups(rows, name, declared.get(name, ())):
@@ -480,11 +467,7 @@ def _listing_part(view: RunView, rows: Sequence[Row]) -> dict[str, Any]:
     fastest = sorted(rows, key=lambda row: -(row.speedup or 0.0))[:FALLBACK_ROWS]
     example = (
         next(
-            (
-                f"{name}={value_text(rows[0].config[name])}"
-                for name in parameters[:1]
-                if name in rows[0].config
-            ),
+            (f"{name}={value_text(rows[0].config[name])}" for name in parameters[:1] if name in rows[0].config),
             "",
         )
         if rows
@@ -505,9 +488,7 @@ def _listing_part(view: RunView, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _listed_row(
-    row: Row, parameters: Sequence[str], workloads: Sequence[str], won: str | None
-) -> dict[str, Any]:
+def _listed_row(row: Row, parameters: Sequence[str], workloads: Sequence[str], won: str | None) -> dict[str, Any]:
     """One evaluation for the page's script; its texts are shown as text, never as markup."""
     times = [_rounded(row.medians_ms.get(name)) for name in workloads]
     return {

@@ -66,9 +66,7 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float]) -> Roofline:
     )
 
 
-def _line(
-    name: str, kernel: str, time_ms: float, record: Mapping[str, float], limit: float | None
-) -> RoofLine:
+def _line(name: str, kernel: str, time_ms: float, record: Mapping[str, float], limit: float | None) -> RoofLine:
     moved, work = record.get("bytes"), record.get("operations")
     return RoofLine(
         clean(name),
@@ -102,9 +100,7 @@ def _lead(bytes_per_s: float | None, operations_per_s: float | None, *, has_poin
         else "No ceiling was measured in this run, so the distance to it is unknown."
     )
     if has_points:
-        return (
-            f"{ceiling} Traffic counts each input once and each output once unless the problem declares it."
-        )
+        return f"{ceiling} Traffic counts each input once and each output once unless the problem declares it."
     return (
         f"{ceiling} The problem declares no operations, so there is only traffic to compare: "
         "each input read once and each output written once."

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from kernelwright.engine.configured import configured_source
+from kernelwright.engine.configured import configured_source, recorded_names
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import KernelwrightError
 from kernelwright.imports import require
@@ -63,7 +63,7 @@ def frozen_problem(view: RunView) -> FrozenProblem:
         with RunFolder.open(view.folder, writable=False) as folder:
             subject = Subject.load(folder.problem_file)
             blob = view.baseline.source_blob if view.baseline is not None else ""
-            baseline = folder.blobs.text(blob) if blob else None
+            baseline = folder.blobs.get_text(blob) if blob else None
     except KernelwrightError as error:
         return FrozenProblem(complaint=clean(error.message), defaults=defaults)
     parameters = subject.template.parameters
@@ -88,7 +88,7 @@ def source_section(view: RunView, problem: FrozenProblem) -> SourceSection:
         )
     try:
         source = configured_source(
-            Candidate(template, view.winner.config), names_by_workload(view, problem.subject)
+            Candidate(template, view.winner.config), recorded_names(view.started, problem.subject.problem)
         )
     except KernelwrightError as error:
         return SourceSection(
@@ -102,15 +102,6 @@ def source_section(view: RunView, problem: FrozenProblem) -> SourceSection:
     return SourceSection(
         lead.replace("`", ""), highlighted(text, template.language), *_difference(problem, template.source)
     )
-
-
-def names_by_workload(view: RunView, subject: Subject) -> dict[str, dict[str, Value]]:
-    """Sizes and recorded device limits, by workload, as expressions name them."""
-    limits = view.started.device.get("limits", {})
-    device = (
-        {f"device.{name}": value for name, value in limits.items()} if isinstance(limits, Mapping) else {}
-    )
-    return {workload.name: {**device, **workload.sizes} for workload in subject.problem.workloads}
 
 
 def _difference(problem: FrozenProblem, source: str) -> tuple[Markup | None, str]:
@@ -129,9 +120,7 @@ def _difference(problem: FrozenProblem, source: str) -> tuple[Markup | None, str
         lineterm="",
     )
     kinds = {"+": "add", "-": "del", "@": "hunk"}
-    return Markup("").join(
-        element("span", line or " ", class_=kinds.get(line[:1], "same")) for line in lines
-    ), ""
+    return Markup("").join(element("span", line or " ", class_=kinds.get(line[:1], "same")) for line in lines), ""
 
 
 def highlighted(text: str, language: str) -> Markup:

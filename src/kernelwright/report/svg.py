@@ -41,9 +41,7 @@ class Scale:
 
     def ticks(self, count: int = 5) -> tuple[float, ...]:
         """About `count` round values inside the range."""
-        return (
-            log_ticks(self.low, self.high, count) if self.is_log else linear_ticks(self.low, self.high, count)
-        )
+        return log_ticks(self.low, self.high, count) if self.is_log else linear_ticks(self.low, self.high, count)
 
 
 def linear_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -63,10 +61,7 @@ def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for mantissas in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
         ticks = [
-            m * 10.0**decade
-            for decade in decades
-            for m in mantissas
-            if low * 0.999 <= m * 10.0**decade <= high * 1.001
+            m * 10.0**decade for decade in decades for m in mantissas if low * 0.999 <= m * 10.0**decade <= high * 1.001
         ]
         if len(ticks) >= min(4, count):
             stride = math.ceil(len(ticks) / max(count + 2, 1))
@@ -146,9 +141,7 @@ def staircase(points: Sequence[Point], end_x: float, css_class: str) -> Markup:
 
 def label(x: float, y: float, text: str, *, anchor: str = "start", css_class: str = "label") -> Markup:
     """Text whose baseline starts (or ends, or has its middle) at a point."""
-    return element(
-        "text", text, x=x, y=y, text_anchor=None if anchor == "start" else anchor, class_=css_class
-    )
+    return element("text", text, x=x, y=y, text_anchor=None if anchor == "start" else anchor, class_=css_class)
 
 
 @dataclass(slots=True)
@@ -192,9 +185,7 @@ class Plot:
     def horizontal(self, value: float, css_class: str, text: str = "") -> None:
         """A line across the whole chart at `value`, with a label above its right end."""
         y = self.y(value)
-        self.add(
-            element("path", class_=css_class, d=f"M{self.left_px} {_plain(y)}H{self.width - self.right_px}")
-        )
+        self.add(element("path", class_=css_class, d=f"M{self.left_px} {_plain(y)}H{self.width - self.right_px}"))
         if text:
             self.add(
                 label(
@@ -232,9 +223,7 @@ class Plot:
             if (self.is_y_whole and value != int(value)) or (self.floor_px and at > y.start_px - 10):
                 continue
             parts.append(element("path", class_="grid", d=f"M{self.left_px} {_plain(at)}H{right}"))
-            parts.append(
-                label(self.left_px - 7, at + 4, self.tick_format(value), anchor="end", css_class="tick")
-            )
+            parts.append(label(self.left_px - 7, at + 4, self.tick_format(value), anchor="end", css_class="tick"))
         x_ticks = x.ticks(max(3, self.width // 90)) if self.x_ticks is None else self.x_ticks
         for value in x_ticks:
             at = x(value)
@@ -251,9 +240,7 @@ class Plot:
         return drawing(self.width, self.height, title, [self._axes(), *self._marks], css_class=css_class)
 
 
-def drawing(
-    width: float, height: float, title: str, marks: Iterable[Markup], *, css_class: str = ""
-) -> Markup:
+def drawing(width: float, height: float, title: str, marks: Iterable[Markup], *, css_class: str = "") -> Markup:
     """An `svg` element that scales with its container, with `title` as its accessible name."""
     return element(
         "svg",

@@ -14,6 +14,4 @@ def clean(text: str) -> str:
     """`text` from a compiler or a kernel, safe to show: terminal colours removed, control, bidirectional and other
     invisible characters spelled out, so that nothing on the page is hidden, reordered or unencodable.
     """
-    return _INVISIBLE.sub(
-        lambda match: f"\\u{ord(match.group()):04x}", _ANSI.sub("", text).replace("\r\n", "\n")
-    )
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", _ANSI.sub("", text).replace("\r\n", "\n"))

@@ -1,0 +1,60 @@
+"""The winning source as a file of its own: the chosen values as macros on top of the template's text."""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.engine.configured import configured_source, recorded_names
+from kernelwright.errors import UserError
+from kernelwright.export.subject import ExportedRun, one_line
+from kernelwright.template.header import parse_header
+from kernelwright.template.model import Candidate
+
+
+def source_text(run: ExportedRun) -> str:
+    """The source that won, which compiles with no macro from outside.
+
+    The template's own header stays as a plain comment, for its constraints and reasons, without the marks that make it a
+    header: the file has no parameters any more, and a tuner would find its macros overridden by the ones on top.
+
+    Raises:
+        UserError: nothing won, or the language has no macros.
+    """
+    config, template = run.config, run.template
+    if template.language == "triton":
+        raise UserError(
+            f"{template.file.name!r} is a Triton kernel: its values are arguments of the launch, not macros",
+            hint="export json and pass its `config` to the launch",
+        )
+    source = configured_source(Candidate(template, config), recorded_names(run.view.started, run.problem))
+    values = ", ".join(f"{macro.name} = {macro.text}" for macro in source.macros) or "no parameters"
+    launches = [
+        f"{step.entry}: grid ({', '.join(e.text for e in step.grid)}) blocks of "
+        f"({', '.join(e.text for e in step.block)}) threads"
+        for step in template.steps
+    ]
+    comment = [
+        f"{run.problem.name}, tuned by Kernelwright {run.view.started.version}",
+        "",
+        f"Configuration: {values}",
+        f"Device:        {run.device_name}",
+        f"Measured:      {run.claim}",
+        f"Workloads:     {', '.join(workload.name for workload in run.problem.workloads)}",
+        *(f"Launch:        {launch}" for launch in launches),
+        f"Run:           {run.view.started.run_id}, started {run.view.started.created}",
+        f"Made from:     {template.file.name}, whose parameters are fixed here",
+    ]
+    head = "".join(f"// {one_line(line)}".rstrip() + "\n" for line in comment)
+    return f"{head}\n{source.define_block}\n{_without_marks(source.body, run)}"
+
+
+def _without_marks(body: str, run: ExportedRun) -> str:
+    header = parse_header(body, run.template.file, entry=run.template.steps[0].entry)
+    if header.location is None:
+        return body
+    lines = body.split("\n")
+    first, last = header.location.line - 1, header.last_line - 1
+    lines[first] = re.sub(r"/// *kernelwright", "The template's parameters, fixed above:", lines[first], count=1)
+    before, mark, after = lines[last].rpartition("///")
+    lines[last] = f"{before}(end){after}" if mark else lines[last]
+    return "\n".join(lines)

@@ -1,0 +1,407 @@
+"""What `export_run` writes, through the files themselves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded_runs import LIMITS
+
+from kernelwright.engine.tune import Subject
+from kernelwright.errors import StoreError, UsageError, UserError
+from kernelwright.export.run import FORMATS, export_run
+from kernelwright.problem.load import load_problem
+from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.export.t1 import import_t1
+from kernelwright.export.t4 import import_t4
+from kernelwright.store.view import RunView
+
+RecordRun = Callable[..., Path]
+
+TRICKY = """// /// kernelwright
+// [parameters]
+// BLOCK = { values = [32, 64, 128], default = 64 }
+// SCALE = { values = [0.5, 2.0], default = 0.5 }
+// FAST = { values = [false, true], default = false }
+// TYPE = { values = ["float", "double"], default = "float" }
+// [constraints]
+// power = "is_power_of_two(BLOCK)"
+// whole = "n % 4 == 0 or TYPE == 'float'"
+// wide = "BLOCK <= 4 * public"
+// [defines]
+// ROW = "public * 2"
+// [[launch]]
+// entry = "first"
+// grid = ["ceil_div(n, BLOCK) if FAST else n", "max(1, public // 3)"]
+// block = ["BLOCK if TYPE == 'float' else BLOCK // 2"]
+// [[launch]]
+// entry = "first"
+// grid = ["ceil(n * SCALE / BLOCK)"]
+// block = ["min(BLOCK, device.warp_size * 2)"]
+// ///
+#ifndef BLOCK
+#define BLOCK 64
+#endif
+#ifndef SCALE
+#define SCALE 0.5
+#endif
+#ifndef FAST
+#define FAST 0
+#endif
+#ifndef TYPE
+#define TYPE float
+#endif
+#ifndef ROW
+#define ROW 1
+#endif
+__kernel void first(__global const float *x, __global float *y, int n)
+{
+    for (int i = get_global_id(0); i < n; i += BLOCK) y[i] = (TYPE)SCALE * x[i] + ROW + FAST;
+}
+"""
+
+TRICKY_PROBLEM = """name = "tricky-one.v2"
+kernel = "tricky.cl"
+entry = "first"
+reference = "reference.py:first"
+
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["n"] }
+y = { role = "output", dtype = "float32", shape = ["n"] }
+n = { role = "scalar", dtype = "int32", value = "n" }
+
+[[workloads]]
+name = "a \\\\"
+n = 64
+public = 32
+
+[[workloads]]
+name = "b"
+n = 4096
+public = 128
+"""
+
+
+@pytest.fixture
+def tricky(tmp_path: Path) -> Path:
+    """Every type of value, a size called like a word of C++, defines, and two launches of one kernel."""
+    folder = tmp_path / "tricky"
+    folder.mkdir()
+    (folder / "tricky.cl").write_text(TRICKY)
+    (folder / "problem.toml").write_text(TRICKY_PROBLEM)
+    (folder / "reference.py").write_text("def first(x, n):\n    return x\n")
+    return folder
+
+
+@pytest.fixture
+def tricky_run(tricky: Path, record_run: RecordRun) -> Path:
+    return record_run(
+        tricky,
+        [
+            {"BLOCK": 32, "TYPE": "double", "FAST": True},
+            {"BLOCK": 128, "SCALE": 2.0},
+            {"BLOCK": 64, "FAST": True},
+        ],
+    )
+
+
+@pytest.fixture
+def saxpy_run(saxpy: Path, record_run: RecordRun) -> Path:
+    return record_run(saxpy, [{"BLOCK": 16}, {"BLOCK": 64}, {"BLOCK": 128, "ITEMS": 2}])
+
+
+def compiler(name: str) -> str:
+    return shutil.which(name) or pytest.skip(f"no {name} on this machine")
+
+
+# Failure paths
+
+
+def test_an_unknown_format_names_the_nearest(saxpy_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'sourcs'") as caught:
+        export_run(saxpy_run, tmp_path / "out", formats=["json", "sourcs"])
+    assert "did you mean 'source'?" in str(caught.value)
+    assert caught.value.exit_status == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_format_is_an_error(saxpy_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no export format"):
+        export_run(saxpy_run, tmp_path, formats=[])
+
+
+@pytest.mark.parametrize("name", ["source", "header", "json"])
+def test_without_a_winner_nothing_is_written(saxpy: Path, record_run: RecordRun, tmp_path: Path, name: str) -> None:
+    run = record_run(saxpy, [])
+    with pytest.raises(UserError, match="no winner") as caught:
+        export_run(run, tmp_path / "out", formats=["t4", name])
+    assert caught.value.exit_status == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_and_space_are_exported_without_a_winner(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:
+    assert len(export_run(record_run(saxpy, []), tmp_path / "out", formats=["t4", "t1"])) == 2
+
+
+def test_an_unwritable_folder_is_a_store_error(saxpy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(StoreError, match="taken") as caught:
+        export_run(saxpy_run, tmp_path / "taken", formats=["json"])
+    assert caught.value.exit_status == 2
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        export_run(tmp_path / "nowhere", tmp_path / "out", formats=["json"])
+
+
+# Source
+
+
+def test_the_source_compiles_on_its_own_and_says_what_it_is(saxpy_run: Path, tmp_path: Path) -> None:
+    (path,) = export_run(saxpy_run, tmp_path / "out", formats=["source"])
+    text = path.read_text()
+    assert path.name == "saxpy.cl"
+    assert "#define BLOCK 64\n#define ITEMS 1\n" in text
+    assert "Made-up device" in text
+    assert "interleaved rounds" in text
+    stub = "#define __kernel\n#define __global\nint get_global_id(int);\n"
+    (tmp_path / "unit.c").write_text(stub + text)
+    subprocess.run([compiler("gcc"), "-std=c99", "-fsyntax-only", "unit.c"], cwd=tmp_path, check=True, timeout=60)
+
+
+def test_the_exported_source_is_no_template_any_more(saxpy_run: Path, saxpy: Path, tmp_path: Path) -> None:
+    """Its macros on top would override whatever a tuner tried."""
+    (path,) = export_run(saxpy_run, tmp_path / "out", formats=["source"])
+    (saxpy / "saxpy.cl").write_text(path.read_text())
+    subject = Subject.load(load_problem(saxpy))
+    assert subject.template.parameters == ()
+
+
+def test_a_define_that_depends_on_the_workload_can_be_given_from_outside(tricky_run: Path, tmp_path: Path) -> None:
+    (path,) = export_run(tricky_run, tmp_path / "out", formats=["source"])
+    text = path.read_text()
+    assert "/* ROW depends on the sizes: 256 for b */\n#ifndef ROW\n#define ROW 64\n#endif\n" in text
+    assert not any(line.startswith("//") and line.endswith("\\") for line in text.splitlines())
+
+
+# Header
+
+
+def build(tmp_path: Path, language: str, headers: list[Path], body: str) -> Path:
+    """Compile a program that includes the headers, with every warning an error."""
+    includes = "".join(f'#include "{header}"\n' for header in headers)
+    suffix, name, standard = ("c", "gcc", "-std=c99") if language == "c" else ("cpp", "g++", "-std=c++17")
+    file, program = tmp_path / f"main.{suffix}", tmp_path / f"program_{suffix}"
+    file.write_text(f"#include <stdio.h>\n{includes}{body}")
+    flags = [standard, "-Wall", "-Wextra", "-Werror", "-pedantic"]
+    subprocess.run([compiler(name), *flags, "-o", program, file, "-lm"], check=True, timeout=60)
+    return program
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_headers_of_several_runs_compile_together_without_warnings(
+    saxpy_run: Path, tricky: Path, record_run: RecordRun, tmp_path: Path, language: str
+) -> None:
+    other = record_run(tricky, [{"BLOCK": 32}], name="other", compare=False)
+    headers = [export_run(run, tmp_path / "out", formats=["header"])[0] for run in (saxpy_run, other)]
+    body = (
+        "int main(void) {\n    kernelwright_saxpy_sizes sizes = { 65536 };\n"
+        "    const kernelwright_saxpy_config *config = kernelwright_saxpy_select(&sizes);\n"
+        '    printf("%d %lld", KERNELWRIGHT_SAXPY_BLOCK, config->BLOCK_);\n    return 0;\n}\n'
+    )
+    program = build(tmp_path, language, headers, body)
+    out = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert out == "64 64"
+
+
+def test_constants_are_those_of_the_general_winner(tricky_run: Path, tmp_path: Path) -> None:
+    text = export_run(tricky_run, tmp_path / "out", formats=["header"])[0].read_text()
+    winner = RunView.read(tricky_run).winner
+    assert winner is not None
+    assert f"#define KERNELWRIGHT_TRICKY_ONE_V2_BLOCK {winner.config['BLOCK']}\n" in text
+    assert f'#define KERNELWRIGHT_TRICKY_ONE_V2_TYPE "{winner.config["TYPE"]}"\n' in text
+
+
+PROBE = """
+int main(void) {
+    long long n, size;
+    while (scanf("%lld %lld", &n, &size) == 2) {
+        kernelwright_tricky_one_v2_sizes sizes = { n, size };
+        const kernelwright_tricky_one_v2_config *config = kernelwright_tricky_one_v2_select(&sizes);
+        if (config == NULL) {
+            printf("none\\n");
+        } else {
+            kernelwright_tricky_one_v2_launch a = kernelwright_tricky_one_v2_launch_first(config, &sizes);
+            kernelwright_tricky_one_v2_launch b = kernelwright_tricky_one_v2_launch_first_again1(config, &sizes);
+            printf("%lld %lld %lld %lld %lld %lld %lld %d\\n", config->BLOCK_, a.grid[0], a.grid[1], a.grid[2],
+                   a.block[0], b.grid[0], b.block[0], kernelwright_tricky_one_v2_is_feasible(config, &sizes));
+        }
+    }
+    return 0;
+}
+"""
+
+
+def chosen_config(subject: Subject, view: RunView, sizes: dict[str, int]) -> dict[str, object] | None:
+    """The documented rules of selection, in Python."""
+
+    def feasible(config: dict[str, object]) -> bool:
+        names = {**LIMITS_BY_NAME, **sizes, **config}
+        return all(constraint.expression.evaluate(names) for constraint in subject.template.constraints)
+
+    def distance(known: dict[str, int]) -> float:
+        product = 1.0
+        for name, value in known.items():
+            a, b = max(sizes[name], 1), max(value, 1)
+            product *= max(a, b) / min(a, b)
+        return product
+
+    table = [(dict(w.sizes), dict(view.winner_per_workload[w.name].config)) for w in subject.problem.workloads]
+    for known, config in table:
+        if known == sizes and feasible(config):
+            return config
+    possible = [(distance(known), place, config) for place, (known, config) in enumerate(table) if feasible(config)]
+    if possible:
+        return min(possible, key=lambda each: each[:2])[2]
+    assert view.winner is not None
+    general = dict(view.winner.config)
+    return general if feasible(general) else None
+
+
+LIMITS_BY_NAME = {f"device.{name}": value for name, value in LIMITS.items()}
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_selection_and_launch_geometry_equal_python_for_random_sizes(
+    tricky_run: Path, tmp_path: Path, language: str
+) -> None:
+    (header,) = export_run(tricky_run, tmp_path / "out", formats=["header"])
+    program = build(tmp_path, language, [header], PROBE)
+    view = RunView.read(tricky_run)
+    subject = Subject.load(tricky_run / "problem" / "problem.toml")
+    generator = random.Random(7)
+    asked = [{"n": 64, "public": 32}, {"n": 4096, "public": 128}, {"n": 4096, "public": 1}]
+    asked += [{"n": generator.randint(1, 20000), "public": generator.randint(1, 300)} for _ in range(400)]
+    text = "".join(f"{sizes['n']} {sizes['public']}\n" for sizes in asked)
+    lines = subprocess.run(
+        [program], input=text, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()
+    seen = set()
+    for sizes, line in zip(asked, lines, strict=True):
+        config = chosen_config(subject, view, sizes)
+        if config is None:
+            assert line == "none", sizes
+            seen.add("none")
+            continue
+        first, second = subject.template.steps
+        names = {**LIMITS_BY_NAME, **sizes, **config}
+        wanted = [config["BLOCK"], *(e.evaluate(names) for e in first.grid), 1, first.block[0].evaluate(names)]
+        wanted += [second.grid[0].evaluate(names), second.block[0].evaluate(names), 1]
+        assert [int(word) for word in line.split()] == [int(value) for value in wanted], sizes
+        seen.add(str(config["BLOCK"]))
+    assert len(seen) > 2, "the sizes must reach several configs"
+
+
+# JSON, T4, T1
+
+
+def test_the_summary_holds_the_config_and_every_interval(saxpy_run: Path, tmp_path: Path) -> None:
+    (path,) = export_run(saxpy_run, tmp_path / "out", formats=["json"])
+    summary = json.loads(path.read_text())
+    assert summary["config"] == {"BLOCK": 64, "ITEMS": 1}
+    assert summary["default"] == {"BLOCK": 32, "ITEMS": 1}
+    assert [each["name"] for each in summary["workloads"]] == ["small", "large"]
+    for interval in [summary["speedup"], *(each["speedup"] for each in summary["workloads"])]:
+        assert interval["low"] <= interval["estimate"] <= interval["high"]
+    assert summary["workloads"][0]["best"]["config"] == {"BLOCK": 128, "ITEMS": 2}
+    assert summary["counts"]["failed"] == {"build": {"compile-error": 1}}
+
+
+def test_an_uncompared_run_is_exported_as_an_estimate(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:
+    run = record_run(saxpy, [{"BLOCK": 16}], compare=False)
+    source, summary = export_run(run, tmp_path / "out", formats=["source", "json"])
+    assert json.loads(summary.read_text())["speedup"] is None
+    assert "an estimate of the search" in source.read_text()
+
+
+# Required fields and words of the T4 results schema (1.0.0 and 1.1.0), written out here
+T4_REQUIRED = {"configuration", "times", "invalidity", "correctness"}
+T4_INVALIDITY = {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}
+T4_TIMES = {"compilation_time", "framework", "search_algorithm", "validation"}
+
+
+def test_t4_results_have_what_the_schema_requires(saxpy_run: Path, tmp_path: Path) -> None:
+    (path,) = export_run(saxpy_run, tmp_path / "out", formats=["t4"])
+    document = json.loads(path.read_text())
+    assert document["schema_version"].count(".") == 2
+    assert document["metadata"]["timeunit"] == "milliseconds"
+    assert document["metadata"]["compute_api"] == "OpenCL"
+    assert len(document["results"]) == 4
+    for result in document["results"]:
+        assert result.keys() >= T4_REQUIRED
+        assert result["invalidity"] in T4_INVALIDITY
+        assert result["correctness"] in (0, 1)
+        assert all(isinstance(result["times"][name], float) for name in T4_TIMES)
+        assert isinstance(result["times"]["runtimes"], list)
+        assert result["objectives"] == ["time"]
+        assert all(isinstance(line["unit"], str) and isinstance(line["name"], str) for line in result["measurements"])
+    assert [result["invalidity"] for result in document["results"]] == ["correct"] * 3 + ["compile"]
+
+
+def test_t4_results_come_back_as_they_went(saxpy: Path, record_run: RecordRun, tmp_path: Path) -> None:
+    text = (saxpy / "problem.toml").read_text()
+    (saxpy / "problem.toml").write_text(text.partition('[[workloads]]\nname = "large"')[0])
+    run = record_run(saxpy, [{"BLOCK": 16}, {"BLOCK": 64}])
+    (path,) = export_run(run, tmp_path / "out", formats=["t4"])
+    imported, view = import_t4(path), RunView.read(run)
+    for ours, theirs in zip(view.evaluations, imported.results, strict=True):
+        assert dict(theirs.config) == dict(ours.config)
+        assert theirs.cost.build_s == pytest.approx(ours.cost.build_s)
+        assert theirs.cost.check_s == pytest.approx(ours.cost.check_s)
+        if isinstance(ours.outcome, Passed):
+            assert isinstance(theirs.outcome, Passed)
+            assert theirs.outcome.measurements[0].samples_ms == ours.outcome.measurements[0].samples_ms
+        else:
+            assert isinstance(theirs.outcome, Failed)
+            assert theirs.outcome.stage == ours.outcome.stage
+            assert theirs.time_ms is None
+
+
+def test_the_t1_space_is_the_space_that_was_searched(tricky_run: Path, tmp_path: Path) -> None:
+    (path,) = export_run(tricky_run, tmp_path / "out", formats=["t1"])
+    document = json.loads(path.read_text())
+    assert document.keys() >= {"ConfigurationSpace", "KernelSpecification"}
+    assert document["KernelSpecification"].keys() >= {"Language", "KernelName", "KernelFile", "GlobalSize", "LocalSize"}
+    assert document["Kernelwright"]["UntranslatedConditions"] == []
+    assert len(document["Kernelwright"]["Steps"]) == 2
+    parameters, constraints, metadata = import_t1(path)
+    subject = Subject.load(tricky_run / "problem" / "problem.toml")
+    assert [(p.name, p.values, p.default) for p in parameters] == [
+        (p.name, p.values, p.default) for p in subject.template.parameters
+    ]
+    assert metadata.kernel_name == "first"
+    count = 0
+    for values in itertools.product(*(p.values for p in parameters)):
+        config = dict(zip((p.name for p in parameters), values, strict=True))
+        wanted = all(
+            constraint.expression.evaluate({**LIMITS_BY_NAME, **workload.sizes, **config})
+            for constraint in subject.template.constraints
+            for workload in subject.problem.workloads
+        )
+        assert all(constraint.expression.evaluate(config) for constraint in constraints) == wanted, config
+        count += wanted
+    assert 0 < count
+
+
+def test_every_format_is_written_once_and_replaced_whole(saxpy_run: Path, tmp_path: Path) -> None:
+    first = export_run(saxpy_run, tmp_path / "out", formats=[*FORMATS, "json"])
+    again = export_run(saxpy_run, tmp_path / "out", formats=FORMATS)
+    assert first == again
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in first)
