@@ -112,6 +112,12 @@ def _refuse_differences(tables: Sequence[Table], workloads: Sequence[Workload]) 
                     location=table.key_location(name),
                 )
         missing = [name for name in first.sizes if name not in workload.sizes]
+        if missing and (near := did_you_mean(missing[0], _OWN_KEYS)):
+            raise SpecError(
+                f"unknown key {missing[0]!r}: only some workloads have a size of that name",
+                hint=near,
+                location=tables[0].key_location(missing[0]),
+            )
         if missing:
             raise SpecError(
                 f"workload {workload.name!r} has no size {missing[0]!r}, which the first workload has",
