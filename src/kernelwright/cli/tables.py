@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -72,6 +73,10 @@ def counts(result: TuneResult) -> dict[str, int]:
 
 def print_result(result: TuneResult, console: Console) -> None:
     """The final table: per workload, then the configuration, the counts and the verdict."""
+    started = result.view.started
+    console.print(
+        f"{started.problem_name} on {started.device.get('name')}", style="bold", highlight=False, markup=False
+    )
     if result.workloads:
         console.print(_workload_table(result))
     if result.best_config is not None:
@@ -91,10 +96,10 @@ def print_result(result: TuneResult, console: Console) -> None:
 
 
 def _workload_table(result: TuneResult) -> Table:
-    table = Table(title=f"{result.view.started.problem_name} on {result.view.started.device.get('name')}")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("workload")
-    for heading in ("baseline ms", "best ms", "speedup [95% interval]", "best for this shape ms", "speedup"):
-        table.add_column(heading, justify="right")
+    for heading in ("baseline\nms", "best\nms", "speedup\n\\[95% interval]", "shape's own\nbest, ms", "speedup\n"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in result.workloads:
         table.add_row(
             row.workload,

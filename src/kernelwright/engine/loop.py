@@ -102,6 +102,11 @@ class SearchLoop:
             return "no-gain"
         return "exhausted" if self._is_exhausted else None
 
+    def _drop_late(self) -> None:
+        """When the budget is spent, give up what has not begun; what is being measured may finish."""
+        if self._in_flight and self._is_spent():
+            self._in_flight = [each for each in self._in_flight if not each.future.cancel()]
+
     def _is_spent(self) -> bool:
         parts = self._parts
         return self.state.is_budget_spent(parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s)
@@ -131,7 +136,7 @@ class SearchLoop:
             event = replace(known, index=self.state.next_index, source="known", config=dict(config))
             self._record(event)
             return
-        request = EvaluationRequest(candidate, incumbent_ms=dict(self.state.best_ms))
+        request = EvaluationRequest(candidate, incumbent_ms=self.state.best_ms)
         self._in_flight.append(_InFlight(config, self._parts.runner.submit(request), strategy_s, is_retry))
 
     def _collect(self) -> None:
@@ -143,6 +148,7 @@ class SearchLoop:
         self._in_flight = [each for each in self._in_flight if each.future not in done]
         for each in finished:
             self._finish(each)
+        self._drop_late()
         self._parts.listener.on_progress(self.progress())
 
     def _finish(self, each: _InFlight) -> None:

@@ -48,6 +48,8 @@ class TuneSettings:
     """State of the last-level cache before each timed launch; None: cold on a GPU, hot on a CPU device."""
     precision: float = 0.02
     """Relative half-width of the median's interval at which a measurement is precise enough."""
+    seconds_per_measurement: float = 0.75
+    """Of one candidate on one workload during the search, warm-up included; claims come from the final comparison."""
     launch_timeout_s: float = 10.0
     worker_memory_bytes: int | None = None
 
@@ -58,7 +60,7 @@ class TuneSettings:
             build_processes=build_processes,
             launch_timeout_s=self.launch_timeout_s,
             worker_memory_bytes=self.worker_memory_bytes,
-            timing=TimingPlan(precision=self.precision),
+            timing=TimingPlan(precision=self.precision, max_seconds=self.seconds_per_measurement),
             seed=self.seed,
             cache=self.cache or ("hot" if is_cpu else "cold"),
         )

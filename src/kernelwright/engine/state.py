@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.settings import Budget
@@ -30,9 +31,11 @@ class SearchState:
     _gain_value: float | None = None
 
     @classmethod
-    def of(cls, events: Iterable[Evaluated], budget: Budget) -> SearchState:
-        """The state after `events`."""
-        state = cls()
+    def of(
+        cls, events: Iterable[Evaluated], budget: Budget, *, baseline_ms: Mapping[str, float] = MappingProxyType({})
+    ) -> SearchState:
+        """The state after `events`. Racing starts against the baseline: what is slower than that cannot win."""
+        state = cls(best_ms=dict(baseline_ms))
         for event in events:
             state.add(event, budget)
         return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import os
 import shutil
 import time
@@ -39,6 +40,7 @@ from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.store.event import (
     BaselineMeasured,
+    Evaluated,
     Event,
     Noted,
     RunFinished,
@@ -231,10 +233,10 @@ class _Session:
     def run_new(self, runner: MeasuringRunner, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
         with runner:
             ceiling = copy_ceiling(self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings")
-            self._append([self._started(problem_id, ceiling), self._session_started()])
+            self._append([self._started(problem_id, ceiling, priors), self._session_started()])
             baseline = self._measure_baseline(runner)
             searcher = self._searcher(priors)
-            reason = self._search(runner, searcher, baseline, SearchState())
+            reason = self._search(runner, searcher, baseline, ())
             self._finish(runner, reason)
         return self._result()
 
@@ -253,10 +255,9 @@ class _Session:
                 baseline = view.baseline
                 self._enter("baseline")
                 runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
-            searcher = self._searcher(())
+            searcher = self._searcher(self._kept_priors(view))
             searcher.tell(observations(view.evaluations))
-            state = SearchState.of(view.evaluations, self._settings.budget)
-            reason = self._search(runner, searcher, baseline, state)
+            reason = self._search(runner, searcher, baseline, view.evaluations)
             self._finish(runner, reason)
         return self._result()
 
@@ -274,7 +275,7 @@ class _Session:
         self._append([baseline])
         with ReplayRunner(recorded) as runner:
             searcher = self._searcher(())
-            reason = self._search(runner, searcher, baseline, SearchState())
+            reason = self._search(runner, searcher, baseline, ())
         self._append([RunFinished(reason, self._clock.spent_s)])
         return self._result()
 
@@ -301,7 +302,10 @@ class _Session:
             budget_hint=self._settings.budget.evaluations,
         )
 
-    def _search(self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, state: SearchState) -> str:
+    def _search(
+        self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, earlier: Sequence[Evaluated]
+    ) -> str:
+        """Search on from what earlier sessions evaluated; gives the reason why it stopped."""
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         parts = LoopParts(
@@ -316,6 +320,7 @@ class _Session:
             listener=self._listener,
             reserved_s=0.0 if isinstance(runner, ReplayRunner) else self._reserved_s(baseline_ms),
         )
+        state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms)
         return SearchLoop(parts, state).run()
 
     def _finish(self, runner: MeasuringRunner, reason: str) -> None:
@@ -381,7 +386,7 @@ class _Session:
     def _session_started(self, spent_s: float = 0.0) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
 
-    def _started(self, problem_id: str, ceiling: float | None) -> RunStarted:
+    def _started(self, problem_id: str, ceiling: float | None, priors: Sequence[Prior]) -> RunStarted:
         device: dict[str, Any] = dataclasses.asdict(self._device)
         if ceiling is not None:
             device["copy_bytes_per_s"] = ceiling
@@ -391,12 +396,25 @@ class _Session:
             version=VERSION,
             problem_name=self._subject.problem.name,
             problem_id=problem_id,
-            settings=self._settings.as_record(),
+            settings={**self._settings.as_record(), "priors_blob": self._keep_priors(priors)},
             device=device,
             environment=environment(),
             space=_space_record(self._space),
             workloads={each.name: self._workload_record(each) for each in self._subject.problem.workloads},
         )
+
+    def _keep_priors(self, priors: Sequence[Prior]) -> str | None:
+        """Keep what the searcher started from, so that a resumed run starts from the same."""
+        if not priors:
+            return None
+        return self._folder.blobs.put(json.dumps([[dict(each.config), each.value, each.source] for each in priors]))
+
+    def _kept_priors(self, view: RunView) -> list[Prior]:
+        blob = view.started.settings.get("priors_blob")
+        if not blob:
+            return []
+        records = json.loads(self._folder.blobs.get_text(str(blob)))
+        return [Prior(Config(config), value, source) for config, value, source in records]
 
     def _workload_record(self, workload: Workload) -> dict[str, float]:
         problem = self._subject.problem

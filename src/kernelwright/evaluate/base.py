@@ -29,7 +29,10 @@ class EvaluationRequest:
 
     candidate: Candidate
     incumbent_ms: Mapping[str, float] = field(default_factory=dict)
-    """The best median so far by workload; a candidate that certainly cannot beat it is stopped early."""
+    """The best median so far by workload; a candidate that certainly cannot beat it is stopped early. Empty: no racing.
+
+    May be live: it is read when the candidate is measured, which may be long after it was submitted.
+    """
     is_thorough: bool = False
     """Check on every dataset (seeds and hostile distributions) rather than the quick selection."""
 

@@ -167,7 +167,9 @@ class LocalRunner:
             self._ready.put(pending)
             self._turns.builds_finished(makes_ready=True)
             return
-        if isinstance(failure, Failed):
+        if not pending.future.set_running_or_notify_cancel():
+            pass  # nobody waits for it any more
+        elif isinstance(failure, Failed):
             build_s, is_cached = _build_cost(pending.builds)
             cost = Cost(build_s=build_s, framework_s=pending.render_s, is_build_cached=is_cached)
             pending.future.set_result(Evaluation(pending.request.candidate.id, failure, cost))
