@@ -98,16 +98,16 @@ def print_result(result: TuneResult, console: Console) -> None:
 def _workload_table(result: TuneResult) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("workload")
-    for heading in ("baseline\nms", "best\nms", "speedup\n\\[95% interval]", "shape's own\nbest, ms", "speedup\n"):
+    for heading in ("baseline ms", "best ms", "speedup [95% interval]", "this shape's own best"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.workloads:
+        own = row.specialised_speedup
         table.add_row(
             row.workload,
             f"{row.baseline_ms:.4g}",
             f"{row.best_ms:.4g}",
             _interval(row.speedup),
-            f"{row.specialised_ms:.4g}",
-            _interval(row.specialised_speedup),
+            f"{row.specialised_ms:.4g} ms" + (f" ({own.estimate:.2f}x)" if own else ""),
         )
     return table
 

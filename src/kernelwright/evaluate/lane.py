@@ -40,6 +40,7 @@ from kernelwright.evaluate.referee import (
     Prepared,
     PrepareJob,
     RefereeArgument,
+    RestoreJob,
     Verdict,
 )
 from kernelwright.evaluate.render import RenderedWorkload
@@ -91,6 +92,7 @@ class DeviceLane:
         self._prepared: dict[tuple[str, Dataset], Prepared] = {}
         self._dropped: set[tuple[str, Dataset]] = set()
         self._control: Built | None = None
+        self._calibrations: list[RestoreJob] = []
         self._layouts = {
             workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
             for workload in problem.workloads
@@ -121,6 +123,8 @@ class DeviceLane:
                     ) from error
                 calibration = self._call_referee(CalibrateJob(workload.name, dataset, self._out))
                 assert isinstance(calibration, Calibration)
+                self._calibrations.append(RestoreJob(workload.name, dataset, calibration.factors))
+                self.notes += calibration.notes
                 if calibration.dropped:
                     self._dropped.add((workload.name, dataset))
                     self.notes.append(calibration.dropped)
@@ -188,7 +192,7 @@ class DeviceLane:
 
     def _as_measurement(self, built: Built, done: TimeDone) -> Measurement | Failed:
         name = built.rendered.workload.name
-        doubt = suspicious(done.samples_ms, done.wall_ms)
+        doubt = suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit)
         if doubt:
             return Failed("time", "suspicious", doubt, workload=name)
         kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
@@ -346,9 +350,14 @@ class DeviceLane:
             self.worker_seconds += time.perf_counter() - start_s
 
     def _call_referee(self, job: object) -> object:
+        """The referee's answer; a referee that was killed is started again with what the calibration found."""
         start_s = time.perf_counter()
+        timeout_s = self._settings.reference_timeout_s
         try:
-            return self._referee.call(job, timeout_s=self._settings.reference_timeout_s)
+            if self._calibrations and not self._referee.alive:
+                for restore in self._calibrations:
+                    self._referee.call(restore, timeout_s=timeout_s)
+            return self._referee.call(job, timeout_s=timeout_s)
         except (JobTimeout, WorkerDied) as error:
             raise InfrastructureError(
                 f"the referee process failed: {error}",
