@@ -77,7 +77,7 @@ def test_scalar_refuses_what_is_no_number(value: object) -> None:
 
 
 def test_bool_is_one_byte() -> None:
-    assert encode_scalar("bool", True) == b"\1"  # noqa: FBT003
+    assert encode_scalar("bool", True) == b"\1"
     assert encode_scalar("bool", 0) == b"\0"
     with pytest.raises(SpecError):
         encode_scalar("bool", 2)

@@ -91,7 +91,7 @@ def test_a_wrong_result_is_named(body: str, message: str, tmp_path: Path) -> Non
 
 
 def test_an_exception_is_reported_at_the_users_innermost_line(tmp_path: Path) -> None:
-    text = "import numpy as np\n\ndef helper(x):\n    return np.reshape(x, (7,))\n\ndef f(x, z):\n    return helper(x), z\n"
+    text = "import numpy as np\n\ndef g(x):\n    return np.reshape(x, (7,))\n\ndef f(x, z):\n    return g(x), z\n"
     error = fails(tmp_path, text, "on workload 'n=2,m=3', raised ValueError: cannot reshape")
     assert error.location is not None
     assert (error.location.file.name, error.location.line) == ("reference.py", 4)

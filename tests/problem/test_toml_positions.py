@@ -89,7 +89,7 @@ def test_a_missing_key_points_at_its_table() -> None:
     assert document.key_location(("absent",)) == Location(FILE, 1, 1)
 
 
-KEYS = st.text("abcXYZ019_- .\"=#[]é", min_size=1, max_size=6)
+KEYS = st.text('abcXYZ019_- ."=#[]é', min_size=1, max_size=6)
 SCALARS = (
     st.integers(-99, 99)
     | st.booleans()

@@ -44,8 +44,9 @@ def resolve_arguments(problem: Problem, template: Template) -> Template:
     """The template with every launch's arguments named: all of the problem's in order, then its own scratch.
 
     Raises:
-        SpecError: a launch names an argument that does not exist, or names one twice.
+        SpecError: two things have one name, or a launch names an argument that does not exist, or one twice.
     """
+    _check_clashes(problem, template)
     known = arguments_of(problem, template)
     steps = []
     for step in template.steps:
@@ -70,18 +71,17 @@ def check_template(problem: Problem, template: Template) -> None:
     """Refuse a template that cannot work, whatever the device.
 
     Raises:
-        SpecError: names that clash or are unknown, an entry or parameter that the source does not have, arguments
+        SpecError: names that are unknown, an entry or parameter that the source does not have, arguments
             that do not fit the kernel's signature, a default that breaks a constraint or a launch on some workload.
     """
-    _check_clashes(problem, template)
     _check_names(problem, template)
+    _check_outputs_passed(problem, template)
     _check_uses(problem, template)
     _check_defines_in_source(template)
     kernels = scan_kernels(template.source, template.language)
     for step in template.steps:
         _check_entry(step, kernels, template)
         _check_signature(step, kernels, problem, template)
-    _check_outputs_passed(problem, template)
     _check_defaults(problem, template)
 
 
