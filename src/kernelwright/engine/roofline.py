@@ -43,7 +43,12 @@ def _byte_count(argument: Argument, workload: Workload) -> int:
 def copy_ceiling(
     device: DeviceInfo, measure: Callable[[], float | None], *, folder: Path, now: Callable[[], float] = time.time
 ) -> float | None:
-    """Copy bandwidth of `device` in bytes per second: the kept one if it is recent, else measured and kept."""
+    """Copy bandwidth of `device` in bytes per second: the kept one if it is recent, else measured and kept.
+
+    On a CPU device it is measured every time: it depends on what else the host does.
+    """
+    if device.shares_host_cores:
+        return measure()
     path = folder / f"{content_id(device.id, device.name, device.driver)}.json"
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

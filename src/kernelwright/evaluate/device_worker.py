@@ -4,7 +4,7 @@ Everything it says of correctness is bytes in files, which the referee reads in 
 
 ```
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
-TimeJob     warm-up, then samples over rotating input sets; the last sample starts from poison and is written out too
+TimeJob     warm-up, then samples over rotating input sets; what the last sample wrote is written out too
 CompareJob  several candidates measured in rounds, each round in a new random order
 ```
 """
@@ -256,13 +256,22 @@ class _TimingLoop:
         self.last_set = 0
 
     def run(self) -> None:
-        """Fill the samples. The last one starts from poisoned outputs, so that it can be judged."""
+        """Fill the samples. What the last one wrote is to be judged."""
         deadline_s = time.perf_counter() + self._timing.max_seconds
         self._warm_up(deadline_s)
         while not self._is_enough(deadline_s):
             self._sample(len(self.samples_ms) % self._arena.set_count)
-        self._arena.poison_outputs(self.last_set)
-        self._sample(self.last_set)
+        self._sample_to_judge()
+
+    def _sample_to_judge(self) -> None:
+        """One more sample, such that nothing an earlier launch left can pass for its work.
+
+        Outputs hold the results of another input set, which look like any other result: a kernel that works only on
+        untouched memory gives itself away. (The checks before began with poison.) Scratch stays as it was left.
+        """
+        if self._arena.set_count == 1:
+            self._arena.poison_outputs(self.last_set)
+        self._sample((self.last_set + 1) % self._arena.set_count)
 
     def _warm_up(self, deadline_s: float) -> None:
         warmup_ms: list[float] = []
@@ -335,15 +344,18 @@ class Arena:
 
     def poison(self, set_index: int) -> None:
         """Fill outputs and scratch with their poison."""
+        self._poison(set_index, "output", "scratch")
+
+    def poison_outputs(self, set_index: int) -> None:
+        """Poison outputs again, but not scratch: a kernel that remembers earlier launches there must not forget."""
+        self._poison(set_index, "output")
+
+    def _poison(self, set_index: int, *roles: Role) -> None:
         for spec in self._job.buffers:
-            if spec.role in ("output", "scratch") and spec.byte_count:
+            if spec.role in roles and spec.byte_count:
                 self._session.fill(
                     self._sets[set_index][spec.name], spec.poison, spec.byte_count, offset_bytes=GUARD_BYTES
                 )
-
-    def poison_outputs(self, set_index: int) -> None:
-        """Poison again after warm-up: what an earlier launch left must not pass for this one's work."""
-        self.poison(set_index)
 
     def restore(self, set_index: int) -> None:
         """Put the in-out arguments back to their inputs."""
@@ -351,8 +363,11 @@ class Arena:
             self._session.copy(pristine, self._sets[set_index][name], _guarded_bytes(self._specs[name]))
 
     def write(self, set_index: int, folder: Path) -> None:
-        """Write every buffer of one set with both guards to `folder/NAME.bin`."""
+        """Write every buffer of one set with both guards to `folder/NAME.bin`, and nothing else stays there."""
         folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.stem not in self._specs:  # the scratch of an earlier candidate
+                path.unlink()
         for name, buffer in self._sets[set_index].items():
             data = np.empty(2 * GUARD_BYTES + self._specs[name].byte_count, np.uint8)
             self._session.download(buffer, data)

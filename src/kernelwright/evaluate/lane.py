@@ -6,7 +6,6 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +68,7 @@ class DeviceLane:
         self._settings = settings
         self._scratch = scratch
         self._out = scratch / "out"
+        """What the last launch left; the device worker replaces all of it each time."""
         self._worker = WorkerProcess(
             WorkerSettings(
                 name="device",
@@ -174,7 +174,7 @@ class DeviceLane:
             input_sets=tuple(self._files(built.rendered.workload, dataset) for dataset in sets),
             timing=timing,
             incumbent_ms=incumbent_ms,
-            out_folder=self._fresh_out(),
+            out_folder=self._out,
         )
         timeout_s = timing.max_seconds + (timing.warmup_max + 2) * self._settings.launch_timeout_s
         done = self._run("time", built, job, timeout_s)
@@ -312,12 +312,7 @@ class DeviceLane:
         return Job(built.artifact, rendered.plan, tuple(specs))
 
     def _check_job(self, built: Built, dataset: Dataset) -> CheckJob:
-        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._fresh_out())
-
-    def _fresh_out(self) -> Path:
-        shutil.rmtree(self._out, ignore_errors=True)
-        self._out.mkdir(parents=True)
-        return self._out
+        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out)
 
     def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
         every = datasets_for(self._problem, seed=self._settings.seed, is_thorough=is_thorough)
