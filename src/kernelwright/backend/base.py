@@ -13,7 +13,7 @@ device worker     session = backend.open(device)
                   session.close()
 ```
 
-Buffers' guards, poison, rotation of inputs and the timing loop are the worker's business (`evaluate`), not the backend's.
+Guards, poison, rotation of inputs and the timing loop are the worker's business (`evaluate`), not the backend's.
 """
 
 from __future__ import annotations
@@ -177,6 +177,10 @@ class LaunchFailed(Exception):
         self.reason = reason
         self.message = message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep both fields across a process boundary."""
+        return (LaunchFailed, (self.reason, self.message))
+
 
 @dataclass(frozen=True, slots=True)
 class BoundBuffer:
@@ -239,7 +243,7 @@ class DeviceSession(ABC):
 
     @abstractmethod
     def time(self, launches: Sequence[BoundLaunch]) -> float:
-        """Launch all in order, wait, and give the milliseconds from the first's start to the last's end on the device."""
+        """Launch all in order, wait, and give the device's milliseconds from the first's start to the last's end."""
 
     @abstractmethod
     def synchronize(self) -> None:

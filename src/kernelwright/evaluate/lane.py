@@ -51,6 +51,12 @@ from kernelwright.problem.outcome import Failed, Measurement, OutputError, Stage
 CEILING_BYTES = 256 * 1024 * 1024
 """Copied to measure bandwidth: several times a usual last-level cache, small enough for any device."""
 
+LAUNCHES_PAST_DEADLINE = 3
+"""Of a timing job: the warm-up launch or sample that is under way, a first sample, and the one that is judged."""
+
+_SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
+"""A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -58,6 +64,10 @@ class Built:
 
     rendered: RenderedWorkload
     artifact: Artifact
+
+
+_Key = tuple[str, Dataset]
+"""A workload's name and a dataset."""
 
 
 class DeviceLane:
@@ -89,10 +99,15 @@ class DeviceLane:
             ),
             scratch=scratch / "referee",
         )
-        self._prepared: dict[tuple[str, Dataset], Prepared] = {}
-        self._dropped: set[tuple[str, Dataset]] = set()
+        self._prepared: dict[_Key, Prepared] = {}
+        self._dropped: set[_Key] = set()
+        self._calibrated: dict[_Key, Mapping[str, float]] = {}
+        """Factors of the derived tolerances, for a referee that replaces one that died."""
+        self._restored: set[_Key] = set()
+        self._referee_start = 0
+        """Which start of the referee `_restored` is about."""
+        self._is_closed = False
         self._control: Built | None = None
-        self._calibrations: list[RestoreJob] = []
         self._layouts = {
             workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
             for workload in problem.workloads
@@ -123,7 +138,7 @@ class DeviceLane:
                     ) from error
                 calibration = self._call_referee(CalibrateJob(workload.name, dataset, self._out))
                 assert isinstance(calibration, Calibration)
-                self._calibrations.append(RestoreJob(workload.name, dataset, calibration.factors))
+                self._calibrated[workload.name, dataset] = calibration.factors
                 self.notes += calibration.notes
                 if calibration.dropped:
                     self._dropped.add((workload.name, dataset))
@@ -176,7 +191,7 @@ class DeviceLane:
             incumbent_ms=incumbent_ms,
             out_folder=self._out,
         )
-        timeout_s = timing.max_seconds + (timing.warmup_max + 2) * self._settings.launch_timeout_s
+        timeout_s = timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
         done = self._run("time", built, job, timeout_s)
         if isinstance(done, Failed):
             return done
@@ -243,7 +258,8 @@ class DeviceLane:
         self._worker.warm()
 
     def close(self) -> None:
-        """End both processes."""
+        """End both processes, from any thread; what is under way fails, and nothing is started any more."""
+        self._is_closed = True
         self._worker.kill()
         self._referee.kill()
 
@@ -253,13 +269,15 @@ class DeviceLane:
         """The job's result, or `Failed` when the candidate is to blame."""
         name = built.rendered.workload.name
         try:
-            return self._call_worker(job, timeout_s)
+            return self._call_unless_killed(job, timeout_s)
         except LaunchFailed as error:
-            return Failed("launch", error.reason, error.message, workload=name)
+            failed = Failed("launch", error.reason, error.message, workload=name)
+            if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
+                return failed
         except BuildFailed as error:
             return Failed("build", "load-failed", error.message, error.log, workload=name)
-        except JobTimeout:
-            failed = Failed(stage, "timeout", f"no result within {timeout_s:g} s", workload=name)
+        except JobTimeout as error:
+            failed = Failed(stage, "timeout", f"no result within {timeout_s:g} s", error.log_tail, workload=name)
         except WorkerDied as error:
             failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
         except InfrastructureError as error:
@@ -267,6 +285,15 @@ class DeviceLane:
         self._worker.kill()
         self._prove_machine_works(failed)
         return failed
+
+    def _call_unless_killed(self, job: object, timeout_s: float) -> object:
+        """The job's result; a worker that something outside killed gets a second chance with the same job."""
+        try:
+            return self._call_worker(job, timeout_s)
+        except WorkerDied as error:
+            if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
+                raise
+        return self._call_worker(job, timeout_s)
 
     def _prove_machine_works(self, failed: Failed) -> None:
         """Run the baseline on a fresh worker.
@@ -338,21 +365,25 @@ class DeviceLane:
         return verdict
 
     def _call_worker(self, job: object, timeout_s: float) -> object:
+        self._refuse_when_closed()
         start_s = time.perf_counter()
         try:
             return self._worker.call(job, timeout_s=timeout_s)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _call_referee(self, job: object) -> object:
-        """The referee's answer; a referee that was killed is started again with what the calibration found."""
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise InfrastructureError("the run is being stopped")
+
+    def _call_referee(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
+        """The referee's answer; when its process dies, that of a new one with the same tolerances."""
         start_s = time.perf_counter()
-        timeout_s = self._settings.reference_timeout_s
         try:
-            if self._calibrations and not self._referee.alive:
-                for restore in self._calibrations:
-                    self._referee.call(restore, timeout_s=timeout_s)
-            return self._referee.call(job, timeout_s=timeout_s)
+            try:
+                return self._ask_referee(job)
+            except WorkerDied:
+                return self._ask_referee(job)
         except (JobTimeout, WorkerDied) as error:
             raise InfrastructureError(
                 f"the referee process failed: {error}",
@@ -360,6 +391,20 @@ class DeviceLane:
             ) from error
         finally:
             self.worker_seconds += time.perf_counter() - start_s
+
+    def _ask_referee(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
+        self._refuse_when_closed()
+        timeout_s = self._settings.reference_timeout_s
+        self._referee.warm()
+        if self._referee.start_count != self._referee_start:
+            self._referee_start, self._restored = self._referee.start_count, set()
+        key = job.workload, job.dataset
+        if isinstance(job, CalibrateJob):
+            self._restored.add(key)
+        elif isinstance(job, JudgeJob) and key in self._calibrated and key not in self._restored:
+            self._referee.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
+            self._restored.add(key)
+        return self._referee.call(job, timeout_s=timeout_s)
 
 
 def worst_errors(errors: Sequence[OutputError]) -> tuple[OutputError, ...]:

@@ -69,7 +69,7 @@ class LocalRunner:
             specialise_timeout_s=settings.specialise_timeout_s,
         )
         self._lane = DeviceLane(problem, device, settings, scratch=self._scratch)
-        self._lock = DeviceLock(device.id)
+        self._lock = DeviceLock(device.id, on_wait=self._give_up_when_closed)
         self._ready: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="device-lane", daemon=True)
         self._use_lane = threading.Lock()
@@ -146,7 +146,13 @@ class LocalRunner:
         self._pool.close()
         self._lane.close()
         self._thread.join(timeout=5.0)
+        self._lane.close()  # again: the thread may have been about to start a worker
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
+        """While another run holds the device: end the wait when this run is being stopped."""
+        if self._is_closed:
+            raise InfrastructureError(f"stopped after {waited_s:.0f} s of waiting for {holder}")
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -270,6 +276,8 @@ def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
 
 def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseException | None:
     for build in builds:
+        if build.cancelled():
+            return InfrastructureError("the build was given up, because the run is being stopped")
         error = build.exception()
         if error is not None:
             return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")

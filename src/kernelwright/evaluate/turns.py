@@ -1,7 +1,7 @@
 """Keeps builds and measurements apart on a device that shares the host's cores.
 
 On a GPU, builds run ahead of the device all the time. On a CPU device a compiler beside a measurement would disturb
-it, so the two take turns in batches: all waiting builds start together, then everything that they made ready is measured.
+it, so the two take turns in batches: all waiting builds start together, then all that they made ready is measured.
 """
 
 from __future__ import annotations
