@@ -16,10 +16,10 @@ from recorded_runs import LIMITS
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import StoreError, UsageError, UserError
 from kernelwright.export.run import FORMATS, export_run
-from kernelwright.problem.load import load_problem
-from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.export.t1 import import_t1
 from kernelwright.export.t4 import import_t4
+from kernelwright.problem.load import load_problem
+from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.view import RunView
 
 RecordRun = Callable[..., Path]
@@ -397,7 +397,7 @@ def test_the_t1_space_is_the_space_that_was_searched(tricky_run: Path, tmp_path:
         )
         assert all(constraint.expression.evaluate(config) for constraint in constraints) == wanted, config
         count += wanted
-    assert 0 < count
+    assert count > 0
 
 
 def test_every_format_is_written_once_and_replaced_whole(saxpy_run: Path, tmp_path: Path) -> None:

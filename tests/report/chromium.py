@@ -102,9 +102,7 @@ class Browser:
         self._events.clear()
         self.call("Page.navigate", url=file.resolve().as_uri())
         self.wait_for("Page.loadEventFired")
-        self.evaluate(
-            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
-        )
+        self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
         return self.complaints()
 
     def complaints(self) -> Page:
@@ -133,9 +131,7 @@ class Browser:
         """The whole page as a picture, for people to look at."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)[
-            "data"
-        ]
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
         out.write_bytes(base64.b64decode(data))
         return out
 
@@ -157,7 +153,7 @@ def running(program: str, profile: Path) -> Iterator[Browser]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         close_fds=False,
-        preexec_fn=place_pipes,
+        preexec_fn=place_pipes,  # noqa: PLW1509 - the browser wants descriptors 3 and 4; no thread runs here
         start_new_session=True,
     )
     for fd in (to_browser_read, from_browser_write, *high):

@@ -1,8 +1,8 @@
 """Expressions as C: the same integers as Python's, in C99 and in C++.
 
-`//` and `%` round down whatever the signs, `/` is a double, and texts compare as texts. Results equal Python's as long as
-every intermediate value fits in 64 bits; an operation that has no value in Python (a division by zero, a logarithm of 0)
-gives 0 here, since C has no better way to say so.
+`//` and `%` round down whatever the signs, `/` is a double, and texts compare as texts. Results equal Python's as long
+as every intermediate value fits in 64 bits; an operation that has no value in Python (a division by zero, a logarithm
+of 0) gives 0 here, since C has no better way to say so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kernelwright.errors import UserError
+from kernelwright.export.c_helpers import HELPERS, INCLUDE_OF, PREFIX
 from kernelwright.problem.config import Value
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.expression_syntax import Node
@@ -20,40 +21,6 @@ from kernelwright.problem.expression_syntax import Node
 Kind = Literal["int", "float", "text"]
 """`int` also stands for booleans, which count as 0 and 1."""
 
-_HELPERS: Mapping[str, str] = MappingProxyType({
-    "floor_div": "long long {}(long long a, long long b) {{ return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0)); }}",
-    "floor_mod": "long long {}(long long a, long long b) {{ long long r; if (b == 0) return 0; r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }}",
-    "true_div": "double {}(double a, double b) {{ return b == 0 ? 0 : a / b; }}",
-    "ceil_div": "long long {}(long long a, long long b) {{ return b == 0 ? 0 : a / b + (a % b != 0 && (a < 0) == (b < 0)); }}",
-    "int_pow": "long long {}(long long a, long long n) {{ long long r = 1; if (n < 0) return 0; while (n-- > 0) r *= a; return r; }}",
-    "lshift": "long long {}(long long a, long long n) {{ return n < 0 || n > 62 ? 0 : a * (1LL << n); }}",
-    "rshift": "long long {}(long long a, long long n) {{ if (n < 0) return 0; if (n > 62) return a < 0 ? -1 : 0; return a >= 0 ? a >> n : ~((~a) >> n); }}",
-    "min_int": "long long {}(long long a, long long b) {{ return b < a ? b : a; }}",
-    "max_int": "long long {}(long long a, long long b) {{ return b > a ? b : a; }}",
-    "abs_int": "long long {}(long long a) {{ return a < 0 ? -a : a; }}",
-    "min_float": "double {}(double a, double b) {{ return b < a ? b : a; }}",
-    "max_float": "double {}(double a, double b) {{ return b > a ? b : a; }}",
-    "abs_float": "double {}(double a) {{ return a < 0 ? -a : a; }}",
-    "floor_float": "long long {}(double a) {{ long long r = (long long)a; return (double)r > a ? r - 1 : r; }}",
-    "ceil_float": "long long {}(double a) {{ long long r = (long long)a; return (double)r < a ? r + 1 : r; }}",
-    "gcd": "long long {}(long long a, long long b) {{ long long r; if (a < 0) a = -a; if (b < 0) b = -b; while (b != 0) {{ r = a % b; a = b; b = r; }} return a; }}",
-    "lcm": "long long {}(long long a, long long b) {{ long long x = a < 0 ? -a : a, y = b < 0 ? -b : b, r; if (a == 0 || b == 0) return 0; while (y != 0) {{ r = x % y; x = y; y = r; }} r = a / x * b; return r < 0 ? -r : r; }}",
-    "bit_length": "long long {}(long long a) {{ long long n = 0; if (a < 0) a = -a; while (a != 0) {{ a >>= 1; ++n; }} return n; }}",
-    "floor_log2": "long long {}(long long a) {{ long long n = 0; if (a <= 0) return 0; while (a >>= 1) ++n; return n; }}",
-    "next_power_of_two": "long long {}(long long a) {{ long long p = 1; while (p < a) p *= 2; return p; }}",
-    "is_power_of_two": "long long {}(long long a) {{ return a > 0 && (a & (a - 1)) == 0; }}",
-    "float_floor_div": "double {}(double a, double b) {{ double m, d, f; if (b == 0) return 0; m = fmod(a, b); d = (a - m) / b; if (m != 0 && (b < 0) != (m < 0)) d -= 1; f = floor(d); return d - f > 0.5 ? f + 1 : f; }}",
-    "float_mod": "double {}(double a, double b) {{ double m; if (b == 0) return 0; m = fmod(a, b); return m != 0 && (b < 0) != (m < 0) ? m + b : m; }}",
-    "log2": "double {}(double a) {{ return a > 0 ? log2(a) : 0; }}",
-    "sqrt": "double {}(double a) {{ return a >= 0 ? sqrt(a) : 0; }}",
-    "text_equal": "int {}(const char *a, const char *b) {{ return strcmp(a, b) == 0; }}",
-})  # fmt: skip
-"""Each helper as `static inline`, with its name to fill in."""
-
-_INCLUDE_OF: Mapping[str, str] = MappingProxyType({
-    "float_floor_div": "math.h", "float_mod": "math.h", "log2": "math.h", "sqrt": "math.h", "text_equal": "string.h",
-    "pow": "math.h",
-})  # fmt: skip
 _COMPARISONS: Mapping[str, str] = MappingProxyType({
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 })  # fmt: skip
@@ -107,16 +74,15 @@ class CPrinter:
 
     def includes(self) -> tuple[str, ...]:
         """Standard headers that what was printed needs."""
-        return tuple(sorted({_INCLUDE_OF[name] for name in self._used if name in _INCLUDE_OF}))
+        return tuple(sorted({INCLUDE_OF[name] for name in self._used if name in INCLUDE_OF}))
 
     def helpers(self) -> str:
         """Definitions of the helpers used, each guarded so that several exported headers can be included together."""
         blocks = []
-        for name in _HELPERS:
+        for name, body in HELPERS.items():
             if name in self._used:
                 guard = f"KERNELWRIGHT_HELPER_{name.upper()}"
-                body = _HELPERS[name].format(_helper_name(name))
-                blocks.append(f"#ifndef {guard}\n#define {guard}\nstatic inline {body}\n#endif\n")
+                blocks.append(f"#ifndef {guard}\n#define {guard}\n{body}#endif\n\n")
         return "".join(blocks)
 
     def _printed(self, expression: Expression) -> Term:
@@ -176,15 +142,16 @@ class CPrinter:
         if left.kind == right.kind == "text":
             if op not in ("eq", "ne"):
                 raise _Untranslatable("texts compare with == and != only")
-            call = self._call("text_equal", left.text, right.text)
+            call = self.call("text_equal", left.text, right.text)
             return Term(f"({'!' if op == 'ne' else ''}{call})", "int", is_condition=True)
         if "text" in (left.kind, right.kind):
             raise _Untranslatable("a text is compared with a number")
         return Term(f"({_counted(left).text} {_COMPARISONS[op]} {_counted(right).text})", "int", is_condition=True)
 
-    def _call(self, helper: str, *arguments: str) -> str:
+    def call(self, helper: str, *arguments: str) -> str:
+        """A call of a helper, which is then among `helpers()`."""
         self._used.add(helper)
-        return f"{_helper_name(helper)}({', '.join(arguments)})"
+        return f"{PREFIX}{helper}({', '.join(arguments)})"
 
     def _arithmetic(self, op: str, terms: list[Term]) -> Term:
         is_float = any(term.kind == "float" for term in terms)
@@ -209,10 +176,11 @@ class CPrinter:
         helper = op if op in ("gcd", "lcm") else f"{op}_{kind}"
         text = texts[0]
         for other in texts[1:]:
-            text = self._call(helper, text, other)
+            text = self.call(helper, text, other)
         return Term(text, kind)
 
-    def _power(self, doubles: list[str]) -> Term:
+    def power(self, doubles: list[str]) -> Term:
+        """The library's `pow`."""
         self._used.add("pow")
         return Term(f"pow({doubles[0]}, {doubles[1]})", "float")
 
@@ -228,10 +196,6 @@ def _counted(term: Term) -> Term:
 
 def _double(term: Term) -> str:
     return term.text if term.kind == "float" else f"(double)({term.text})"
-
-
-def _helper_name(helper: str) -> str:
-    return f"kernelwright_{helper}"
 
 
 def constant(value: Value) -> Term:
@@ -262,34 +226,34 @@ def text_literal(text: str) -> str:
 
 _FLOAT_OPERATIONS: Mapping[str, Callable[[CPrinter, list[str]], Term]] = MappingProxyType(
     {
-        "truediv": lambda printer, args: Term(printer._call("true_div", *args), "float"),
-        "floordiv": lambda printer, args: Term(printer._call("float_floor_div", *args), "float"),
-        "mod": lambda printer, args: Term(printer._call("float_mod", *args), "float"),
-        "pow": lambda printer, args: printer._power(args),
-        "abs": lambda printer, args: Term(printer._call("abs_float", *args), "float"),
-        "log2": lambda printer, args: Term(printer._call("log2", *args), "float"),
-        "sqrt": lambda printer, args: Term(printer._call("sqrt", *args), "float"),
-        "floor": lambda printer, args: Term(printer._call("floor_float", *args), "int"),
-        "ceil": lambda printer, args: Term(printer._call("ceil_float", *args), "int"),
+        "truediv": lambda printer, args: Term(printer.call("true_div", *args), "float"),
+        "floordiv": lambda printer, args: Term(printer.call("float_floor_div", *args), "float"),
+        "mod": lambda printer, args: Term(printer.call("float_mod", *args), "float"),
+        "pow": lambda printer, args: printer.power(args),
+        "abs": lambda printer, args: Term(printer.call("abs_float", *args), "float"),
+        "log2": lambda printer, args: Term(printer.call("log2", *args), "float"),
+        "sqrt": lambda printer, args: Term(printer.call("sqrt", *args), "float"),
+        "floor": lambda printer, args: Term(printer.call("floor_float", *args), "int"),
+        "ceil": lambda printer, args: Term(printer.call("ceil_float", *args), "int"),
         "int": lambda printer, args: Term(f"((long long)({args[0]}))", "int"),
         "float": lambda printer, args: Term(f"({args[0]})", "float"),
     }
 )
 _INTEGER_OPERATIONS: Mapping[str, Callable[[CPrinter, list[str]], str]] = MappingProxyType(
     {
-        "floordiv": lambda printer, args: printer._call("floor_div", *args),
-        "mod": lambda printer, args: printer._call("floor_mod", *args),
-        "pow": lambda printer, args: printer._call("int_pow", *args),
-        "lshift": lambda printer, args: printer._call("lshift", *args),
-        "rshift": lambda printer, args: printer._call("rshift", *args),
-        "ceil_div": lambda printer, args: printer._call("ceil_div", *args),
-        "round_up": lambda printer, args: f"({printer._call('ceil_div', *args)} * {args[1]})",
-        "round_down": lambda printer, args: f"({printer._call('floor_div', *args)} * {args[1]})",
-        "abs": lambda printer, args: printer._call("abs_int", *args),
-        "floor_log2": lambda printer, args: printer._call("floor_log2", *args),
-        "next_power_of_two": lambda printer, args: printer._call("next_power_of_two", *args),
-        "bit_length": lambda printer, args: printer._call("bit_length", *args),
-        "is_power_of_two": lambda printer, args: printer._call("is_power_of_two", *args),
+        "floordiv": lambda printer, args: printer.call("floor_div", *args),
+        "mod": lambda printer, args: printer.call("floor_mod", *args),
+        "pow": lambda printer, args: printer.call("int_pow", *args),
+        "lshift": lambda printer, args: printer.call("lshift", *args),
+        "rshift": lambda printer, args: printer.call("rshift", *args),
+        "ceil_div": lambda printer, args: printer.call("ceil_div", *args),
+        "round_up": lambda printer, args: f"({printer.call('ceil_div', *args)} * {args[1]})",
+        "round_down": lambda printer, args: f"({printer.call('floor_div', *args)} * {args[1]})",
+        "abs": lambda printer, args: printer.call("abs_int", *args),
+        "floor_log2": lambda printer, args: printer.call("floor_log2", *args),
+        "next_power_of_two": lambda printer, args: printer.call("next_power_of_two", *args),
+        "bit_length": lambda printer, args: printer.call("bit_length", *args),
+        "is_power_of_two": lambda printer, args: printer.call("is_power_of_two", *args),
         "floor": lambda printer, args: args[0],
         "ceil": lambda printer, args: args[0],
         "int": lambda printer, args: args[0],

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.engine.configured import recorded_limits
-
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
 
-_CPP_WORDS = frozenset(
-    "asm catch concept const_cast constexpr consteval constinit co_await co_return co_yield decltype dynamic_cast explicit "
-    "export friend mutable noexcept nullptr protected public reinterpret_cast requires static_assert static_cast "
-    "thread_local throw typeid virtual wchar_t xor bitand bitor compl".split()
-)
+_CPP_WORDS = frozenset({
+    "asm", "bitand", "bitor", "catch", "co_await", "co_return", "co_yield", "compl", "concept", "const_cast",
+    "consteval", "constexpr", "constinit", "decltype", "dynamic_cast", "explicit", "export", "friend", "mutable",
+    "noexcept", "nullptr", "protected", "public", "reinterpret_cast", "requires", "static_assert", "static_cast",
+    "thread_local", "throw", "typeid", "virtual", "wchar_t", "xor",
+})  # fmt: skip
 """Words of C++ that are plain names in C and in Python, so that a size may be called like one."""
 
 
@@ -81,19 +81,19 @@ class _Header:
 
     def _comment(self) -> str:
         prefix, run = self.prefix, self.run
+        first = [str(self.table[0].sizes[name]) for name in self.size_names]
         lines = [
             f"{run.problem.name}, tuned by Kernelwright {run.view.started.version} on {run.device_name}",
             f"Measured: {run.claim}",
             f"Run: {run.view.started.run_id}, started {run.view.started.created}",
             "",
-            f"    {prefix}_sizes sizes = {{ {', '.join(str(self.table[0].sizes[name]) for name in self.size_names)} }};"
-            f"   // {', '.join(self.size_names)}",
+            f"    {prefix}_sizes sizes = {{ {', '.join(first)} }};   // {', '.join(self.size_names)}",
             f"    const {prefix}_config *config = {prefix}_select(&sizes);",
             f"    {prefix}_launch launch = {self._launch_names()[0]}(config, &sizes);",
             "",
-            "Build the kernel source with the values of the config as macros. A field is called like its parameter, with an",
-            "underscore at the end, so that these macros cannot replace it. Grids count blocks: an OpenCL global size is",
-            "grid times block. Values are exact while all of them fit in 64 bits.",
+            "Build the kernel source with the values of the config as macros. A field is called like its parameter,",
+            "with an underscore at the end, so that these macros cannot replace it. Grids count blocks: an OpenCL",
+            "global size is grid times block. Values are exact while all of them fit in 64 bits.",
         ]
         return "".join(f"// {one_line(line)}".rstrip() + "\n" for line in lines)
 
@@ -123,7 +123,7 @@ class _Header:
         conditions = [self.printer.condition(expression) for expression in self._constraints()]
         tests = "".join(f"    if (!{condition}) return 0;\n" for condition in conditions)
         return (
-            "// Whether every constraint of the tuned space holds for this config and these sizes, on the tuned device.\n"
+            "// Whether every constraint of the tuned space holds for this config and these sizes, on that device.\n"
             f"static inline int {self.prefix}_is_feasible(const {self.prefix}_config *config, "
             f"const {self.prefix}_sizes *sizes) {{\n    (void)config;\n    (void)sizes;\n{tests}    return 1;\n}}\n\n"
         )
@@ -145,16 +145,17 @@ class _Header:
         )
         exact = " && ".join(f"sizes->{_field(n)} == known[i].{_field(n)}" for n in self.size_names)
         ratios = "".join(
-            f"        distance *= {prefix}_ratio(sizes->{_field(n)}, known[i].{_field(n)});\n"
-            for n in self.size_names
+            f"        distance *= {prefix}_ratio(sizes->{_field(n)}, known[i].{_field(n)});\n" for n in self.size_names
         )
         count = len(self.table)
         return (
             f"static inline double {prefix}_ratio(long long a, long long b) {{\n"
-            "    double x = a < 1 ? 1.0 : (double)a, y = b < 1 ? 1.0 : (double)b;\n    return x > y ? x / y : y / x;\n}\n\n"
+            "    double x = a < 1 ? 1.0 : (double)a, y = b < 1 ? 1.0 : (double)b;\n"
+            "    return x > y ? x / y : y / x;\n}\n\n"
             "// The config for these sizes. The first of these rules that gives a feasible config decides:\n"
             "// 1. a tuned workload with exactly these sizes: its own best config;\n"
-            "// 2. the nearest tuned workload: the smallest product over all sizes of larger / smaller, the first of equals;\n"
+            "// 2. the nearest tuned workload: the smallest product over all sizes of larger / smaller, the first of\n"
+            "//    equals;\n"
             "// 3. the general winner.\n"
             f"// NULL when none of them is feasible.\n// Tuned workloads:\n{row_comment}"
             f"static inline const {prefix}_config *{prefix}_select(const {prefix}_sizes *sizes) {{\n"
@@ -165,7 +166,8 @@ class _Header:
             f"        if ({exact} && {prefix}_is_feasible(&configs[i], sizes)) return &configs[i];\n"
             f"    for (i = 0; i < {count}; ++i) {{\n        double distance = 1.0;\n{ratios}"
             f"        if (!{prefix}_is_feasible(&configs[i], sizes)) continue;\n"
-            f"        if (nearest == {count} || distance < least) {{\n            nearest = i;\n            least = distance;\n"
+            f"        if (nearest == {count} || distance < least) {{\n"
+            "            nearest = i;\n            least = distance;\n"
             "        }\n    }\n"
             f"    return {prefix}_is_feasible(&configs[nearest], sizes) ? &configs[nearest] : NULL;\n}}\n\n"
         )
@@ -189,7 +191,8 @@ class _Header:
             lines.append(f"    launch.shared_bytes = {shared};\n")
             yield (
                 f"static inline {self.prefix}_launch {name}(const {self.prefix}_config *config, "
-                f"const {self.prefix}_sizes *sizes) {{\n    {self.prefix}_launch launch;\n    (void)config;\n    (void)sizes;\n"
+                f"const {self.prefix}_sizes *sizes) {{\n"
+                f"    {self.prefix}_launch launch;\n    (void)config;\n    (void)sizes;\n"
                 f"{''.join(lines)}    return launch;\n}}\n\n"
             )
 

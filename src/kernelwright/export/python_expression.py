@@ -18,6 +18,20 @@ _BINARY: Mapping[str, str] = MappingProxyType({
     "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "and", "or": "or",
 })  # fmt: skip
 _CALLS = frozenset({"min", "max", "abs", "int", "float"})
+_FORMS: Mapping[str, str] = MappingProxyType(
+    {
+        "not": "(not {a})",
+        "neg": "(-{a})",
+        "pos": "(+{a})",
+        "if": "({b} if {a} else {c})",
+        "in": "({a} in [{rest}])",
+        "ceil_div": "(-(-{a} // {b}))",
+        "round_up": "(-(-{a} // {b}) * {b})",
+        "round_down": "({a} // {b} * {b})",
+        "is_power_of_two": "({a} in [{powers}])",
+    }
+)
+"""Everything else that can be written out, by its operands."""
 _POWERS_OF_TWO = ", ".join(str(1 << place) for place in range(63))
 
 
@@ -51,23 +65,8 @@ def _text(node: Node, names: Mapping[str, Value]) -> str:
         return f"({f' {_BINARY[node.op]} '.join(parts)})"
     if node.op in _CALLS:
         return f"{node.op}({', '.join(parts)})"
-    match node.op, parts:
-        case "not", [part]:
-            return f"(not {part})"
-        case "neg", [part]:
-            return f"(-{part})"
-        case "pos", [part]:
-            return f"(+{part})"
-        case "if", [condition, chosen, other]:
-            return f"({chosen} if {condition} else {other})"
-        case "in", [value, *members]:
-            return f"({value} in [{', '.join(members)}])"
-        case "ceil_div", [value, divisor]:
-            return f"(-(-{value} // {divisor}))"
-        case "round_up", [value, step]:
-            return f"(-(-{value} // {step}) * {step})"
-        case "round_down", [value, step]:
-            return f"({value} // {step} * {step})"
-        case "is_power_of_two", [value]:
-            return f"({value} in [{_POWERS_OF_TWO}])"
-    raise _Unknown(node.op)
+    if node.op not in _FORMS:
+        raise _Unknown(node.op)
+    first, *others = parts
+    second, third = (*others, "", "")[:2]
+    return _FORMS[node.op].format(a=first, b=second, c=third, rest=", ".join(others), powers=_POWERS_OF_TWO)

@@ -14,8 +14,8 @@ from kernelwright.template.model import Candidate
 def source_text(run: ExportedRun) -> str:
     """The source that won, which compiles with no macro from outside.
 
-    The template's own header stays as a plain comment, for its constraints and reasons, without the marks that make it a
-    header: the file has no parameters any more, and a tuner would find its macros overridden by the ones on top.
+    The template's own header stays as a plain comment, for its constraints and reasons, without the marks that make it
+    a header: the file has no parameters any more, and a tuner would find its macros overridden by the ones on top.
 
     Raises:
         UserError: nothing won, or the language has no macros.

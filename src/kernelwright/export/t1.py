@@ -5,8 +5,8 @@ github.com/KernelTuner/kernel_tuner), from github.com/odgaard/TuningSchema. Requ
 `TuningParameters` (`Name`, `Type`, `Values`, the last a text that holds a list) and `KernelSpecification` with
 `Language`, `KernelName`, `KernelFile`, `GlobalSize` and `LocalSize`.
 
-T1 knows one kernel and one size. Everything that it cannot hold (further launches and workloads, the baseline, the exact
-language) stands under the key `Kernelwright`, which other readers ignore.
+T1 knows one kernel and one size. Everything that it cannot hold (further launches and workloads, the exact language)
+stands under the key `Kernelwright`, which other readers ignore.
 """
 
 from __future__ import annotations
@@ -195,8 +195,8 @@ class T1Input(NamedTuple):
 def import_t1(path: Path) -> T1Input:
     """The space that a T1 file declares. Nothing in the file is executed.
 
-    A parameter without `Default` gets its first value; a default that is not among the values (which occurs in published
-    files) is replaced by the nearest value, or by the first one for texts.
+    A parameter without `Default` gets its first value; a default that is not among the values (which occurs in
+    published files) is replaced by the nearest value, or by the first one for texts.
 
     Raises:
         SpecError: it is no T1 file, or something in it is outside what can be read, with the line.

@@ -1,10 +1,11 @@
 """Results in T4, the auto-tuning community's results format.
 
-Schema: version 1.1.0 of `src/autotuning_methodology/schemas/T4.json` of github.com/AutoTuningAssociation/autotuning_methodology,
-which adds `metadata` (with the unit of time) and `compilation_data` to version 1.0.0 of github.com/odgaard/TuningSchema
-(`results-schema.json`), the one that Kernel Tuner writes. Required of a result: `configuration`, `times`, `invalidity`,
-`correctness`. The schema calls the compile time `compilation_time`, while Kernel Tuner and the methodology's own tools
-write and read `compilation` (seen in Kernel Tuner's `file_utils.py`); both are written here, and either is read.
+Schema: version 1.1.0, `src/autotuning_methodology/schemas/T4.json` of
+github.com/AutoTuningAssociation/autotuning_methodology, which adds `metadata` (with the unit of time) and
+`compilation_data` to version 1.0.0, `results-schema.json` of github.com/odgaard/TuningSchema (Kernel Tuner writes it).
+Required of a result: `configuration`, `times`, `invalidity`, `correctness`. The schema calls the compile time
+`compilation_time`, while Kernel Tuner and the methodology's own tools write and read `compilation` (seen in Kernel
+Tuner's `file_utils.py`); both are written here, and either is read.
 """
 
 from __future__ import annotations

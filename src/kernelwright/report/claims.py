@@ -89,7 +89,7 @@ def _uncompared(result: TuneResult) -> Verdict:
     if result.view.started.settings.get("replay"):
         why = "A replay cannot measure again, so this is the recorded search's estimate"
     elif result.view.finished is None:
-        why = "The run has not finished, so the finalists were not yet measured again beside the baseline; this is an estimate"
+        why = "The run has not finished and the finalists were not measured again beside the baseline: an estimate"
     else:
         why = "The run ended before the finalists were measured again beside the baseline; this is an estimate"
     detail = f"{why}, picked as the best of many noisy measurements{_over_workloads(result)}: not yet a claim."

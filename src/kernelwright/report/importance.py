@@ -220,4 +220,5 @@ def _levels(column: Matrix) -> Matrix:
     levels = np.unique(column)
     if len(levels) <= MOST_LEVELS:
         return levels
-    return levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).round().astype(int)]
+    chosen: Matrix = levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).round().astype(int)]
+    return chosen

@@ -23,29 +23,24 @@ from markupsafe import Markup
 
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import StoreError
-from kernelwright.problem.config import Value
 from kernelwright.report.charts import (
     best_so_far,
     convergence,
     distribution,
     factor,
-    groups,
-    heatmap,
-    strip,
     value_text,
 )
 from kernelwright.report.claims import Verdict, WorkloadTable, confidence_text, verdict, workload_table
 from kernelwright.report.facts import (
     Fact,
     Row,
-    declared_values,
     facts_in,
     failure_groups,
     phases,
     rows_of,
     settings_of_winner,
 )
-from kernelwright.report.importance import FEWEST_ROWS, Importance, importance
+from kernelwright.report.parameters import parameter_names, parameter_part
 from kernelwright.report.roofline import roofline
 from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
 from kernelwright.report.svg import number, responsive
@@ -148,7 +143,7 @@ def _context(view: RunView) -> dict[str, Any]:
         **_workload_part(result, table),
         **_configuration_part(view, problem, claim),
         **_search_part(rows),
-        **_parameter_part(view, rows, problem),
+        **parameter_part(view, rows, problem),
         **_failure_part(view),
         "roofline": roofline(view, _baseline_ms(view, table)),
         **_cost_part(view),
@@ -285,123 +280,9 @@ def _distribution_lead(timed: Sequence[Row]) -> str:
     best, faster = max(speedups), sum(speedup > 1.0 for speedup in speedups)
     near = sum(speedup >= 0.95 * best for speedup in speedups)
     return (
-        f"{faster} of {len(speedups)} timed configurations are faster than the baseline, {near} within 5 % of the best. "
-        f"The median is {factor(statistics.median(speedups))}."
+        f"{faster} of {len(speedups)} timed configurations are faster than the baseline, "
+        f"{near} within 5 % of the best. The median is {factor(statistics.median(speedups))}."
     )
-
-
-def _parameter_part(view: RunView, rows: Sequence[Row], problem: FrozenProblem) -> dict[str, Any]:
-    timed = [row for row in rows if row.speedup is not None]
-    declared = declared_values(view)
-    found = importance([row.config for row in timed], [1.0 / (row.speedup or 1.0) for row in timed])
-    names = _parameter_names(view, rows)
-    if found is not None:
-        ranked = [effect.name for effect in found.effects]
-        names = [*ranked, *(name for name in names if name not in ranked)]
-    varied = [name for name in names if len({row.config.get(name) for row in rows}) > 1]
-    winner = view.winner.config if view.winner is not None else {}
-    pair = found.pair if found is not None else None
-    return {
-        "importance": found,
-        "importance_lead": _importance_lead(found),
-        "importance_trust": _importance_trust(found),
-        "importance_missing": _importance_missing(len(timed), varied),
-        "heatmap": heatmap(timed, pair.first, pair.second, declared) if pair is not None else None,
-        "heatmap_lead": _heatmap_lead(found),
-        "strips": [
-            {
-                "name": name,
-                "why": problem.reasons.get(name, ""),
-                "chart": strip(timed, name, declared.get(name, ()), winner.get(name)),
-            }
-            for name in varied
-            if timed
-        ],
-        "strips_missing": "No parameter took more than one value." if timed else "No configuration was timed.",
-        "value_lines": _value_lines(rows, varied, declared),
-    }
-
-
-def _parameter_names(view: RunView, rows: Sequence[Row]) -> list[str]:
-    names = dict.fromkeys(declared_values(view))
-    for row in rows[:1]:
-        names.update(dict.fromkeys(row.config))
-    return list(names)
-
-
-def _importance_lead(found: Importance | None) -> str:
-    if found is None:
-        return ""
-    if found.is_weak:
-        return "No parameter explains the times well; the ranking below is not reliable."
-    leading, total = [], 0.0
-    for effect in found.effects:
-        leading.append(effect.name)
-        total += effect.share
-        if total >= 0.8:
-            break
-    verb = "makes" if len(leading) == 1 else "make"
-    return f"{_listed(leading)} {verb} up {100 * total:.0f} % of what the time depends on."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _importance_trust(found: Importance | None) -> str:
-    if found is None:
-        return ""
-    explained = f"{100 * max(0.0, found.explained):.0f} %"
-    return (
-        f"It explains {explained} of the variance of {found.row_count} timed configurations. The search does not "
-        "sample evenly, so this describes the configurations it visited."
-    )
-
-
-def _importance_missing(timed_count: int, varied: Sequence[str]) -> str:
-    if timed_count < FEWEST_ROWS:
-        return f"Too few timed configurations to say ({timed_count}; at least {FEWEST_ROWS} are needed)."
-    return "All timed configurations took the same time." if varied else "No parameter took more than one value."
-
-
-def _heatmap_lead(found: Importance | None) -> str:
-    if found is None or found.pair is None:
-        return ""
-    strength = f"{100 * found.pair.strength:.1f} % of the variance" if found.pair.strength >= 5e-4 else "almost nothing"
-    return (
-        f"The pair with the strongest interaction: {strength} is due to their combination beyond the sum of both. "
-        "Each cell is the best speedup seen with that pair of values."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ValueLine:
-    """One value of one parameter in the table behind the strip charts."""
-
-    name: str
-    value: str
-    tried: int
-    failed: int
-    median: float | None
-    best: float | None
-
-
-def _value_lines(rows: Sequence[Row], names: Sequence[str], declared: Mapping[str, Sequence[Value]]) -> list[ValueLine]:
-    lines = []
-    for name in names:
-        for group in groups(rows, name, declared.get(name, ())):
-            speedups = [row.speedup for row in group.rows if row.speedup is not None]
-            lines.append(
-                ValueLine(
-                    name,
-                    group.label,
-                    len(group.rows),
-                    sum(row.status == "failed" for row in group.rows),
-                    statistics.median(speedups) if speedups else None,
-                    max(speedups, default=None),
-                )
-            )
-    return lines
 
 
 def _failure_part(view: RunView) -> dict[str, Any]:
@@ -462,7 +343,7 @@ def _environment_part(view: RunView) -> dict[str, Any]:
 
 
 def _listing_part(view: RunView, rows: Sequence[Row]) -> dict[str, Any]:
-    parameters, workloads = _parameter_names(view, rows), list(view.started.workloads)
+    parameters, workloads = parameter_names(view, rows), list(view.started.workloads)
     won = view.winner.candidate_id if view.winner is not None else None
     fastest = sorted(rows, key=lambda row: -(row.speedup or 0.0))[:FALLBACK_ROWS]
     example = (

@@ -53,7 +53,8 @@ def linear_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
     step = next(m * magnitude for m in (1.0, 2.0, 5.0, 10.0) if m * magnitude >= raw * 0.999)
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
-    return tuple(round(index * step, 12) for index in range(first, last + 1))
+    # where the range is as narrow as floating point itself, neighbouring ticks fall together
+    return tuple(dict.fromkeys(round(index * step, 12) for index in range(first, last + 1)))
 
 
 def log_ticks(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -82,8 +83,7 @@ def number(value: float, digits: int = 3) -> str:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         return f"{mantissa}e{int(exponent)}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{decimals}f}".replace(",", "\u202f")
-    return text
+    return f"{value:,.{decimals}f}".replace(",", "\u202f")
 
 
 def tick_text(value: float) -> str:

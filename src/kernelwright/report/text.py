@@ -11,7 +11,8 @@ _INVISIBLE = re.compile(
 
 
 def clean(text: str) -> str:
-    """`text` from a compiler or a kernel, safe to show: terminal colours removed, control, bidirectional and other
-    invisible characters spelled out, so that nothing on the page is hidden, reordered or unencodable.
+    """`text` so that nothing in it is hidden, reordered or impossible to write to a file.
+
+    Terminal colours are removed; control, bidirectional and other invisible characters are spelled out by their number.
     """
     return _INVISIBLE.sub(lambda match: f"\\u{ord(match.group()):04x}", _ANSI.sub("", text).replace("\r\n", "\n"))

@@ -1,0 +1,133 @@
+"""The page in a real browser, at desk and at phone width, in light and in dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Browser, find_chromium, running
+from test_report_page import SECTIONS, failed_everything, hostile_events
+
+from kernelwright.report.page import write_report
+from kernelwright.store.view import RunView
+from kernelwright.testing.sample_runs import sample_events
+
+pytestmark = pytest.mark.browser
+
+OVERFLOWING = """[...document.querySelectorAll('body *')]
+    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, nav, pre'))
+    .map((e) => `${e.tagName}.${e.getAttribute('class')}`).slice(0, 5)"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed: chromium, chromium-browser or google-chrome")
+    with running(program, tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    runs = {
+        "usual": sample_events(evaluations=300, workloads=3),
+        "one": sample_events(evaluations=1),
+        "failed": failed_everything(),
+        "hostile": hostile_events(),
+        "started": sample_events(evaluations=5)[:1],
+    }
+    return {name: write_report(RunView.of(events), folder / f"{name}.html") for name, events in runs.items()}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("name", ["usual", "one", "failed", "hostile", "started"])
+def test_the_page_opens_without_complaint_and_fits(
+    browser: Browser, pages: dict[str, Path], name: str, width: int, dark: bool
+) -> None:
+    page = browser.open(pages[name], width=width, dark=dark)
+    assert page.errors == []
+    assert [url for url in page.urls if not url.startswith(("file:", "data:"))] == []
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(OVERFLOWING) == []
+    missing = f"{list(SECTIONS)}.filter((id) => !document.getElementById(id)?.getBoundingClientRect().height)"
+    assert browser.evaluate(missing) == []
+
+
+def test_charts_for_one_width_are_shown_at_a_time(browser: Browser, pages: dict[str, Path]) -> None:
+    count = "[...document.querySelectorAll('#convergence svg')].filter((e) => e.checkVisibility()).length"
+    for width in (390, 1440):
+        browser.open(pages["usual"], width=width)
+        assert browser.evaluate(count) == 2
+        size = browser.evaluate(
+            "parseFloat(getComputedStyle(document.querySelector('#convergence .tick')).fontSize) * "
+            "Math.max(...[...document.querySelectorAll('#convergence svg')]"
+            ".map((e) => e.getBoundingClientRect().width / e.viewBox.baseVal.width))"
+        )
+        assert 9 < size < 18, "labels must be readable"
+
+
+def test_dark_and_light_differ(browser: Browser, pages: dict[str, Path]) -> None:
+    colour = "getComputedStyle(document.body).backgroundColor"
+    browser.open(pages["usual"], width=1440)
+    light = browser.evaluate(colour)
+    browser.open(pages["usual"], width=1440, dark=True)
+    assert browser.evaluate(colour) != light
+
+
+ROWS = "document.querySelectorAll('table.all tbody tr').length"
+
+
+def test_the_table_sorts_filters_and_grows(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["usual"], width=1440)
+    assert browser.evaluate(ROWS) == 25
+    browser.evaluate("document.getElementById('more').click()")
+    assert browser.evaluate(ROWS) == 125
+    browser.evaluate("document.querySelector('th[data-key=index] button').click()")
+    first = "document.querySelector('table.all tbody td').textContent"
+    assert browser.evaluate(first) == "0"
+    browser.evaluate("document.querySelector('th[data-key=index] button').click()")
+    assert browser.evaluate(first) == "299"
+    browser.evaluate(
+        "{ const f = document.getElementById('filter'); f.value = 'block=128 order=row';"
+        "  f.dispatchEvent(new Event('input')); }"
+    )
+    kept = browser.evaluate(
+        "[...document.querySelectorAll('table.all tbody tr')].every((r) => /128.*row/.test(r.textContent))"
+    )
+    assert kept
+    assert 0 < browser.evaluate(ROWS) < 125
+    browser.evaluate(
+        "{ const s = document.getElementById('status'); s.value = 'failed'; s.dispatchEvent(new Event('change')); }"
+    )
+    assert browser.evaluate(
+        "[...document.querySelectorAll('table.all tbody tr')].every((r) => r.querySelector('.fail'))"
+    )
+    assert browser.complaints().errors == []
+
+
+def test_a_point_tells_its_configuration(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["usual"], width=1440)
+    at = browser.evaluate(
+        """(() => {
+            const svg = document.querySelector('#convergence .wide svg');
+            svg.scrollIntoView({ block: 'center', behavior: 'instant' });
+            const first = svg.querySelector('.dots.passed').getAttribute('d').slice(1).split('h')[0];
+            const [x, y] = first.split(' ').map(Number);
+            const point = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
+            return [point.x, point.y];
+        })()"""
+    )
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=at[0], y=at[1])
+    tip = browser.evaluate("document.getElementById('tip').textContent")
+    assert "BLOCK = " in tip
+    assert "the baseline's speed" in tip
+
+
+def test_what_could_not_be_shown_by_script_is_in_the_file(pages: dict[str, Path]) -> None:
+    text = pages["usual"].read_text(encoding="utf-8")
+    body = text.split('<table class="all">')[1].split("</tbody>")[0]
+    assert body.count("<tr>") == 26  # the head and the 25 fastest
