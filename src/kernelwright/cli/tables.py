@@ -97,7 +97,7 @@ def print_result(result: TuneResult, console: Console) -> None:
 
 def _workload_table(result: TuneResult) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("workload")
+    table.add_column("workload", no_wrap=True)
     for heading in ("baseline ms", "best ms", r"speedup \[95%]", "shape's own best"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.workloads:
