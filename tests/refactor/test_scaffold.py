@@ -184,3 +184,14 @@ def test_a_filled_in_reference_is_called_with_the_guessed_names(tmp_path: Path) 
     data = {"x": np.ones(1 << 20, np.float32), "y": np.ones(1 << 20, np.float32)}
     results = call_reference(load_reference(problem.reference), problem, problem.workloads[0], data)
     assert results["y"][0] == 2.0
+
+
+def test_first_sizes_fit_their_type_and_memory(tmp_path: Path) -> None:
+    source = """\
+__kernel void rows(__global const float *x, __global float *y, const int rows, const uchar cols) {
+  int row = get_global_id(0);
+  if (row < rows) for (int i = 0; i < cols; ++i) y[row * cols + i] = x[row * cols + i];
+}
+"""
+    problem, _ = write(tmp_path, "rows.cl", source)
+    assert problem.workloads[0].sizes == {"rows": 1024, "cols": 128}

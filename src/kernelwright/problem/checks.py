@@ -35,10 +35,7 @@ DEVICE_NAMES: tuple[str, ...] = tuple(
         "global_memory",
         "last_level_cache",
         "registers_per_block",
-        "registers_per_multiprocessor",
         "registers_per_thread",
-        "shared_memory_per_multiprocessor",
-        "threads_per_multiprocessor",
     )
 )
 """What expressions may ask of a device; a device that does not tell one of them refuses it later."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, is_vector_c_type
+from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, integer_range, is_vector_c_type
 from kernelwright.problem.expression_syntax import ARITY
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import MacroDefinition, macro_definitions, mask_comments, used_words
@@ -30,7 +30,7 @@ from kernelwright.refactor.signature import (
 )
 
 _SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
-"""A first workload that takes about a millisecond on most devices, for 1 to 3 launch axes."""
+"""A first workload of some megabytes an array, for arrays or launches of 1 to 3 axes."""
 
 _BLOCKS: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]] = {
     1: (((32, 64, 128, 256, 512), 256),),
@@ -257,11 +257,22 @@ class _Draft:
             "",
             "# The sizes that matter, each with a weight (1 when left out); add more [[workloads]].",
             "[[workloads]]",
-            *(f"{size} = {_SIZE_BY_DIMENSIONS[self.dimensions - 1] if size in self.extents else 1024}"
-              for size in self.sizes),
+            *(f"{size} = {value}" for size, value in self._workload().items()),
             "",
         ]  # fmt: skip
         return "\n".join(lines)
+
+    def _workload(self) -> dict[str, int]:
+        """A value for each size: some megabytes an array, and what the size's own type can hold."""
+        arrays = [len(guess.shape) for guess in self.arguments if guess.role not in ("scalar", "local")]
+        value = _SIZE_BY_DIMENSIONS[max(self.dimensions, *arrays, 1) - 1]
+        largest = {
+            guess.name: integer_range(guess.dtype)[1]
+            for guess in self.arguments
+            if guess.dtype.is_integer and guess.value
+        }
+        sizes = {size: value if size in self.extents else min(value, 1024) for size in self.sizes}
+        return {size: _power_below(min(number, largest.get(size, number))) for size, number in sizes.items()}
 
     def _argument_lines(self) -> Iterator[tuple[str, str, str]]:
         for guess in self.arguments:
@@ -383,6 +394,10 @@ def _integer_macros(source: str) -> Iterator[MacroDefinition]:
         if number and int(number[1]) > 0 and macro.name in words and macro.name not in seen:
             seen.add(macro.name)
             yield MacroDefinition(macro.name, number[1], macro.line, macro.is_guarded)
+
+
+def _power_below(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
 
 
 def _around(number: int) -> tuple[int, ...]:
