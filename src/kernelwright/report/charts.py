@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from kernelwright.problem.config import Value
 from kernelwright.report.facts import Row
-from kernelwright.report.svg import Plot, Point, dots, element, label, number, polyline, staircase, tick_text
+from kernelwright.report.svg import Plot, Point, dots, element, label, log_ticks, number, polyline, staircase, tick_text
 
 FAIL_BAND_PX = 18
 """Height of the band under a chart in which failures are marked: they have no time, so no height."""
@@ -330,10 +330,13 @@ def _roof(plot: Plot, slope: float, flat: float | None) -> list[Point]:
 
 
 def share_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Labelled places, in percent of the way from `low` to `high` on a logarithmic scale, for a row of ranges."""
-    from kernelwright.report.svg import log_ticks
-
-    return tuple((position(value, low, high), tick_text(value)) for value in log_ticks(low, high, 4))
+    """Labelled places, in percent of the way from `low` to `high` on a logarithmic scale, far enough apart to read."""
+    kept: list[tuple[float, str]] = []
+    for value in log_ticks(low, high, 4):
+        at = position(value, low, high)
+        if not kept or at - kept[-1][0] >= 20:
+            kept.append((at, tick_text(value)))
+    return tuple(kept)
 
 
 def position(value: float, low: float, high: float) -> float:

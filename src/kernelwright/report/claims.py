@@ -61,8 +61,8 @@ def confidence_text(result: TuneResult) -> str:
         return "not known"
     count = len(comparison.candidate_ids) - 1
     if interval.confidence < confidence_for(count) - 1e-9:
-        return f"{number(100 * interval.confidence)} % confidence, which is what so few rounds can give"
-    return "95 % confidence" if count == 1 else f"95 % confidence for all {count} finalists together"
+        return f"{number(100 * interval.confidence)}\u00a0% confidence, which is what so few rounds can give"
+    return "95\u00a0% confidence" if count == 1 else f"95\u00a0% confidence for all {count} finalists together"
 
 
 def _nothing(result: TuneResult) -> Verdict:
@@ -211,7 +211,7 @@ def workload_table(result: TuneResult) -> WorkloadTable:
         lines.append(
             WorkloadLine(
                 name=clean(each.workload),
-                sizes=sizes_text(record),
+                sizes="" if _squeezed(sizes_text(record)) == _squeezed(each.workload) else sizes_text(record),
                 weight=float(record.get("weight", 1.0)),
                 baseline_ms=baseline_ms,
                 winner_ms=each.best_ms,
@@ -224,6 +224,10 @@ def workload_table(result: TuneResult) -> WorkloadTable:
             )
         )
     return WorkloadTable(tuple(lines), share_ticks(low, high), position(1.0, low, high))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 def changes(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:

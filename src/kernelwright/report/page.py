@@ -177,11 +177,13 @@ def _stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
         Stat(
             "Failed",
             number(failed),
-            f"{100 * failed / len(rows):.0f} % of those tried" if rows and failed else "",
+            f"{100 * failed / len(rows):.0f}\u00a0% of those tried" if rows and failed else "",
         ),
     ]
     if isinstance(feasible, int):
-        share = f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)} % tried" if feasible else ""
+        share = (
+            f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)}\u00a0% tried" if feasible else ""
+        )
         raw_text = f"of {number(raw)} combinations" if isinstance(raw, int) and raw != feasible else ""
         stats.append(Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
     rate = f"{number(len(rows) / view.spent_s)} per second" if view.spent_s > 0 and rows else ""
@@ -267,7 +269,7 @@ def _convergence_lead(rows: Sequence[Row], steps: Sequence[Row]) -> str:
         return "One evaluation, so there is no course to show."
     best = steps[-1].speedup or 1.0
     near = next(row for row in steps if (row.speedup or 0.0) >= 0.95 * best)
-    within = f"Within 5 % of the best after {near.index + 1} of {len(rows)} evaluations"
+    within = f"Within 5\u00a0% of the best after {near.index + 1} of {len(rows)} evaluations"
     return f"{within} ({duration(near.elapsed_s)}); the best is #{steps[-1].index}."
 
 
@@ -281,7 +283,7 @@ def _distribution_lead(timed: Sequence[Row]) -> str:
     near = sum(speedup >= 0.95 * best for speedup in speedups)
     return (
         f"{faster} of {len(speedups)} timed configurations are faster than the baseline, "
-        f"{near} within 5 % of the best. The median is {factor(statistics.median(speedups))}."
+        f"{near} within 5\u00a0% of the best. The median is {factor(statistics.median(speedups))}."
     )
 
 
@@ -307,7 +309,7 @@ def _cost_part(view: RunView) -> dict[str, Any]:
         lead += f" {cached} builds came from the artifact cache."
     if known:
         lead += f" {known} evaluations were answered from a record and ran nothing."
-    shares = ", ".join(f"{phase.name} {100 * phase.share:.0f} %" for phase in found if phase.seconds > 0)
+    shares = ", ".join(f"{phase.name} {100 * phase.share:.0f}\u00a0%" for phase in found if phase.seconds > 0)
     return {
         "phases": found,
         "phase_total_s": total_s,

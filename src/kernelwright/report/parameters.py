@@ -68,7 +68,7 @@ def _importance_lead(found: Importance | None) -> str:
         if total >= 0.8:
             break
     verb = "makes" if len(leading) == 1 else "make"
-    return f"{_listed(leading)} {verb} up {100 * total:.0f} % of what the time depends on."
+    return f"{_listed(leading)} {verb} up {100 * total:.0f}\u00a0% of what the time depends on."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -78,7 +78,7 @@ def _listed(names: Sequence[str]) -> str:
 def _importance_trust(found: Importance | None) -> str:
     if found is None:
         return ""
-    explained = f"{100 * max(0.0, found.explained):.0f} %"
+    explained = f"{100 * max(0.0, found.explained):.0f}\u00a0%"
     return (
         f"It explains {explained} of the variance of {found.row_count} timed configurations. The search does not "
         "sample evenly, so this describes the configurations it visited."
@@ -94,7 +94,9 @@ def _importance_missing(timed_count: int, varied: Sequence[str]) -> str:
 def _heatmap_lead(found: Importance | None) -> str:
     if found is None or found.pair is None:
         return ""
-    strength = f"{100 * found.pair.strength:.1f} % of the variance" if found.pair.strength >= 5e-4 else "almost nothing"
+    strength = (
+        f"{100 * found.pair.strength:.1f}\u00a0% of the variance" if found.pair.strength >= 5e-4 else "almost nothing"
+    )
     return (
         f"The pair with the strongest interaction: {strength} is due to their combination beyond the sum of both. "
         "Each cell is the best speedup seen with that pair of values."

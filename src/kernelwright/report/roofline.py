@@ -110,7 +110,7 @@ def _lead(bytes_per_s: float | None, operations_per_s: float | None, *, has_poin
 def _note(lines: list[RoofLine]) -> str:
     if any(line.limit_percent is not None and line.limit_percent > 105 for line in lines):
         return (
-            "More than 100 % means that the data stayed in a cache between launches, which a copy of a large "
+            "More than 100\u00a0% means that the data stayed in a cache between launches, which a copy of a large "
             "array does not: the ceiling does not bind there."
         )
     return ""
