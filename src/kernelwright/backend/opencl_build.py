@@ -177,7 +177,7 @@ def first_error(log: str) -> str:
     for line in lines:
         if re.search(r"\berror\b\s*:", line, re.IGNORECASE):
             return re.sub(r"\s*\b(?:fatal )?error\b\s*:\s*", " ", line, count=1, flags=re.IGNORECASE).strip()
-    return lines[0] if lines else ""
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]) if lines else ""
 
 
 # ---- PoCL's cache as an artifact ----

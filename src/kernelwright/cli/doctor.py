@@ -11,6 +11,7 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kernelwright import knobs
@@ -112,5 +113,5 @@ def _print(findings: list[Finding]) -> None:
     for finding in findings:
         mark = "[green]ok[/]" if finding.is_good else "[yellow]--[/]"
         detail = finding.detail + (f"\n-> {finding.fix}" if finding.fix else "")
-        table.add_row(mark, finding.what, detail)
+        table.add_row(mark, escape(finding.what), escape(detail))
     Console().print(table)

@@ -59,6 +59,7 @@ class TuneSettings:
         return EvaluationSettings(
             build_processes=build_processes,
             launch_timeout_s=self.launch_timeout_s,
+            specialise_timeout_s=self.launch_timeout_s,  # what it saves is the compiling in the first launch
             worker_memory_bytes=self.worker_memory_bytes,
             timing=TimingPlan(precision=self.precision, max_seconds=self.seconds_per_measurement),
             seed=self.seed,

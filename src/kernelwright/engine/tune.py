@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -9,7 +10,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from kernelwright.engine.result import TuneResult
 from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.state import SearchState, observations
-from kernelwright.errors import SpecError, StoreError, UserError
+from kernelwright.errors import InfrastructureError, KernelwrightError, SpecError, StoreError, UserError
 from kernelwright.evaluate.base import MeasuringRunner, Runner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
@@ -48,7 +49,7 @@ from kernelwright.store.event import (
     SessionStarted,
 )
 from kernelwright.store.recording import Recording
-from kernelwright.store.run_folder import RunFolder, default_run_path, is_run
+from kernelwright.store.run_folder import RunFolder, default_run_path
 from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Candidate, Template
@@ -118,24 +119,33 @@ def tune(
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(subject.problem.name)
+    with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+        runner = machine.runner(subject.problem, device, settings)
+        session = _Session(subject, settings, device, space, folder, listener)
+        return session.run_new(runner, content_id(dict(files)), priors)
+
+
+@contextlib.contextmanager
+def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
+    """Remove a new run folder that nothing can come of; say how to continue when the machine failed.
+
+    Useless is one without its first event, and one without evaluations where a person must change the problem.
+    """
     try:
-        with RunFolder.create(path, files=files) as folder:
-            runner = machine.runner(subject.problem, device, settings)
-            session = _Session(subject, settings, device, space, folder, listener)
-            return session.run_new(runner, content_id(dict(files)), priors)
-    except UserError:
-        _remove_if_empty(path)
+        yield
+    except (KernelwrightError, KeyboardInterrupt) as error:
+        events = list(folder.read())
+        is_wrong = isinstance(error, UserError) and not any(isinstance(event, Evaluated) for event in events)
+        if not events or is_wrong:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        elif isinstance(error, InfrastructureError):
+            _tell_to_resume(error, folder.path)
         raise
 
 
-def _remove_if_empty(path: Path) -> None:
-    """Remove a new run folder in which nothing was evaluated: what the person must fix lies elsewhere."""
-    try:
-        is_empty = not RunView.read(path).evaluations
-    except StoreError:  # not even its first event
-        is_empty = is_run(path)
-    if is_empty:
-        shutil.rmtree(path, ignore_errors=True)
+def _tell_to_resume(error: InfrastructureError, path: Path) -> None:
+    advice = f"continue with `kernelwright resume {path}`"
+    error.hint = f"{error.hint}; {advice}" if error.hint else advice
 
 
 def resume(run: Path, *, listener: RunListener | None = None, machine: Machine | None = None) -> TuneResult:
@@ -159,7 +169,11 @@ def resume(run: Path, *, listener: RunListener | None = None, machine: Machine |
         space = build_space(subject.problem, subject.template, device)
         runner = machine.runner(subject.problem, device, settings)
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_again(runner, view)
+        try:
+            return session.run_again(runner, view)
+        except InfrastructureError as error:
+            _tell_to_resume(error, folder.path)
+            raise
 
 
 def replay(
@@ -227,11 +241,13 @@ class _Session:
         self._listener = listener
         self._clock = RunClock()
         self._progress = Progress(phase="prepare")
+        self._is_started = False
+        self._is_finished = False
 
     # -- the three ways to run -----------------------------------------------------------------------------------
 
     def run_new(self, runner: MeasuringRunner, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
-        with runner:
+        with self._stopping_cleanly(), runner:
             ceiling = copy_ceiling(self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings")
             self._append([self._started(problem_id, ceiling, priors), self._session_started()])
             baseline = self._measure_baseline(runner)
@@ -248,7 +264,7 @@ class _Session:
                 f"resumed on {self._device.name!r}; it was started on {view.started.device.get('name')!r}: "
                 "times before and after do not compare"
             )
-        with runner:
+        with self._stopping_cleanly(), runner:
             if view.baseline is None:
                 baseline = self._measure_baseline(runner)
             else:
@@ -278,6 +294,17 @@ class _Session:
             reason = self._search(runner, searcher, baseline, ())
         self._append([RunFinished(reason, self._clock.spent_s)])
         return self._result()
+
+    @contextlib.contextmanager
+    def _stopping_cleanly(self) -> Iterator[None]:
+        """Record an interrupt that comes at any time after the first event; what was measured stands."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_started:
+                raise
+            if not self._is_finished:
+                self._append([RunFinished("interrupted", self._clock.spent_s)])
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -370,6 +397,8 @@ class _Session:
     def _append(self, events: Sequence[Event]) -> None:
         """Record events outside the search loop, and tell of them."""
         self._folder.append(events)
+        self._is_started = True
+        self._is_finished = isinstance(events[-1], RunFinished)
         for event in events:
             self._listener.on_event(event, self._progress)
 

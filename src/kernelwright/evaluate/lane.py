@@ -130,7 +130,7 @@ class DeviceLane:
             workload = built.rendered.workload
             for dataset in datasets_for(self._problem, seed=self._settings.seed, is_thorough=True):
                 try:
-                    self._call_worker(self._check_job(built, dataset), self._settings.launch_timeout_s)
+                    self._call_unless_killed(self._check_job(built, dataset), self._settings.launch_timeout_s)
                 except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
                     raise BaselineFailed(
                         f"the baseline does not run on workload {workload.name!r}: {error}",

@@ -143,11 +143,13 @@ class LocalRunner:
     ) -> None:
         self._is_closed = True
         self._ready.put(None)
-        self._pool.close()
-        self._lane.close()
-        self._thread.join(timeout=5.0)
-        self._lane.close()  # again: the thread may have been about to start a worker
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            self._lane.close()
+            self._pool.close()
+            self._thread.join(timeout=5.0)
+        finally:  # also when a second Ctrl-C comes
+            self._lane.close()  # again: the thread may have been about to start a worker
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
         """While another run holds the device: end the wait when this run is being stopped."""
