@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelwright.problem.config import Config
     from kernelwright.space.feasible import Space
@@ -45,29 +46,22 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Where each candidate's place in the arrays is, and back."""
+    """Which config is at which place of the table's arrays."""
 
-    space: Space
     table: Table
-    pool: tuple[Config, ...] | None
-    """None: every config of the space, at its own index."""
-    place_in_pool: Mapping[Config, int]
+    config_at: Callable[[int], Config]
+    """The candidate at a place."""
+    place_of: Callable[[Config], int | None]
+    """The place of a config of the space; None where the pool lacks it."""
 
     @classmethod
     def whole(cls, space: Space) -> Candidates:
-        """Every config of the space."""
-        return cls(space, Table.of_indices(space, space.value_indices()), None, {})
+        """Every config of the space, each at its own index."""
+        place_of = functools.lru_cache(maxsize=20_000)(space.index_of)
+        return cls(Table.of_indices(space, space.value_indices()), space.config_at, place_of)
 
     @classmethod
     def of_pool(cls, space: Space, pool: Sequence[Config]) -> Candidates:
         """Distinct configs of the space."""
         places = {config: place for place, config in enumerate(pool)}
-        return cls(space, Table.of_configs(space, pool), tuple(pool), places)
-
-    def config_at(self, place: int) -> Config:
-        """The candidate at a place."""
-        return self.space.config_at(place) if self.pool is None else self.pool[place]
-
-    def place_of(self, config: Config) -> int | None:
-        """The place of a config of the space; None where the pool lacks it."""
-        return self.space.index_of(config) if self.pool is None else self.place_in_pool.get(config)
+        return cls(Table.of_configs(space, pool), pool.__getitem__, places.get)

@@ -71,33 +71,40 @@ class ForestFitter:
 
     def __init__(self, parameters: Sequence[Parameter], *, purpose: str) -> None:
         self._tree_class: Any = require("sklearn.tree", purpose=purpose).ExtraTreeRegressor
+        # The linear algebra library would use every core for a system of a few hundred unknowns, and be slower for it.
+        self._threads: Any = require("threadpoolctl", purpose=purpose).ThreadpoolController()
+        self._settings: Any = require("sklearn", purpose=purpose).config_context
         self._sizes = tuple(len(p.values) for p in parameters)
         self._penalty = SHRINKAGE * _penalty(parameters)
 
     def trees(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
         """Trees alone, for targets that are not sums of effects (such as success)."""
-        return [Member((), 0.0, 0.0, self._tree(data, data.targets, rng)) for _ in range(count)]
+        state = _tree_state(rng)
+        return [Member((), 0.0, 0.0, self._tree(data, data.targets, state)) for _ in range(count)]
 
     def ensemble(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
         """`count` members, main effects first."""
         codes = self._codes(data.table.columns)
         priors = np.zeros(len(data.targets)) if data.priors is None else data.priors
         members = []
+        state = _tree_state(rng)
         for _ in range(count):
             weights = data.weights * rng.exponential(size=len(data.targets))  # the Bayesian bootstrap
             centre = float(np.average(priors, weights=weights))
             level = float(np.average(data.targets - priors, weights=weights))
-            effects, extra = self._ridge(codes, priors - centre, data.targets - priors - level, weights)
+            with self._threads.limit(limits=1):
+                effects, extra = self._ridge(codes, priors - centre, data.targets - priors - level, weights)
             intercept = level - extra * centre
             residual = data.targets - intercept - (1 + extra) * priors - effects[codes].sum(axis=0)
             split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
-            members.append(Member(split, intercept, 1 + extra, self._tree(data, residual, rng)))
+            members.append(Member(split, intercept, 1 + extra, self._tree(data, residual, state)))
         return members
 
-    def _tree(self, data: Data, targets: Floats, rng: np.random.Generator) -> Any:
-        tree = self._tree_class(random_state=int(rng.integers(2**31 - 1)))
+    def _tree(self, data: Data, targets: Floats, state: np.random.RandomState) -> Any:
+        tree = self._tree_class(random_state=state)
         weights = None if (data.weights == 1.0).all() else data.weights  # checking weights costs half of a small fit
-        tree.fit(data.table.rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
+        with self._settings(skip_parameter_validation=True):  # of the tree's own settings, which do not change
+            tree.fit(data.table.rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
         return tree.tree_
 
     def _codes(self, columns: Columns) -> npt.NDArray[np.int64]:
@@ -125,6 +132,11 @@ class ForestFitter:
         )
         solved = np.linalg.solve(system, moments)
         return solved[:size], float(solved[size])
+
+
+def _tree_state(rng: np.random.Generator) -> np.random.RandomState:
+    """What scikit-learn draws from; one for an ensemble, because seeding one takes as long as half a small fit."""
+    return np.random.RandomState(int(rng.integers(2**31 - 1)))
 
 
 def _penalty(parameters: Sequence[Parameter]) -> Floats:

@@ -91,7 +91,7 @@ def create(
         )
     resolved = check_options(info, options)
     if name == AUTO.name:
-        name = choose(len(space), budget_hint=budget_hint)
+        name = choose(space.feasible_count, budget_hint=budget_hint)
     arguments: dict[str, Any] = dict(resolved)
     return _CLASSES[name](space, seed=seed, default=default, priors=priors, **arguments)
 
