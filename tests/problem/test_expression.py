@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expression import Expression
 
@@ -185,14 +186,8 @@ def test_columns_beyond_64_bits_stay_exact() -> None:
     assert rows.tolist() == [2**120 - 1, 26, -(2**63) - 1]
     back = Expression.parse("x * x // x").evaluate_columns({"x": np.array([2**62, 5])})
     assert back.tolist() == [2**62, 5]
-    assert (
-        Expression.parse("x / 3 == y")
-        .evaluate_columns({"x": np.array([2**60 + 1]), "y": (2**60 + 1) / 3})
-        .all()
-    )
-    assert (
-        not Expression.parse("x == 9007199254740992.0").evaluate_columns({"x": np.array([2**53 + 1])}).any()
-    )
+    assert Expression.parse("x / 3 == y").evaluate_columns({"x": np.array([2**60 + 1]), "y": (2**60 + 1) / 3}).all()
+    assert not Expression.parse("x == 9007199254740992.0").evaluate_columns({"x": np.array([2**53 + 1])}).any()
 
 
 def test_columns_refuse_what_is_absurdly_large() -> None:
@@ -228,6 +223,14 @@ _TEXTS = st.sampled_from(["half", "float", ""])
 _NAMES = {"i": _INTEGERS, "j": _INTEGERS, "b": st.booleans(), "f": _FLOATS, "t": _TEXTS}
 
 
+_PLAIN = ("+", "-", "*", "/", "//", "%", "<", "<=", "==", "!=")
+_BINARY = (*_PLAIN, "+", "*", "//", "%", "**", "<<", ">>", ">", ">=", "and", "or", "&&", "||")
+_UNARY = (
+    "abs", "is_power_of_two", "log2", "floor_log2", "next_power_of_two", "bit_length", "int", "float", "floor", "ceil",
+    "sqrt",
+)  # fmt: skip
+
+
 def _texts() -> st.SearchStrategy[str]:
     leaves = st.one_of(
         st.sampled_from(["i", "j", "i", "j", "b", "f"]),
@@ -236,11 +239,9 @@ def _texts() -> st.SearchStrategy[str]:
     )
 
     def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-        binary = st.sampled_from("+ - * / // % + * // % ** << >> < <= > >= == != and or && ||".split())
-        two = st.sampled_from("min max ceil_div round_up round_down gcd lcm".split())
-        one = st.sampled_from(
-            "abs is_power_of_two log2 floor_log2 next_power_of_two bit_length int float floor ceil sqrt".split()
-        )
+        binary = st.sampled_from(_BINARY)
+        two = st.sampled_from(["min", "max", "ceil_div", "round_up", "round_down", "gcd", "lcm"])
+        one = st.sampled_from(_UNARY)
         return st.one_of(
             st.builds("({} {} {})".format, inner, binary, inner),
             st.builds("({} {} {})".format, inner, binary, inner),
@@ -260,17 +261,13 @@ def _same(first: object, second: object) -> bool:
     return type(first) is type(second) and (first == second)
 
 
-@settings(
-    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     text=_texts(),
     rows=st.lists(st.fixed_dictionaries(_NAMES), min_size=1, max_size=8),
     scalar_names=st.sets(st.sampled_from(list(_NAMES))),
 )
-def test_columns_mean_what_rows_mean(
-    text: str, rows: list[dict[str, object]], scalar_names: set[str]
-) -> None:
+def test_columns_mean_what_rows_mean(text: str, rows: list[dict[str, object]], scalar_names: set[str]) -> None:
     try:
         expression = Expression.parse(text)
     except SpecError:
@@ -278,8 +275,7 @@ def test_columns_mean_what_rows_mean(
     for row in rows:
         row.update({name: rows[0][name] for name in scalar_names})
     columns = {
-        name: rows[0][name] if name in scalar_names else np.array([row[name] for row in rows])
-        for name in _NAMES
+        name: rows[0][name] if name in scalar_names else np.array([row[name] for row in rows]) for name in _NAMES
     }
     expected, is_refused = [], False
     for row in rows:
@@ -306,8 +302,8 @@ def _reference(text: str, names: dict[str, object]) -> object:
     text=st.recursive(
         st.sampled_from(["i", "j", "k", "1", "2", "3", "7", "2.5"]),
         lambda inner: st.one_of(
-            st.builds("({} {} {})".format, inner, st.sampled_from("+ - * / // % < <= == !=".split()), inner),
-            st.builds("{} {} {}".format, inner, st.sampled_from("+ - * // %".split()), inner),
+            st.builds("({} {} {})".format, inner, st.sampled_from(_PLAIN), inner),
+            st.builds("{} {} {}".format, inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner),
             st.builds("{}({}, {})".format, st.sampled_from(["min", "max"]), inner, inner),
             st.builds("({} if {} < {} else {})".format, inner, inner, inner, inner),
             st.builds("({} < {} < {})".format, inner, inner, inner),
@@ -315,9 +311,7 @@ def _reference(text: str, names: dict[str, object]) -> object:
         ),
         max_leaves=10,
     ),
-    names=st.fixed_dictionaries(
-        {"i": st.integers(-9, 99), "j": st.integers(0, 5), "k": st.integers(1, 2**40)}
-    ),
+    names=st.fixed_dictionaries({"i": st.integers(-9, 99), "j": st.integers(0, 5), "k": st.integers(1, 2**40)}),
 )
 def test_rows_mean_what_python_means(text: str, names: dict[str, object]) -> None:
     try:
@@ -330,12 +324,51 @@ def test_rows_mean_what_python_means(text: str, names: dict[str, object]) -> Non
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.text(alphabet="abd.VEC 0123456789+-*/%<>=!&|()[]{},'\"\n\t:?~^#\\é_andorif else in not", max_size=40)
-)
+@given(st.text(alphabet="abd.VEC 0123456789+-*/%<>=!&|()[]{},'\"\n\t:?~^#\\é_andorif else in not", max_size=40))
 def test_any_text_is_read_or_refused_cleanly(text: str) -> None:
     try:
         expression = Expression.parse(text)
     except SpecError:
         return
     assert expression.text == text
+
+
+# Bounds.
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(text=_texts(), rows=st.lists(st.fixed_dictionaries(_NAMES), min_size=2, max_size=4))
+def test_bounds_hold_every_value(text: str, rows: list[dict[str, object]]) -> None:
+    try:
+        expression = Expression.parse(text)
+    except SpecError:
+        return
+    names: dict[str, object] = {"t": "half"}
+    for name in "ijbf":
+        values = [row[name] for row in rows]
+        names[name] = (min(values), max(values))  # type: ignore[type-var]
+    bounds = expression.bounds(names)  # type: ignore[arg-type]
+    for row in rows:
+        row["t"] = "half"
+        try:
+            value = expression.evaluate(row)  # type: ignore[arg-type]
+        except SpecError:
+            assert bounds.may_fail
+            continue
+        if not isinstance(value, str):
+            assert bounds.low <= value <= bounds.high
+            assert not (bounds.is_true and not value)
+            assert not (bounds.is_false and value)
+
+
+def test_bounds_decide_what_no_completion_can_change() -> None:
+    shared = Expression.parse("BX * BY * 4 <= 49152")
+    assert shared.bounds({"BX": 1024, "BY": (16, 32)}).is_false
+    assert shared.bounds({"BX": 16, "BY": (16, 32)}).is_true
+    undecided = shared.bounds({"BX": 512, "BY": (16, 32)})
+    assert not undecided.is_true
+    assert not undecided.is_false
+    assert Expression.parse("d % VEC == 0").bounds({"d": 8, "VEC": (0, 4)}).may_fail
+    assert not Expression.parse("d % VEC == 0").bounds({"d": 8, "VEC": (1, 4)}).may_fail
+    with pytest.raises(SpecError, match="unknown name 'VEC'"):
+        Expression.parse("d % VEC").bounds({"d": 8})

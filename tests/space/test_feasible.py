@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+
 from kernelwright.errors import EmptySpace, Location, SpecError
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
@@ -241,6 +242,7 @@ def _limit(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(construct, "TABLE_CELLS", 1)
         monkeypatch.setattr(automaton, "_PRUNE_ROWS", 2)
         monkeypatch.setattr(diagram, "CHUNK_CELLS", 8)
+        monkeypatch.setattr(automaton, "CHUNK_CELLS", 6)
     if mode == "lazy":
         monkeypatch.setattr(automaton, "EAGER_CELLS", 1)
 
@@ -450,14 +452,14 @@ def test_nearest_snaps_foreign_values() -> None:
 
 
 def test_encoding_puts_powers_of_two_on_a_log_scale() -> None:
-    space = Space.build(
-        parameters(P=[16, 64, 32], R=[10, 11, 100], F=[False, True], T=["a", "b", "c"], ONE=[3]), []
-    )
+    space = Space.build(parameters(P=[16, 64, 32], R=[10, 11, 100], F=[False, True], T=["a", "b", "c"], ONE=[3]), [])
     assert space.feature_names == ("P", "R", "F", "T=a", "T=b", "T=c")
-    rows = space.encode([
-        Config({"P": 32, "R": 11, "F": True, "T": "b", "ONE": 3}),
-        Config({"P": 64, "R": 100, "F": False, "T": "a", "ONE": 3}),
-    ])
+    rows = space.encode(
+        [
+            Config({"P": 32, "R": 11, "F": True, "T": "b", "ONE": 3}),
+            Config({"P": 64, "R": 100, "F": False, "T": "a", "ONE": 3}),
+        ]
+    )
     assert rows.tolist() == [[0.5, 0.5, 1, 0, 1, 0], [1, 1, 0, 1, 0, 0]]
     assert rows.dtype == np.float64
     assert np.array_equal(space.encode_indices(space.value_indices(0, 5)), space.encode(list(space.iterate())[:5]))

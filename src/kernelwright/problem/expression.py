@@ -7,9 +7,9 @@ constraint.evaluate({"BX": 32, "BY": 8, ...})     # exact Python numbers
 constraint.evaluate_columns({"BX": array, ...})   # the same for every row at once
 ```
 
-Numbers, texts, `True` and `False`; names and `device.NAME`; `+ - * / // % ** << >>`; comparisons (chained too), `in (...)`;
-`and or not` or C's `&& || !`; `a if c else b`; and the functions of `expression_syntax.ARITY`. `/` is true division and `//`
-rounds down, as in Python. Nothing is ever handed to `eval`.
+Numbers, texts, `True` and `False`; names and `device.NAME`; `+ - * / // % ** << >>`; comparisons (chained too), `in
+(...)`; `and or not` or C's `&& || !`; `a if c else b`; and the functions of `expression_syntax.ARITY`. `/` is true
+division and `//` rounds down, as in Python. Nothing is ever handed to `eval`.
 """
 
 from __future__ import annotations
@@ -159,9 +159,7 @@ class Expression:
         part = self.text[node.start : node.end]
         used = ", ".join(f"{name} = {names[name]!r}" for name in sorted(node.names))
         message = f"{error.message} in {part!r}" + (f" with {used}" if used else "")
-        return spec_error(
-            message, self.text, start=node.start, end=node.end, location=self.location, hint=error.hint
-        )
+        return spec_error(message, self.text, start=node.start, end=node.end, location=self.location, hint=error.hint)
 
 
 def _pick(value: Value | Array, shape: tuple[int, ...], row: tuple[np.intp, ...]) -> Value:

@@ -1,7 +1,7 @@
 """Interval evaluation: where an expression's value must lie when names are only known to lie in intervals.
 
-Used to drop partial configurations that no completion can save. Sound, not tight: the true value is always inside, and an
-operation that this module does not know spans everything. Works on arrays, one interval a row.
+Used to drop partial configurations that no completion can save. Sound, not tight: the true value is always inside,
+and an operation that this module does not know spans everything. Works on arrays, one interval a row.
 """
 
 from __future__ import annotations
@@ -91,13 +91,12 @@ def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
 def _widened(low: Ends, high: Ends, may_fail: Any) -> Interval:
     """Integers beyond 2**53 are rounded by floats: move the ends out by more than the rounding."""
     if not (np.all(low > -_EXACT) and np.all(high < _EXACT)):  # also where an end is not a number
-        low = np.where(
-            np.isnan(low), -np.inf, np.where(np.abs(low) >= _EXACT, low - np.abs(low) * 1e-15, low)
-        )
-        high = np.where(
-            np.isnan(high), np.inf, np.where(np.abs(high) >= _EXACT, high + np.abs(high) * 1e-15, high)
-        )
+        low = np.where(np.isnan(low), -np.inf, low)
+        high = np.where(np.isnan(high), np.inf, high)
         may_fail = may_fail | (low <= -_TOO_LARGE) | (high >= _TOO_LARGE)
+        with np.errstate(invalid="ignore"):  # infinity minus infinity, where it is not chosen
+            low = np.where((np.abs(low) >= _EXACT) & np.isfinite(low), low - np.abs(low) * 1e-15, low)
+            high = np.where((np.abs(high) >= _EXACT) & np.isfinite(high), high + np.abs(high) * 1e-15, high)
     return Interval(low, high, may_fail)
 
 

@@ -1,8 +1,8 @@
 """Vectorised evaluation of expressions: the same values as `expression_scalar`, a column at a time.
 
 Two things keep it exact. Each column carries a mask of the rows that have no value (a division by zero, say), so that
-`VEC != 0 and d % VEC == 0` works on rows where VEC is 0. And integer columns carry their range: an operation whose result
-might leave 64 bits, or whose operands floats cannot hold exactly, is done row by row with Python's own integers.
+`VEC != 0 and d % VEC == 0` works on rows where VEC is 0. And integer columns carry their range: an operation whose
+result might leave 64 bits, or whose operands floats cannot hold exactly, is done row by row with Python's own integers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class Column:
 
     __slots__ = ("_range", "bad", "values")
 
-    def __init__(
-        self, values: Array | Value, bad: Mask = False, limits: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, values: Array | Value, bad: Mask = False, limits: tuple[int, int] | None = None) -> None:
         self.values = values
         self.bad = bad
         self._range = limits
@@ -141,11 +139,13 @@ def truths(column: Column) -> Column:
     kind = column.kind
     if kind == "b":
         return column
-    if not isinstance(column.values, np.ndarray):
-        return _apply_scalar(truth, [column])
-    if kind in "if":
+    if isinstance(column.values, np.ndarray) and kind in "if":
         return Column(column.values != 0, column.bad)
-    return _apply_slow(truth, [column])
+    apply = _apply_slow if isinstance(column.values, np.ndarray) else _apply_scalar
+    result = apply(truth, [column])
+    if result.kind != "b":  # no row has a value
+        return Column(np.zeros(np.shape(result.values), np.bool_) if np.shape(result.values) else False, result.bad)
+    return result
 
 
 def _logical(node: Node, names: Mapping[str, Column]) -> Column:
@@ -178,7 +178,7 @@ def _choose(condition: Column, chosen: Column, other: Column) -> Column:
         branch = chosen if test else other
         return Column(branch.values, _merge(condition.bad, branch.bad))
     left, right = chosen.values, other.values
-    if chosen.kind != other.kind or not (-(2**63) <= _least(left) and _largest(right) < 2**63):
+    if chosen.kind != other.kind or _is_huge(left) or _is_huge(right):
         left, right = (_objects(left), _objects(right))
     values = np.where(test, left, right)
     bad = condition.bad
@@ -187,12 +187,9 @@ def _choose(condition: Column, chosen: Column, other: Column) -> Column:
     return Column(values, bad)
 
 
-def _least(value: Array | Value) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _largest(value: Array | Value) -> int:
-    return value if isinstance(value, int) else 0
+def _is_huge(value: Array | Value) -> bool:
+    """One integer for all rows that does not fit 64 bits."""
+    return isinstance(value, int) and not _LEAST <= value <= _MOST
 
 
 def _objects(value: Array | Value) -> Array:
@@ -225,7 +222,7 @@ def _apply(op: str, columns: list[Column]) -> Column:
     for column in columns:
         if column.bad is True:
             return Column(0, True)
-    fast = _FAST.get(op)
+    fast = None if any(_is_huge(column.values) for column in columns) else _FAST.get(op)
     result = fast(columns) if fast else None
     if result is None:
         return _apply_slow(OPERATIONS[op], columns)
@@ -268,9 +265,7 @@ def _apply_slow(function: Callable[..., Value], columns: list[Column]) -> Column
 
 
 def _plain(value: Array | Value) -> Array:
-    if isinstance(value, int) and not isinstance(value, bool) and not _LEAST <= value <= _MOST:
-        return _objects(value)
-    return np.asarray(value)
+    return _objects(value) if _is_huge(value) else np.asarray(value)
 
 
 def _are(columns: list[Column], kinds: str) -> bool:
@@ -364,9 +359,7 @@ def _fast_division(function: Callable[[Any, Any], Any], op: str) -> Callable[[li
             size = max(abs(operand.range[0]), abs(operand.range[1]))
             divisor, bad = _nonzero(right.integers())
             return (
-                Column(function(left.integers(), divisor), bad, (-size, size))
-                if bad is not True
-                else Column(0, True)
+                Column(function(left.integers(), divisor), bad, (-size, size)) if bad is not True else Column(0, True)
             )
         if _are(columns, "bif") and _floats_hold(columns):
             divisor, bad = _nonzero(_floats(right))
@@ -381,17 +374,11 @@ def _fast_division(function: Callable[[Any, Any], Any], op: str) -> Callable[[li
     return apply
 
 
-def _fast_compare(
-    function: Callable[[Any, Any], Any], *, ordered: bool
-) -> Callable[[list[Column]], Column | None]:
+def _fast_compare(function: Callable[[Any, Any], Any], *, ordered: bool) -> Callable[[list[Column]], Column | None]:
     def apply(columns: list[Column]) -> Column | None:
         left, right = columns
         kinds = left.kind + right.kind
         if kinds in ("ii", "bb", "bi", "ib", "ff"):
-            if left.kind == "i" or right.kind == "i":
-                for column in columns:
-                    if not isinstance(column.values, np.ndarray) and not _LEAST <= column.range[0] <= _MOST:
-                        return None
             return Column(function(left.values, right.values))
         if kinds == "UU" and not ordered:
             return Column(function(left.values, right.values))
@@ -408,8 +395,6 @@ def _fast_extreme(
     def apply(columns: list[Column]) -> Column | None:
         if _are(columns, "bi"):
             limits = tuple(pick(column.range[side] for column in columns) for side in (0, 1))
-            if not all(_LEAST <= column.range[side] <= _MOST for column in columns for side in (0, 1)):
-                return None
             result: Any = columns[0].integers()
             for column in columns[1:]:
                 result = function(result, column.integers())
@@ -429,7 +414,7 @@ def _fast_negate(columns: list[Column]) -> Column | None:
     if column.kind in "bi":
         least, most = column.range
         return Column(np.negative(column.integers()), False, (-most, -least)) if least > _LEAST else None
-    return Column(np.negative(column.values)) if column.kind == "f" else None  # type: ignore[arg-type]
+    return Column(np.negative(column.values)) if column.kind == "f" else None
 
 
 def _fast_absolute(columns: list[Column]) -> Column | None:
@@ -438,7 +423,7 @@ def _fast_absolute(columns: list[Column]) -> Column | None:
         least, most = column.range
         size = max(abs(least), abs(most))
         return Column(np.abs(column.integers()), False, (0, size)) if least > _LEAST else None
-    return Column(np.abs(column.values)) if column.kind == "f" else None  # type: ignore[arg-type]
+    return Column(np.abs(column.values)) if column.kind == "f" else None
 
 
 def _fast_ceil_div(columns: list[Column]) -> Column | None:
@@ -498,11 +483,10 @@ def _fast_member(columns: list[Column]) -> Column | None:
 
 
 def _fast_gcd(columns: list[Column]) -> Column | None:
-    if not _are(columns, "bi") or any(
-        column.range[0] <= -_MOST or column.range[1] > _MOST for column in columns
-    ):
+    if not _are(columns, "bi") or any(column.range[0] <= -_MOST or column.range[1] > _MOST for column in columns):
         return None
-    return Column(np.gcd(*[column.integers() for column in columns]))
+    left, right = columns
+    return Column(np.gcd(left.integers(), right.integers()))
 
 
 def _fast_to_integer(columns: list[Column]) -> Column | None:

@@ -1,7 +1,7 @@
 """What each operation of an expression means, on plain Python values: the definition that all other evaluators follow.
 
-Booleans count as 0 and 1 in arithmetic, as they do in C. `and`, `or` and `not` take any number as a truth value and give a
-boolean. Texts compare for equality with texts, and do nothing else.
+Booleans count as 0 and 1 in arithmetic, as they do in C. `and`, `or` and `not` take any number as a truth value and
+give a boolean. Texts compare for equality with texts, and do nothing else.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ def evaluate_node(node: Node, names: Mapping[str, Value]) -> Value:
 def truth(value: Value) -> bool:
     """A number or boolean as a condition: everything but zero holds."""
     if isinstance(value, str):
-        raise OperationError(
-            f"the text {value!r} is not a condition", hint="compare it, as in `TYPE == 'half'`"
-        )
+        raise OperationError(f"the text {value!r} is not a condition", hint="compare it, as in `TYPE == 'half'`")
     return value != 0
 
 
@@ -127,9 +125,7 @@ def _power(base: Number, exponent: Number) -> Number:
 def _shift(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
     def apply(value: int, count: int) -> int:
         if not 0 <= count <= MAX_INTEGER_BITS:
-            raise OperationError(
-                f"cannot shift by {count} bits", hint=f"shift by 0 to {MAX_INTEGER_BITS} bits"
-            )
+            raise OperationError(f"cannot shift by {count} bits", hint=f"shift by 0 to {MAX_INTEGER_BITS} bits")
         return function(value, count)
 
     return apply
@@ -180,9 +176,7 @@ def _ordered(function: Callable[[Number, Number], bool]) -> Callable[[Value, Val
 
 def describe(value: Value) -> str:
     """`value` with its kind, for a message."""
-    kind = (
-        "the text" if isinstance(value, str) else "the boolean" if isinstance(value, bool) else "the number"
-    )
+    kind = "the text" if isinstance(value, str) else "the boolean" if isinstance(value, bool) else "the number"
     return f"{kind} {value!r}"
 
 
@@ -224,7 +218,7 @@ OPERATIONS: Mapping[str, Callable[..., Value]] = MappingProxyType(
         "le": _ordered(operator.le),
         "gt": _ordered(operator.gt),
         "ge": _ordered(operator.ge),
-        "in": lambda value, *members: any([_equal(value, member) for member in members]),
+        "in": lambda value, *members: sum(_equal(value, member) for member in members) > 0,
     }
 )
 """Every operation but `and`, `or` and `if`, whose later operands may stay unevaluated."""

@@ -167,9 +167,7 @@ class _Parser:
         except SyntaxError as error:
             offset = min(max((error.offset or 1) - 1, 0), len(self.origin) - 1)
             start = self.origin[offset]
-            raise self.fail(
-                f"cannot read the expression: {error.msg}", start, start + 1, self.hint(start)
-            ) from error
+            raise self.fail(f"cannot read the expression: {error.msg}", start, start + 1, self.hint(start)) from error
         except (ValueError, RecursionError, MemoryError) as error:
             raise self.fail("cannot read the expression: it is nested too deeply", 0, len(text)) from error
         return self.convert(tree.body, 0)
@@ -183,7 +181,7 @@ class _Parser:
         return "the language is Python's operators on numbers, names and a few functions: " + ", ".join(ARITY)
 
     def rewrite(self) -> None:
-        """Turn C's logical operators and line breaks into what the parser reads, remembering each character's origin."""
+        """Turn C's logical operators and line breaks into what the parser reads; keep where each character was."""
         pieces: list[str] = []
         offset = len(self.text) - len(self.text.lstrip())
         for match in _TOKEN.finditer(self.text, offset):
@@ -240,9 +238,7 @@ class _Parser:
                 parts = tuple(self.convert(part, depth + 1) for part in item.values)
                 return make(op, parts, start=start, end=end)
             case ast.IfExp():
-                branches = tuple(
-                    self.convert(part, depth + 1) for part in (item.test, item.body, item.orelse)
-                )
+                branches = tuple(self.convert(part, depth + 1) for part in (item.test, item.body, item.orelse))
                 return make("if", branches, start=start, end=end)
         what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(item).__name__).lower()
         raise self.fail(f"{what} is not part of expressions", start, end, self.hint(start))
@@ -282,18 +278,14 @@ class _Parser:
             name = ast.unparse(item.func)[:60]
             close = difflib.get_close_matches(name, ARITY, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise self.fail(
-                f"{name!r} is not a function", start, end, f"{hint}functions are {', '.join(ARITY)}"
-            )
+            raise self.fail(f"{name!r} is not a function", start, end, f"{hint}functions are {', '.join(ARITY)}")
         if item.keywords or any(isinstance(arg, ast.Starred) for arg in item.args):
             raise self.fail("a function takes plain arguments only", start, end)
         least, most = ARITY[item.func.id]
         if not least <= len(item.args) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise self.fail(f"{item.func.id!r} takes {wanted} arguments, not {len(item.args)}", start, end)
-        return make(
-            item.func.id, tuple(self.convert(arg, depth + 1) for arg in item.args), start=start, end=end
-        )
+        return make(item.func.id, tuple(self.convert(arg, depth + 1) for arg in item.args), start=start, end=end)
 
     def convert_comparison(self, item: ast.Compare, depth: int, start: int, end: int) -> Node:
         """`a < b < c` becomes `a < b and b < c`; nothing here has side effects, so `b` may stand twice."""
@@ -305,9 +297,7 @@ class _Parser:
                     raise self.fail("`in` needs a list of values, as in `x in (1, 2, 4)`", start, end)
                 members = tuple(self.convert(member, depth + 1) for member in right_item.elts)
                 part = make("in", (left, *members), start=start, end=end)
-                parts.append(
-                    part if isinstance(operator, ast.In) else make("not", (part,), start=start, end=end)
-                )
+                parts.append(part if isinstance(operator, ast.In) else make("not", (part,), start=start, end=end))
                 if right_item is not item.comparators[-1]:
                     raise self.fail("`in` cannot be chained", start, end)
                 continue

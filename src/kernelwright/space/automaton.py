@@ -1,9 +1,10 @@
 """A few atoms as a layered automaton: how much of a partial configuration the atoms still need to know.
 
-A component reads the values of its parameters in the diagram's order. Its state after some of them stands for everything
-that the atoms still need to know. Small components are built in full and minimised from the back: two states are one when
-no completion tells them apart, and a state that no completion can save is dead at once. Components too large for that
-are expanded only where the diagram goes, with states merged by residual and pruned by interval bounds.
+A component reads the values of its parameters in the diagram's order. Its state after some of them stands for
+everything that the atoms still need to know. Small components are built in full and minimised from the back: two
+states are one when no completion tells them apart, and a state that no completion can save is dead at once.
+Components too large for that are expanded only where the diagram goes, with states merged by residual and pruned by
+interval bounds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ from kernelwright.space.residual import ResidualStep, lowered, plan_residuals
 
 DEAD = -1
 
+_WON = -2
+"""A state from which every completion is accepted; becomes an ordinary state once all of a step is known."""
+
+_Slots = dict[str, Column]
+
 TABLE_CELLS = 2**14
 """Up to this many value combinations, a component is one truth table."""
 
 EAGER_CELLS = 2**21
 """Up to this many transitions in one step, a component is built in full before the diagram."""
+
+CHUNK_CELLS = 2**20
+"""Transitions of one component worked out at once; bounds the memory."""
 
 _PRUNE_ROWS = 2**10
 """From this many states on, interval bounds pay for themselves."""
@@ -97,10 +106,11 @@ class Component:
         self.goal = goal
         self.domains = tuple(domains)
         self.has_failures = False
-        """True when an atom has no value for some combination of values, or might have none; such combinations are dead."""
+        """True when an atom has no value for some combination of values, or might have none; such combinations are
+        dead."""
         self._steps: list[Step] | None = None
         self._plan: tuple[ResidualStep, ...] | None = None
-        self._slots: dict[str, Column] = {}
+        self._slots: _Slots = {}
         self._build()
 
     def _build(self) -> None:
@@ -160,9 +170,7 @@ class Component:
     def _accepted(self, column: Column) -> Array:
         result = truths(column)
         if result.bad is False:
-            return np.asarray(
-                np.zeros_like(result.values) if self.goal.is_failing else result.values, np.bool_
-            )
+            return np.asarray(np.zeros_like(result.values) if self.goal.is_failing else result.values, np.bool_)
         bad = np.asarray(result.bad)
         if bad.any():
             self.has_failures = True
@@ -170,64 +178,128 @@ class Component:
 
     def _expand(self, index: int, present: Array | None, states: int) -> Step:
         """All transitions from the `present` states (None: all), with the next states' slots kept for the next call."""
+        size = self.domains[index].count
+        rows_at_once = max(1, CHUNK_CELLS // size)
+        ranges = [(begin, min(begin + rows_at_once, states)) for begin in range(0, states, rows_at_once)]
+        rows = [slice(begin, end) if present is None else present[begin:end] for begin, end in ranges]
+        if index == len(self.domains) - 1:
+            tables = [np.zeros((0, size), np.int32), *[self._last(index, part) for part in rows]]
+            return Step(np.concatenate(tables), 1)
+        if states == 0:
+            return Step(np.zeros((0, size), np.int32), 0)
+        codes: list[Array] = []
+        kept: list[_Slots] = []
+        won: _Slots | None = None
+        offset = 0
+        for part in rows:
+            part_codes, slots, part_won = self._expand_part(index, part)
+            part_codes[part_codes >= 0] += offset
+            codes.append(part_codes)
+            kept.append(slots)
+            offset += _length(slots)
+            won = won or part_won
+        code = codes[0] if len(codes) == 1 else np.concatenate(codes)
+        slots = kept[0]
+        if len(kept) > 1:
+            joined, slots = _distinct({slot: _concatenated([each[slot] for each in kept]) for slot in slots})
+            undecided = code >= 0
+            code[undecided] = joined[code[undecided]]
+        count = _length(slots)
+        if won is not None:
+            code[code == _WON] = count
+            slots = {slot: _concatenated([column, won[slot]]) for slot, column in slots.items()}
+            count += 1
+        self._slots = slots
+        return Step(code.reshape(states, size), count)
+
+    def _last(self, index: int, rows: Array | slice) -> Array:
+        """Transitions to the end for the last parameter: 0 where the atoms hold, else `DEAD`."""
         assert self._plan is not None
         plan = self._plan[index]
-        domain = self.domains[index]
-        assert isinstance(domain.column.values, np.ndarray)
-        names = {name: _rows(column, present) for name, column in self._slots.items()}
-        names[domain.name] = Column(domain.column.values.reshape(1, -1), False)
-        shape = (states, domain.count)
-        if index == len(self.domains) - 1:
-            tree = dict(plan.slots)[plan.tree.value] if plan.tree.op == "name" else plan.tree  # type: ignore[index]
-            accepted = np.broadcast_to(self._accepted(evaluate_column(tree, names)), shape)
-            return Step(accepted.astype(np.int32) - 1, 1)
-        columns = {slot: _flat(evaluate_column(part, names), shape) for slot, part in plan.slots}
-        key, space = combine([_coded(column) for column in columns.values()])
-        dense = dense_codes(key, space)
-        first = first_rows(dense.codes, dense.unique.size)
-        slots = {slot: _taken(column, first) for slot, column in columns.items()}
-        next_of, kept = self._pruned(index, plan, slots, first.size)
-        self._slots = {slot: _taken(column, kept) for slot, column in slots.items()}
-        return Step(next_of[dense.codes].reshape(shape), kept.size)
+        tree = dict(plan.slots)[plan.tree.value] if plan.tree.op == "name" else plan.tree  # type: ignore[index]
+        names = self._names(index, rows)
+        accepted = self._accepted(evaluate_column(tree, names))
+        shape = (_count(rows), self.domains[index].count)
+        return np.broadcast_to(accepted, shape).astype(np.int32) - 1
 
-    def _pruned(
-        self, index: int, plan: ResidualStep, slots: dict[str, Column], count: int
-    ) -> tuple[Array, Array]:
-        """States that bounds decide: failed ones are dead, and all that are sure to hold become one.
+    def _expand_part(self, index: int, rows: Array | slice) -> tuple[Array, _Slots, _Slots | None]:
+        """Transitions from some states, undecided next states distinct and numbered from 0.
 
         Returns:
-            The next state of each of `count` candidates, and the candidates that are kept.
+            The next state of each transition (`DEAD` and `_WON` where bounds decide), the slots of the undecided ones,
+            and those of one that is sure to hold, when there is any.
         """
-        if count < _PRUNE_ROWS:
-            return np.arange(count, dtype=np.int32), np.arange(count)
+        assert self._plan is not None
+        plan = self._plan[index]
+        names = self._names(index, rows)
+        shape = (_count(rows), self.domains[index].count)
+        code, slots = _distinct({slot: _flat(evaluate_column(part, names), shape) for slot, part in plan.slots})
+        if _length(slots) < _PRUNE_ROWS:
+            return code, slots, None
+        fate = self._decided(index, plan, slots)
+        staying = np.flatnonzero(fate == 0)
+        if staying.size == fate.size:
+            return code, slots, None
+        fate[staying] = np.arange(staying.size)
+        winners = np.flatnonzero(fate == _WON)[:1]
+        won = {slot: _taken(column, winners) for slot, column in slots.items()} if winners.size else None
+        return fate[code], {slot: _taken(column, staying) for slot, column in slots.items()}, won
+
+    def _decided(self, index: int, plan: ResidualStep, slots: _Slots) -> Array:
+        """For each state: `DEAD`, `_WON`, or 0 when bounds cannot tell."""
         names = {slot: _points(column) for slot, column in slots.items()}
         names.update({domain.name: domain.interval for domain in self.domains[index + 1 :]})
         bounds = bound_node(lowered(plan.tree), names)
+        fate = np.zeros(_length(slots), np.int32)
         if self.goal.is_failing:
-            is_dead, is_won = np.broadcast_to(np.logical_not(bounds.may_fail), count), np.zeros(count, np.bool_)
+            fate[np.broadcast_to(np.logical_not(bounds.may_fail), fate.shape)] = DEAD
         else:
-            is_dead = np.broadcast_to(np.asarray(bounds.is_false), count)
-            is_won = np.broadcast_to(np.asarray(bounds.is_true), count)
-        keep = ~(is_dead | is_won)
-        if is_won.any():
-            representative = int(is_won.argmax())
-            keep[representative] = True
-        kept = np.flatnonzero(keep)
-        next_of = np.full(count, DEAD, np.int32)
-        next_of[kept] = np.arange(kept.size)
-        if is_won.any():
-            next_of[is_won] = next_of[representative]
-        return next_of, kept
+            fate[np.broadcast_to(bounds.is_false, fate.shape)] = DEAD
+            fate[np.broadcast_to(bounds.is_true, fate.shape)] = _WON
+        return fate
+
+    def _names(self, index: int, rows: Array | slice) -> dict[str, Column]:
+        """The slots of some states down, the parameter's values across."""
+        names: dict[str, Column] = {}
+        for slot, column in self._slots.items():
+            taken = _taken(column, rows)
+            assert isinstance(taken.values, np.ndarray)
+            bad = taken.bad.reshape(-1, 1) if isinstance(taken.bad, np.ndarray) else taken.bad
+            names[slot] = Column(taken.values.reshape(-1, 1), bad)
+        domain = self.domains[index]
+        assert isinstance(domain.column.values, np.ndarray)
+        names[domain.name] = Column(domain.column.values.reshape(1, -1), False)
+        return names
 
 
-def _rows(column: Column, present: Array | None) -> Column:
-    taken = column if present is None else _taken(column, present)
-    bad = taken.bad.reshape(-1, 1) if isinstance(taken.bad, np.ndarray) else taken.bad
-    assert isinstance(taken.values, np.ndarray)
-    return Column(taken.values.reshape(-1, 1), bad)
+def _count(rows: Array | slice) -> int:
+    return int(rows.stop - rows.start) if isinstance(rows, slice) else rows.size
 
 
-def _taken(column: Column, rows: Array) -> Column:
+def _distinct(slots: _Slots) -> tuple[Array, _Slots]:
+    """Codes of equal rows, and the distinct rows."""
+    key, space = combine([_coded(column) for column in slots.values()])
+    dense = dense_codes(key, space)
+    first = first_rows(dense.codes, dense.unique.size)
+    return dense.codes.astype(np.int32), {slot: _taken(column, first) for slot, column in slots.items()}
+
+
+def _length(slots: _Slots) -> int:
+    return int(np.size(next(iter(slots.values())).values))
+
+
+def _concatenated(columns: list[Column]) -> Column:
+    kinds = {column.kind for column in columns}
+    arrays = [np.asarray(column.values, object if len(kinds) > 1 else None) for column in columns]
+    bad: Array | bool = False
+    if any(column.bad is not False for column in columns):
+        bad = np.concatenate(
+            [np.broadcast_to(column.bad, array.shape) for column, array in zip(columns, arrays, strict=True)]
+        )
+    return Column(np.concatenate(arrays), bad)
+
+
+def _taken(column: Column, rows: Array | slice) -> Column:
     assert isinstance(column.values, np.ndarray)
     bad = column.bad[rows] if isinstance(column.bad, np.ndarray) else column.bad
     return Column(column.values[rows], bad)

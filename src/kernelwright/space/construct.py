@@ -50,13 +50,12 @@ class Declared:
         return {parameter.name: index for index, parameter in enumerate(self.parameters)}
 
 
-def declare(
-    parameters: Sequence[Parameter], constraints: Sequence[Constraint], names: Sequence[Names]
-) -> Declared:
+def declare(parameters: Sequence[Parameter], constraints: Sequence[Constraint], names: Sequence[Names]) -> Declared:
     """Check what was declared.
 
     Raises:
-        SpecError: a parameter without values or with repeated ones, two of one name, a constraint with an unknown name or
+        SpecError: a parameter without values or with repeated ones, two of one name, a constraint with an unknown
+        name or
             one that is no condition.
     """
     seen: set[str] = set()
@@ -100,9 +99,7 @@ def make_atoms(declared: Declared) -> tuple[Atom, ...]:
     An atom that always holds is left out; one without names is false, or has no value.
     """
     sizes = [parameter.values for parameter in declared.parameters]
-    single = {
-        p.name: values[0] for p, values in zip(declared.parameters, sizes, strict=True) if len(values) == 1
-    }
+    single = {p.name: values[0] for p, values in zip(declared.parameters, sizes, strict=True) if len(values) == 1}
     magnitudes = Magnitudes(
         {
             parameter.name: max(abs(int(value)) for value in values)
@@ -206,11 +203,11 @@ def _filter_values(declared: Declared, atoms: Sequence[Atom]) -> tuple[list[Arra
     return allowed, tuple(failing)
 
 
-def _grouped(
-    scopes: Sequence[frozenset[int]], counts: Sequence[int]
-) -> list[tuple[frozenset[int], list[int]]]:
-    """Atoms that are cheap to decide together, as one component: those of equal scope, and those whose joint truth table
-    stays small. Joint components are smaller than their product, and see conflicts between their atoms early.
+def _grouped(scopes: Sequence[frozenset[int]], counts: Sequence[int]) -> list[tuple[frozenset[int], list[int]]]:
+    """Atoms that are cheap to decide together, as one component.
+
+    Those of equal scope, and those whose joint truth table stays small. Joint components are smaller than their
+    product, and see conflicts between their atoms early.
     """
     by_scope: dict[frozenset[int], list[int]] = {}
     for member, scope in enumerate(scopes):
@@ -268,6 +265,4 @@ def raise_failure(declared: Declared, atom: Atom, config: Config) -> None:
 
 def config_of(declared: Declared, row: Array) -> Config:
     """The config of one row of value indices."""
-    return Config(
-        {p.name: p.values[index] for p, index in zip(declared.parameters, row.tolist(), strict=True)}
-    )
+    return Config({p.name: p.values[index] for p, index in zip(declared.parameters, row.tolist(), strict=True)})

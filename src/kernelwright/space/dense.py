@@ -59,7 +59,8 @@ def combine(columns: list[tuple[Array, int]]) -> tuple[Array, int]:
     Rows get the same code exactly when all their columns agree.
     """
     key, space = columns[0]
-    for codes, count in columns[1:]:
+    for given, given_count in columns[1:]:
+        codes, count = given, given_count
         if space * count > MAX_SPACE:
             dense = dense_codes(key, space)
             key, space = dense.codes, dense.unique.size
@@ -88,8 +89,8 @@ def unique_rows(matrix: Array, count: int) -> tuple[Array, Codes]:
         weights = base ** np.arange(width, dtype=np.int64)
         dense = dense_codes((matrix.astype(np.int64, copy=False) + 1) @ weights, base**width)
         return dense.codes, first_rows(dense.codes, dense.unique.size)
-    weights = np.random.default_rng(width).integers(-(2**62), 2**62, width, np.int64) | 1
-    dense = dense_codes(matrix.astype(np.int64, copy=False) @ weights)  # wraps: a hash, checked below
+    multipliers = np.random.default_rng(width).integers(-(2**62), 2**62, width, np.int64) | 1
+    dense = dense_codes(matrix.astype(np.int64, copy=False) @ multipliers)  # wraps: a hash, checked below
     first = first_rows(dense.codes, dense.unique.size)
     if np.array_equal(matrix[first[dense.codes]], matrix):
         return dense.codes, first

@@ -5,16 +5,16 @@ layer 0          layer 1                 layer p-1
 root ──value──▶ state ──value──▶ ... ──value──▶ end
 ```
 
-A path from the root to the end is one configuration. Partial configurations that every open constraint treats alike share a
-state, so the diagram is usually far smaller than the feasible set; each edge knows how many configurations lie before it, so
-counting, random access, membership and ranges need no enumeration.
+A path from the root to the end is one configuration. Partial configurations that every open constraint treats alike
+share a state, so the diagram is usually far smaller than the feasible set; each edge knows how many configurations
+lie before it, so counting, random access, membership and ranges need no enumeration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ Rows = npt.NDArray[np.int64]
 
 CHUNK_CELLS = 2**21
 """Transitions expanded at once; bounds the memory of construction."""
+
+_ROWS_AT_ONCE = 2**18
+"""Rows written at once; bounds the memory beside the result."""
 
 _INT64_SAFE = 2**62
 
@@ -59,7 +62,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """All feasible configurations as rows of value indices, in a fixed order: by the layers' values, first layer first."""
+    """All feasible configurations as rows of value indices, ordered by the layers' values, first layer first."""
 
     layers: tuple[Layer, ...]
     count: int
@@ -103,26 +106,37 @@ class Diagram:
         return positions, is_feasible
 
     def rows_between(self, start: int, stop: int, *, dtype: npt.DTypeLike) -> Array:
-        """(stop - start, parameters) value indices of consecutive configurations; cost is linear in what is returned."""
-        rows = np.empty((stop - start, len(self.layers)), dtype)
-        if stop <= start:
-            return rows
-        states: Array = np.zeros(1, np.int64)
-        begins: Array = np.zeros(1, object if self.count >= _INT64_SAFE else np.int64)
-        for layer in self.layers:
-            first, last = layer.first_edge[states], layer.first_edge[states + 1]
-            counts = last - first
-            owner = np.repeat(np.arange(states.size), counts)
-            edges = np.arange(owner.size) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
-            begins = begins[owner] + (layer.before[edges] - layer.before[first[owner]])
-            ends = begins + (layer.before[edges + 1] - layer.before[edges])
-            inside = np.flatnonzero((ends > start) & (begins < stop))
-            edges, owner, begins, ends = edges[inside], owner[inside], begins[inside], ends[inside]
-            repeats = (np.minimum(ends, stop) - np.maximum(begins, start)).astype(np.int64)
-            values = layer.values[layer.keys[edges] - states[owner] * layer.values.size]
-            rows[:, layer.parameter] = np.repeat(values.astype(dtype), repeats)
-            states = layer.child[edges].astype(np.int64)
+        """(stop - start, parameters) value indices of consecutive configurations, at a cost linear in their number."""
+        rows = np.empty((max(stop - start, 0), len(self.layers)), dtype)
+        for begin in range(start, stop, _ROWS_AT_ONCE):
+            end = min(begin + _ROWS_AT_ONCE, stop)
+            self._fill(rows[begin - start : end - start], begin, end)
         return rows
+
+    def _fill(self, rows: Array, start: int, stop: int) -> None:
+        """Walk all paths of one range together, layer by layer, as prefixes with the number of rows that each has."""
+        states: Array = np.zeros(1, np.int64)
+        skipped, remaining = (
+            start,
+            self.count - stop,
+        )  # rows of the first and the last prefix that are outside the range
+        for layer in self.layers:
+            first = layer.first_edge[states]
+            counts = layer.first_edge[states + 1] - first
+            owner_ends = np.cumsum(counts)
+            edges = np.arange(owner_ends[-1]) + np.repeat(first - (owner_ends - counts), counts)
+            low = int(np.searchsorted(layer.before, layer.before[first[0]] + skipped, side="right")) - 1
+            last_end = int(layer.first_edge[states[-1] + 1])
+            high = int(np.searchsorted(layer.before, layer.before[last_end] - remaining, side="left"))
+            skipped -= int(layer.before[low] - layer.before[first[0]])
+            remaining -= int(layer.before[last_end] - layer.before[high])
+            edges = edges[low - int(first[0]) : edges.size - (last_end - high)]
+            repeats = layer.before[edges + 1] - layer.before[edges]
+            repeats[0] -= skipped
+            repeats[-1] -= remaining
+            values = layer.values[layer.keys[edges] % layer.values.size].astype(rows.dtype)
+            rows[:, layer.parameter] = np.repeat(values, repeats.astype(np.int64, copy=False))
+            states = layer.child[edges]
 
     def cheapest(self, costs: Sequence[Array]) -> Rows:
         """(parameters,) value indices of the configuration with the least sum of costs; the earliest of equals.
@@ -181,9 +195,7 @@ def build_diagram(
     forward: list[_Edges] = []
     edge_count = 0
     for parameter in order:
-        edges, states, next_width = _expand_layer(
-            parameter, domains[parameter].count, components, states, width
-        )
+        edges, states, next_width = _expand_layer(parameter, domains[parameter].count, components, states, width)
         forward.append(edges)
         edge_count += edges.keys.size
         if max_edges is not None and edge_count > max_edges:
@@ -224,8 +236,8 @@ def _expand_layer(
 ) -> tuple[_Edges, dict[int, tuple[Array, int]], int]:
     """All transitions of one layer: each state of it with each of the parameter's values.
 
-    `states` maps each component that has begun and not ended to its state in each of the layer's `width` states, with how
-    many it has; the same is given for the next layer.
+    `states` maps each component that has begun and not ended to its state in each of the layer's `width` states,
+    with how many it has; the same is given for the next layer.
     """
     moves: list[_Moves] = []
     after: dict[int, int] = {}
@@ -300,16 +312,12 @@ def _joined(chunks: list[_Chunk], counts: list[int]) -> tuple[Array, list[Array]
     return np.concatenate(child), columns_kept, columns_kept[0].size
 
 
-def _count_back(
-    forward: list[_Edges], order: Sequence[int], allowed: Sequence[Array]
-) -> tuple[tuple[Layer, ...], int]:
+def _count_back(forward: list[_Edges], order: Sequence[int], allowed: Sequence[Array]) -> tuple[tuple[Layer, ...], int]:
     """Completions of every edge, from the end; edges and states without any are dropped."""
     layers: list[Layer] = []
     completions: Array = np.ones(1, np.int64)
     most = 1
-    new_state: Array | None = (
-        None  # of the next layer: old state -> state, once states without completions are gone
-    )
+    new_state: Array | None = None  # of the next layer: old state -> state, once states without completions are gone
     for parameter in reversed(order):
         edges = forward.pop()
         keys, child = edges.keys, edges.child

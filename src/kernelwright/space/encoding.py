@@ -95,4 +95,5 @@ def distances(parameter: Parameter, value: Value) -> Features:
         place = (math.log2(value) - float(logs.min())) / float(logs.max() - logs.min())
     gap = np.abs(places - place)
     # Of values equally near, prefer the one nearest by plain difference.
-    return gap + 1e-9 * np.abs(numbers - float(value)) / (np.ptp(numbers) + abs(float(value)) + 1.0)
+    result: Features = gap + 1e-9 * np.abs(numbers - float(value)) / (np.ptp(numbers) + abs(float(value)) + 1.0)
+    return result

@@ -33,7 +33,8 @@ _UNKNOWN_VALUE = -1
 _ARRAY_COUNT = 2**62
 """Up to here positions fit NumPy's integers."""
 _MISSING_WEIGHT = 1e-3
-"""What a parameter weighs in `nearest` when the given values do not mention it: only ties are broken toward its default."""
+"""What a parameter weighs in `nearest` when the given values do not mention it: only ties are broken toward its
+default."""
 
 
 class Space:
@@ -44,8 +45,7 @@ class Space:
         self._atoms = tuple(atoms)
         self._diagram = diagram
         self._index_of = [
-            {value: index for index, value in enumerate(parameter.values)}
-            for parameter in declared.parameters
+            {value: index for index, value in enumerate(parameter.values)} for parameter in declared.parameters
         ]
         self._encoding = make_encoding(declared.parameters)
         most = max((len(parameter.values) for parameter in declared.parameters), default=1)
@@ -115,9 +115,7 @@ class Space:
         return self._diagram.count
 
     def __contains__(self, config: object) -> bool:
-        if not isinstance(config, Mapping) or set(config) != {
-            parameter.name for parameter in self.parameters
-        }:
+        if not isinstance(config, Mapping) or set(config) != {parameter.name for parameter in self.parameters}:
             return False
         return bool(self._positions([config])[1][0])
 
@@ -128,14 +126,12 @@ class Space:
         return f"Space({self.feasible_count} of {self.raw_count} configs, {len(self.parameters)} parameters)"
 
     def why_not(self, config: Mapping[str, Value]) -> Constraint | str | None:
-        """The first constraint that `config` violates, a sentence about a name or value that is not declared, or None."""
+        """The first constraint that `config` violates, or a sentence about an undeclared name or value, or None."""
         for parameter, known in zip(self.parameters, self._index_of, strict=True):
             if parameter.name not in config:
                 return f"parameter {parameter.name!r} has no value"
             if config[parameter.name] not in known:
-                listed = ", ".join(map(repr, parameter.values[:16])) + (
-                    ", ..." if len(parameter.values) > 16 else ""
-                )
+                listed = ", ".join(map(repr, parameter.values[:16])) + (", ..." if len(parameter.values) > 16 else "")
                 return f"{parameter.name} = {config[parameter.name]!r} is not one of {listed}"
         names = {parameter.name for parameter in self.parameters}
         for name in config:
@@ -167,17 +163,13 @@ class Space:
         if not is_feasible[0] or len(config) != len(self.parameters):
             reason = self.why_not(config)
             said = (
-                f"it violates {reason.name!r} ({reason.expression.text})"
-                if isinstance(reason, Constraint)
-                else reason
+                f"it violates {reason.name!r} ({reason.expression.text})" if isinstance(reason, Constraint) else reason
             )
             raise SpecError(f"{dict(config)} is not feasible: {said}")
         return int(positions[0])
 
-    def sample(
-        self, count: int, rng: np.random.Generator, *, exclude: Collection[Config] = ()
-    ) -> list[Config]:
-        """Up to `count` distinct configs, uniformly at random among those not in `exclude`; fewer when fewer are left."""
+    def sample(self, count: int, rng: np.random.Generator, *, exclude: Collection[Config] = ()) -> list[Config]:
+        """Distinct configs, uniformly at random among those not in `exclude`: `count`, or all when fewer are left."""
         skipped: list[int] = []
         if exclude:
             positions, is_feasible = self._positions(list(exclude))
@@ -190,9 +182,7 @@ class Space:
             drawn = [int(rank) for rank in ranks + np.searchsorted(shifts, ranks, side="right")]
         return self._configs(self._diagram.rows_at(self._as_positions(drawn)))
 
-    def neighbours(
-        self, config: Mapping[str, Value], kind: Literal["hamming", "adjacent"] = "hamming"
-    ) -> list[Config]:
+    def neighbours(self, config: Mapping[str, Value], kind: Literal["hamming", "adjacent"] = "hamming") -> list[Config]:
         """Feasible configs that differ from `config` in one parameter, in declared order of parameters and values.
 
         `config` need not be feasible; its values must be declared.
@@ -223,9 +213,10 @@ class Space:
     def nearest(self, values: Mapping[str, Value]) -> Config:
         """The feasible config closest to `values`, which may be infeasible, out of range or incomplete.
 
-        Distances add up over parameters: for numbers the difference of their places in 0..1 (log2 for powers of two, else
-        rank), for texts and booleans 1 when they differ. Parameters that `values` does not mention lean to their default;
-        names that the space does not have are ignored. Of several equally close, the one with the lowest index.
+        Distances add up over parameters: for numbers the difference of their places in 0..1 (log2 for powers of two,
+        else rank), for texts and booleans 1 when they differ. Parameters that `values` does not mention lean to
+        their default; names that the space does not have are ignored. Of several equally close, the one with the
+        lowest index.
         """
         costs: list[Array] = []
         for parameter in self.parameters:
@@ -253,7 +244,8 @@ class Space:
     def value_indices(self, start: int = 0, stop: int | None = None) -> Array:
         """(stop - start, parameters) of each config's place in its parameter's values, for config_at(start..stop-1).
 
-        Columns are in declared order; the type is the narrowest unsigned one that holds all. Costs memory for all rows asked.
+        Columns are in declared order; the type is the narrowest unsigned one that holds all. Costs memory for all
+        rows asked.
         """
         stop = self.feasible_count if stop is None else min(stop, self.feasible_count)
         start = max(start, 0)
@@ -284,8 +276,7 @@ class Space:
         for column, (parameter, known) in enumerate(zip(self.parameters, self._index_of, strict=True)):
             name = parameter.name
             rows[:, column] = [
-                known.get(config[name], _UNKNOWN_VALUE) if name in config else _UNKNOWN_VALUE
-                for config in configs
+                known.get(config[name], _UNKNOWN_VALUE) if name in config else _UNKNOWN_VALUE for config in configs
             ]
         return rows
 

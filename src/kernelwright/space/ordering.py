@@ -13,8 +13,8 @@ def order_parameters(counts: Sequence[int], scopes: Sequence[frozenset[int]]) ->
     """An order of all parameters for these constraint scopes.
 
     Groups that share no constraint stand one after the other, so the diagram's width is one between them; parameters
-    without any constraint come last. Inside a group the order is greedy: assign next what leaves the smallest product of
-    values that undecided constraints still need, from the start that promises the fewest expansions in all.
+    without any constraint come last. Inside a group the order is greedy: assign next what leaves the smallest
+    product of values that undecided constraints still need, from the start that promises the fewest expansions in all.
 
     Args:
         counts: how many values each parameter has.
@@ -69,9 +69,7 @@ def _greedy(
     cost = 0.0
     while rest:
         if order:
-            chosen = min(
-                rest, key=lambda index: (*_score(assigned | 1 << index, open_masks, weights, index), index)
-            )
+            chosen = min(rest, key=lambda index: (*_score(assigned | 1 << index, open_masks, weights, index), index))
         else:
             chosen = start
         cost += 2.0 ** min(frontier + weights[chosen], 900.0)
@@ -98,9 +96,7 @@ def _frontier(assigned: int, masks: Sequence[int], weights: dict[int, float]) ->
     return total
 
 
-def _score(
-    assigned: int, masks: Sequence[int], weights: dict[int, float], index: int
-) -> tuple[float, float, float]:
+def _score(assigned: int, masks: Sequence[int], weights: dict[int, float], index: int) -> tuple[float, float, float]:
     """Smaller is better: the frontier after it, then how many constraints stay open, then its own size."""
     still_open = sum(1 for mask in masks if mask & ~assigned)
     return _frontier(assigned, masks, weights), still_open, weights[index]

@@ -202,6 +202,8 @@ def _collapse(node: Node, known: frozenset[str], slots: dict[Node, str], prefix:
         return make_name(slots.setdefault(node, f"{prefix}{len(slots)}"))
     if not node.args:
         return node
+    if node.op == "mod" and node.args[0].op in ("sum", "product") and _is_positive_integer(node.args[1]):
+        return make("mod", (_collapse_modulo(node.args[0], node.args[1], known, slots, prefix), node.args[1]))
     if node.op in ("sum", "product"):
         done = tuple(arg for arg in node.args if arg.names <= known)
         if any(arg.names for arg in done):
@@ -209,3 +211,17 @@ def _collapse(node: Node, known: frozenset[str], slots: dict[Node, str], prefix:
             merged = _collapse(make(node.op, done) if len(done) > 1 else done[0], known, slots, prefix)
             return make(node.op, (merged, *rest))
     return make(node.op, tuple(_collapse(arg, known, slots, prefix) for arg in node.args))
+
+
+def _is_positive_integer(node: Node) -> bool:
+    return node.op == "const" and node.tag == "int" and int(node.value or 0) > 0
+
+
+def _collapse_modulo(node: Node, modulus: Node, known: frozenset[str], slots: dict[Node, str], prefix: str) -> Node:
+    """A sum or product of which only the remainder counts: the assigned part may be reduced at once."""
+    done = tuple(arg for arg in node.args if arg.names <= known)
+    rest = tuple(_collapse(arg, known, slots, prefix) for arg in node.args if not arg.names <= known)
+    if not any(arg.names for arg in done):
+        return make(node.op, (*done, *rest))
+    part = make(node.op, done) if len(done) > 1 else done[0]
+    return make(node.op, (_collapse(make("mod", (part, modulus)), known, slots, prefix), *rest))
