@@ -11,8 +11,7 @@ _EXTRA_OF = MappingProxyType(
     {
         "pyopencl": "opencl",
         "sklearn": "search",
-        "plotly": "report",
-        "pandas": "frame",
+            "pandas": "frame",
         "torch": "torch",
     }
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
-import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,7 @@ from kernelwright.cli.tables import print_result, summary
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.tune import priors_of, replay, resume, tune
-from kernelwright.errors import MissingDependency, UsageError
+from kernelwright.errors import KernelwrightError, StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
 
@@ -65,26 +66,26 @@ class TuneWords:
 def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
-    _stop_on_termination()
-    with open_progress(is_quiet=words.is_json) as view:
-        if words.replay is not None:
-            result = replay(words.replay, settings=settings, run=words.run, listener=view)
-        else:
-            priors = priors_of(words.priors)
-            result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
-    return _show(result, is_json=words.is_json, writes_report=words.writes_report)
+    with _stopping_in_words():
+        with open_progress(is_quiet=words.is_json) as view:
+            if words.replay is not None:
+                result = replay(words.replay, settings=settings, run=words.run, listener=view)
+            else:
+                priors = priors_of(words.priors)
+                result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
+        return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
 
 def run_resume(run: Path, *, is_json: bool) -> int:
     """Resume and show; exit status as for `run_tune`."""
-    _stop_on_termination()
-    with open_progress(is_quiet=is_json) as view:
-        result = resume(run, listener=view)
-    return _show(result, is_json=is_json, writes_report=True)
+    with _stopping_in_words():
+        with open_progress(is_quiet=is_json) as view:
+            result = resume(run, listener=view)
+        return _show(result, is_json=is_json, writes_report=True)
 
 
 def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
-    written = _write_files(result) if writes_report else []
+    written, failure = _write_files(result) if writes_report else ([], None)
     if is_json:
         typer.echo(json.dumps({**summary(result), "files": [str(path) for path in written]}, indent=2))
     else:
@@ -95,29 +96,39 @@ def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
         console.print(f"run folder: {result.folder}", highlight=False, markup=False, soft_wrap=True)
         if result.reason == "interrupted":
             console.print(f"interrupted; continue with: kernelwright resume {result.folder}", markup=False)
+    if failure is not None:  # a full disk, say: the result has been shown all the same
+        raise failure
     if result.reason == "interrupted":
         return 130
     return 0 if result.best_config is not None else 1
 
 
-def _write_files(result: TuneResult) -> list[Path]:
+def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | None]:
+    """Write report and exports; what was written, and the first thing that went wrong."""
     folder = result.folder
     assert folder is not None
-    written = []
+    written: list[Path] = []
     try:
         written.append(write_report(folder, folder / "report.html"))
-    except MissingDependency as error:
-        sys.stderr.write(f"kernelwright: no report: {error}\n")
-    if result.best_config is not None:
-        written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
-    return written
+        if result.best_config is not None:
+            written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
+    except KernelwrightError as error:
+        return written, error
+    return written, None
 
 
-def _stop_on_termination() -> None:
-    """SIGTERM stops like Ctrl-C: cleanly, with the best so far."""
+@contextlib.contextmanager
+def _stopping_in_words() -> Iterator[None]:
+    """SIGTERM stops like Ctrl-C: cleanly, with the best so far. An interrupt that no run recorded ends in one line."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StopRun("interrupted", hint="`kernelwright show runs` lists what can be resumed") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
