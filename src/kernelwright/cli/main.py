@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.errors import KernelwrightError
+from kernelwright.errors import InfrastructureError, KernelwrightError
 
 app = typer.Typer(
     name="kernelwright",
@@ -204,14 +204,14 @@ def main(arguments: list[str] | None = None) -> None:
         app(args=arguments, standalone_mode=True)
     except KernelwrightError as error:
         _fail(str(error), error.exit_status, error)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130, None)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _fail(f"the disk is full: {error}", 2, error)
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            _fail(f"not permitted: {error}", 2, error)
-        raise
+        # With a file it is a path that someone gave; without, the machine is out of something.
+        status = 2 if error.filename is not None else InfrastructureError.exit_status
+        _fail(f"{error.strerror or error}{_named(error)}", status, error)
+
+
+def _named(error: OSError) -> str:
+    return "".join(f": {str(name)!r}" for name in (error.filename, error.filename2) if name is not None)
 
 
 def _fail(message: str, status: int, error: BaseException | None) -> None:
@@ -219,8 +219,8 @@ def _fail(message: str, status: int, error: BaseException | None) -> None:
 
     if error is not None and knobs.show_tracebacks():
         raise error
-    typer.echo(f"kernelwright: {message}", err=True)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        typer.echo(f"kernelwright: {message}", err=True)
     os._exit(status) if status == 130 else sys.exit(status)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -35,9 +36,9 @@ class ProgressView(RunListener, Protocol):
 
 def open_progress(*, is_quiet: bool) -> ProgressView:
     """The view that fits: nothing, a live line, or plain lines. All of them write to standard error."""
-    if is_quiet:
+    if is_quiet or sys.stderr is None:  # None: it was closed before we began
         return SilentView()
-    return LiveView() if sys.stderr.isatty() else PlainView()
+    return ForgivingView(LiveView() if sys.stderr.isatty() else PlainView())
 
 
 def describe(event: Event) -> str | None:
@@ -103,6 +104,38 @@ class SilentView:
 
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
+
+
+class ForgivingView:
+    """Falls silent when its reader is gone (a closed pipe or terminal): a run is worth more than its progress."""
+
+    def __init__(self, view: ProgressView) -> None:
+        self._view = view
+        self._is_heard = True
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Pass it on."""
+        self._say(lambda: self._view.on_event(event, progress))
+
+    def on_progress(self, progress: Progress) -> None:
+        """Pass it on."""
+        self._say(lambda: self._view.on_progress(progress))
+
+    def _say(self, action: Callable[[], object]) -> None:
+        if self._is_heard:
+            try:
+                action()
+            except OSError:
+                self._is_heard = False
+
+    def __enter__(self) -> Self:
+        self._say(self._view.__enter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._say(lambda: self._view.__exit__(kind, error, traceback))
 
 
 class PlainView:
