@@ -403,3 +403,15 @@ def test_the_id_of_a_problem_changes_with_any_file(tmp_path: Path) -> None:
     (tmp_path / "reference.py").write_text(REFERENCE + "\n")
     after = content_id(dict(problem_files(problem, template, load_baseline(problem, template))))
     assert before != after
+
+
+def test_an_output_may_be_const_in_a_launch_if_another_launch_writes_it(tmp_path: Path) -> None:
+    """A second launch may read what the first one wrote."""
+    read_back = "__kernel void look(__global const float *y, __global float *x2) { x2[0] = y[0]; }\n"
+    template = TEMPLATE.replace("// [launch]\n", '// [[launch]]\n// entry = "scale"\n')
+    template = template.replace(
+        "// [defines]\n",
+        '// [[launch]]\n// entry = "look"\n// grid = [1]\n// block = [1]\n// arguments = ["y", "copy"]\n// [defines]\n',
+    ).replace("// tile = {", '// copy = { dtype = "float32", shape = [1] }\n// tile = {')
+    loaded = load_template(make(tmp_path, template=template + read_back))
+    assert [step.entry for step in loaded.steps] == ["scale", "look"]

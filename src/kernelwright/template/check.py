@@ -290,7 +290,8 @@ def _mismatch(argument: Argument, parameter: KernelParameter, template: Template
             return f"has the role local, but the source takes a {parameter.address_space} pointer"
     elif parameter.address_space == "local":
         return f"has the role {argument.role}, but the source takes a __local pointer"
-    if argument.role in ("output", "inout") and parameter.is_const:
+    is_only_launch = sum(argument.name in (step.arguments or ()) for step in template.steps) == 1
+    if argument.role in ("output", "inout") and parameter.is_const and is_only_launch:
         return f"has the role {argument.role}, but the source promises not to write it (const)"
     return None
 
