@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+
+SHARED_MEMORY_MIN_BYTES = 1 << 30
+"""Containers often get a `/dev/shm` of 64 MiB, which the inputs of one problem would fill."""
 
 
 def cache_dir() -> Path:
@@ -17,12 +21,13 @@ def cache_dir() -> Path:
 
 
 def scratch_dir() -> Path | None:
-    """`KERNELWRIGHT_SCRATCH_DIR`: where arrays pass between processes (default: `/dev/shm` where it exists)."""
+    """`KERNELWRIGHT_SCRATCH_DIR`: where arrays pass between processes (default: `/dev/shm` where it has room)."""
     value = os.environ.get("KERNELWRIGHT_SCRATCH_DIR")
     if value:
         return Path(value)
     shared_memory = Path("/dev/shm")  # noqa: S108 - a memory file system; the folder inside is made with mkdtemp
-    return shared_memory if shared_memory.is_dir() else None
+    has_room = shared_memory.is_dir() and shutil.disk_usage(shared_memory).free >= SHARED_MEMORY_MIN_BYTES
+    return shared_memory if has_room else None
 
 
 def show_tracebacks() -> bool:

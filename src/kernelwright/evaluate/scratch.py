@@ -8,15 +8,26 @@ import tempfile
 from pathlib import Path
 
 from kernelwright import knobs
+from kernelwright.errors import StoreError
 
 _PREFIX = "kernelwright-"
 
 
 def make_scratch() -> Path:
-    """A new private folder; sweeps those whose owner is gone."""
+    """A new private folder; sweeps those whose owner is gone.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
     parent = knobs.scratch_dir() or Path(tempfile.gettempdir())
     sweep(parent)
-    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise StoreError(
+            f"no scratch folder can be made in {parent}: {error.strerror or error}",
+            hint="set KERNELWRIGHT_SCRATCH_DIR to a folder that can be written",
+        ) from error
 
 
 def sweep(parent: Path) -> None:
