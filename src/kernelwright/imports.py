@@ -9,6 +9,7 @@ from kernelwright.errors import MissingDependency
 
 _EXTRA_OF = MappingProxyType(
     {
+        "cuda": "cuda",
         "pyopencl": "opencl",
         "sklearn": "search",
             "pandas": "frame",

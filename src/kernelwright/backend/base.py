@@ -157,16 +157,21 @@ class Artifact:
 
 
 class BuildFailed(Exception):
-    """The compiler refused the unit; a value of the pipeline, caught where the build was asked for."""
+    """The compiler refused the unit; a value of the pipeline, caught where the build was asked for.
 
-    def __init__(self, message: str, log: str = "") -> None:
+    Attributes:
+        limit: which of the device's limits the unit breaks, e.g. `too-much-local-memory`; empty: the source is wrong.
+    """
+
+    def __init__(self, message: str, log: str = "", limit: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.log = log
+        self.limit = limit
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep both fields across a process boundary."""
-        return (BuildFailed, (self.message, self.log))
+        """Keep the fields across a process boundary."""
+        return (BuildFailed, (self.message, self.log, self.limit))
 
 
 class LaunchFailed(Exception):
@@ -285,6 +290,13 @@ class Backend(ABC):
 
         May run the kernel on throw-away memory, so it may crash or hang its process: that is no verdict.
         """
+
+    def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
+        """`artifact` with figures that depend on the launch too, e.g. `occupancy`. Arithmetic only; default: none.
+
+        They are not part of what is cached, since one artifact may serve several launches.
+        """
+        return artifact
 
     @abstractmethod
     def open(self, device: DeviceInfo) -> DeviceSession:

@@ -12,6 +12,7 @@ from kernelwright.errors import UsageError
 
 BACKENDS: Mapping[str, str] = MappingProxyType(
     {
+        "cuda": "kernelwright.backend.cuda:CudaBackend",
         "opencl": "kernelwright.backend.opencl:OpenclBackend",
     }
 )

@@ -14,7 +14,7 @@ PACKAGES: Sequence[str] = (
     "pyopencl",
     "pocl-binary-distribution",
     "scikit-learn",
-    "cuda-core",
+    "cuda-bindings",
     "nvidia-cuda-nvrtc",
     "torch",
 )

@@ -29,7 +29,7 @@ from typing import Any
 from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.identity import content_id
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.outcome import Failed, Stage
 
 DEFAULT_SIZE_LIMIT_BYTES = 4 << 30
 """Entries beyond this are evicted, least recently used first; a guess that holds some ten thousand CPU artifacts."""
@@ -124,7 +124,8 @@ class ArtifactCache:
         Raises:
             InfrastructureError: the disk is full.
         """
-        record = {"failure": {"reason": failure.reason, "message": failure.message, "log": failure.log}}
+        fields = {"stage": failure.stage, "reason": failure.reason, "message": failure.message, "log": failure.log}
+        record = {"failure": fields}
         with self.stage() as staged:
             self._commit(key, staged, record, unit, device.id)
 
@@ -218,7 +219,8 @@ def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: Device
         raise ValueError("an entry of another format or unit")
     failure = record.get("failure")
     if failure is not None:
-        return Entry(None, Failed("build", str(failure["reason"]), str(failure["message"]), str(failure["log"])))
+        stage: Stage = "resources" if failure.get("stage") == "resources" else "build"
+        return Entry(None, Failed(stage, str(failure["reason"]), str(failure["message"]), str(failure["log"])))
     resources = {
         entry: {name: float(value) for name, value in figures.items()} for entry, figures in record["resources"].items()
     }

@@ -36,7 +36,7 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.artifact_cache import ArtifactCache, Entry
 from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.identity import content_id
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.outcome import Failed, Stage
 
 ATTEMPTS = 2
 """A compiler that fell over is tried on a fresh process before the unit is blamed."""
@@ -107,7 +107,7 @@ class Builder:
         if entry.artifact is not None and failure is None and needs_specialisation(self._backend, self._cache, job):
             is_cached = False
             warning = self._specialise(job, entry.artifact)
-        artifact = None if failure else entry.artifact
+        artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, job, self._device)
         return BuildResult(artifact, failure, time.perf_counter() - start_s, is_cached, warning)
 
     def _compile(self, job: BuildJob) -> Entry:
@@ -115,7 +115,8 @@ class Builder:
             try:
                 artifact = self._backend.compile(job.request, self._device, folder)
             except BuildFailed as error:
-                failure = Failed("build", "compile-error", error.message, error.log)
+                stage: Stage = "resources" if error.limit else "build"
+                failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
                 self._cache.commit_failure(job.key, job.request.unit, self._device, failure)
                 return Entry(None, failure)
             return Entry(self._cache.commit(job.key, folder, artifact), None)
@@ -141,6 +142,12 @@ def needs_specialisation(backend: Backend, cache: ArtifactCache, job: BuildJob) 
     if type(backend).specialise is Backend.specialise or not job.request.plans:
         return False
     return not cache.has_mark(job.key, _plans_id(job.request))
+
+
+def _with_launch_figures(
+    backend: Backend, artifact: Artifact | None, job: BuildJob, device: DeviceInfo
+) -> Artifact | None:
+    return None if artifact is None else backend.with_launch_figures(artifact, job.request.plans, device)
 
 
 def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Failed | None:
@@ -349,7 +356,8 @@ class BuildPool:
         failure = entry.failure
         if entry.artifact is not None:
             failure = check_resources(entry.artifact, task.job.request.plans, self._device)
-        return BuildResult(None if failure else entry.artifact, failure, 0.0, is_cached, warning)
+        artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, task.job, self._device)
+        return BuildResult(artifact, failure, 0.0, is_cached, warning)
 
     def _finish(self, task: _Task, *, result: BuildResult | None = None, error: BaseException | None = None) -> None:
         with self._lock:

@@ -36,6 +36,11 @@ DEVICE_NAMES: tuple[str, ...] = tuple(
         "last_level_cache",
         "registers_per_block",
         "registers_per_thread",
+        "compute_capability",
+        "max_threads_per_multiprocessor",
+        "max_blocks_per_multiprocessor",
+        "shared_memory_per_multiprocessor",
+        "registers_per_multiprocessor",
     )
 )
 """What expressions may ask of a device; a device that does not tell one of them refuses it later."""

@@ -1,0 +1,90 @@
+"""What a session holds of the driver: memory and loaded modules."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from kernelwright.backend.cuda_errors import DriverCallFailed, call
+
+
+@dataclass(slots=True, eq=False)
+class CudaBuffer:
+    """Device memory: an address and how much there is."""
+
+    address: int
+    byte_count: int
+
+
+class CudaModule:
+    """A loaded cubin; unloaded when no one has it any more."""
+
+    def __init__(self, driver: ModuleType, image: bytes, names: Mapping[str, str]) -> None:
+        self._driver = driver
+        self._names = names
+        self._functions: dict[str, Any] = {}
+        self._shared_bytes: dict[str, int] = {}
+        self.handle = call(driver.cuModuleLoadData(image))
+        self.unload = weakref.finalize(self, driver.cuModuleUnload, self.handle)
+        self.unload.atexit = False
+
+    def function(self, entry: str) -> Any:
+        """The entry's function, loaded onto the device.
+
+        Raises:
+            DriverCallFailed: there is none of that name.
+        """
+        if entry not in self._functions:
+            name = self._names.get(entry, entry)
+            function = call(self._driver.cuModuleGetFunction(self.handle, name.encode()))
+            if hasattr(self._driver, "cuFuncLoad"):  # else the first launch would load it, inside a measurement
+                call(self._driver.cuFuncLoad(function))
+            self._functions[entry] = function
+        return self._functions[entry]
+
+    def allow_shared(self, entry: str, byte_count: int) -> None:
+        """Opt in to so much dynamic shared memory; what was allowed before stays."""
+        if byte_count <= self._shared_bytes.get(entry, 0):
+            return
+        what = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call(self._driver.cuFuncSetAttribute(self.function(entry), what, byte_count))
+        self._shared_bytes[entry] = byte_count
+
+
+@dataclass(slots=True)
+class MemoryPool:
+    """Freed memory for the next buffer of the same size: the driver takes long to allocate and longer to free."""
+
+    driver: ModuleType
+    free: dict[int, list[int]] = field(default_factory=dict)
+
+    def take(self, byte_count: int) -> int:
+        """The address of so much memory; gives back what is kept before it fails.
+
+        Raises:
+            DriverCallFailed: there is not so much.
+        """
+        known = self.free.get(byte_count)
+        if known:
+            return known.pop()
+        try:
+            return int(call(self.driver.cuMemAlloc(byte_count)))
+        except DriverCallFailed as error:
+            if error.known.name != "OUT_OF_MEMORY" or not self.free:
+                raise
+        self.release()
+        return int(call(self.driver.cuMemAlloc(byte_count)))
+
+    def give(self, address: int, byte_count: int) -> None:
+        """Keep memory that no one uses any more."""
+        self.free.setdefault(byte_count, []).append(address)
+
+    def release(self) -> None:
+        """Give everything that is kept back to the driver."""
+        for addresses in self.free.values():
+            for address in addresses:
+                self.driver.cuMemFree(address)
+        self.free.clear()

@@ -1,0 +1,68 @@
+"""The session's own kernels, as PTX that every driver since CUDA 10 compiles in milliseconds by itself."""
+
+from __future__ import annotations
+
+READ_ENTRY = "kernelwright_read"
+DELAY_ENTRY = "kernelwright_delay"
+
+HELPER_PTX = """
+.version 6.3
+.target sm_70
+.address_size 64
+
+// read(const uint4 *data, u64 count, u32 *sink): loads all of `data` past the first-level cache. Stores only what
+// is not zero, and the data are zeros: the second-level cache ends up full of lines that need no writing back.
+.visible .entry kernelwright_read(.param .u64 data, .param .u64 count, .param .u64 sink)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<10>;
+  .reg .b64 %d<10>;
+  ld.param.u64 %d0, [data];
+  ld.param.u64 %d1, [count];
+  ld.param.u64 %d2, [sink];
+  cvta.to.global.u64 %d0, %d0;
+  cvta.to.global.u64 %d2, %d2;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mov.u32 %r3, %nctaid.x;
+  mul.wide.u32 %d3, %r0, %r1;
+  cvt.u64.u32 %d4, %r2;
+  add.u64 %d3, %d3, %d4;
+  mul.wide.u32 %d5, %r3, %r1;
+  mov.u32 %r8, 0;
+LOOP:
+  setp.ge.u64 %p0, %d3, %d1;
+  @%p0 bra DONE;
+  shl.b64 %d6, %d3, 4;
+  add.u64 %d6, %d6, %d0;
+  ld.global.cg.v4.u32 {%r4, %r5, %r6, %r7}, [%d6];
+  or.b32 %r4, %r4, %r5;
+  or.b32 %r6, %r6, %r7;
+  or.b32 %r4, %r4, %r6;
+  or.b32 %r8, %r8, %r4;
+  add.u64 %d3, %d3, %d5;
+  bra LOOP;
+DONE:
+  setp.eq.u32 %p1, %r8, 0;
+  @%p1 bra END;
+  st.global.u32 [%d2], %r8;
+END:
+  ret;
+}
+
+// delay(u64 nanoseconds): keeps the stream busy for so long.
+.visible .entry kernelwright_delay(.param .u64 nanoseconds)
+{
+  .reg .pred %p<2>;
+  .reg .b64 %d<5>;
+  ld.param.u64 %d0, [nanoseconds];
+  mov.u64 %d1, %globaltimer;
+WAIT:
+  mov.u64 %d2, %globaltimer;
+  sub.u64 %d3, %d2, %d1;
+  setp.lt.u64 %p0, %d3, %d0;
+  @%p0 bra WAIT;
+  ret;
+}
+"""
