@@ -128,7 +128,9 @@ class Expression:
                 intervals[name] = TEXT
             else:
                 low, high = value if isinstance(value, tuple) else (value, value)
-                intervals[name] = between(float(low), float(high))
+                intervals[name] = between(
+                    float(low), float(high), is_whole=isinstance(low, int) and isinstance(high, int)
+                )
         return bound_node(self.tree, intervals)
 
     def check_names(self, known: Mapping[str, object]) -> None:

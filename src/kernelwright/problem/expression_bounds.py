@@ -19,6 +19,9 @@ Ends = Any
 """A float, or an array (rows,) of floats."""
 
 _EXACT = float(2**53)
+_WHOLE_ONLY = frozenset({"ceil_div", "round_up", "round_down", "lshift"})
+_ALWAYS_WHOLE = _WHOLE_ONLY | {"lt", "le", "gt", "ge", "eq", "ne", "in", "not", "int", "floor", "ceil"}
+_KEEPS_WHOLE = frozenset({"add", "sub", "mul", "floordiv", "mod", "neg", "pos", "abs", "min", "max"})
 _TOO_LARGE = float(2 ** (MAX_INTEGER_BITS - 1))
 
 
@@ -30,6 +33,8 @@ class Interval:
     high: Ends
     may_fail: Any = False
     """Rows where the operation might have no value; nothing is concluded from those."""
+    is_whole: bool = False
+    """True when every value is an integer or a boolean, never a float."""
 
     @property
     def is_true(self) -> Any:
@@ -50,9 +55,9 @@ TEXT = Interval(-np.inf, np.inf, True)
 """What is said of a text; only comparing it with another is sure to have a value."""
 
 
-def between(low: Ends, high: Ends) -> Interval:
+def between(low: Ends, high: Ends, *, is_whole: bool) -> Interval:
     """The interval of a name, ends included; conditions are 0 and 1."""
-    return _widened(low, high, False)
+    return _widened(low, high, False, is_whole=is_whole)
 
 
 def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
@@ -67,7 +72,7 @@ def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
             return TEXT
         assert node.value is not None
         value = float(node.value)
-        return between(value, value)
+        return between(value, value, is_whole=isinstance(node.value, int))
     if op == "name":
         return names[node.value]  # type: ignore[index]
     parts = [bound_node(arg, names) for arg in node.args]
@@ -79,16 +84,19 @@ def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
     for part in parts[1:]:
         may_fail = may_fail | part.may_fail
     if op in ("eq", "ne", "in") and all(part is TEXT for part in parts):
-        return Interval(0.0, 1.0)
+        return Interval(0.0, 1.0, is_whole=True)
     rule = _RULES.get(op)
     if rule is None:
         return UNKNOWN
     with np.errstate(all="ignore"):
         low, high, fails = rule(parts)
-    return _widened(low, high, may_fail | fails)
+    is_whole = all(part.is_whole for part in parts)
+    if op in _WHOLE_ONLY and not is_whole:
+        fails = True
+    return _widened(low, high, may_fail | fails, is_whole=op in _ALWAYS_WHOLE or (is_whole and op in _KEEPS_WHOLE))
 
 
-def _widened(low: Ends, high: Ends, may_fail: Any) -> Interval:
+def _widened(low: Ends, high: Ends, may_fail: Any, *, is_whole: bool) -> Interval:
     """Integers beyond 2**53 are rounded by floats: move the ends out by more than the rounding."""
     if not (np.all(low > -_EXACT) and np.all(high < _EXACT)):  # also where an end is not a number
         low = np.where(np.isnan(low), -np.inf, low)
@@ -97,7 +105,7 @@ def _widened(low: Ends, high: Ends, may_fail: Any) -> Interval:
         with np.errstate(invalid="ignore"):  # infinity minus infinity, where it is not chosen
             low = np.where((np.abs(low) >= _EXACT) & np.isfinite(low), low - np.abs(low) * 1e-15, low)
             high = np.where((np.abs(high) >= _EXACT) & np.isfinite(high), high + np.abs(high) * 1e-15, high)
-    return Interval(low, high, may_fail)
+    return Interval(low, high, may_fail, is_whole)
 
 
 def _logical(parts: list[Interval], *, is_or: bool) -> Interval:
@@ -110,7 +118,7 @@ def _logical(parts: list[Interval], *, is_or: bool) -> Interval:
         decided = decided | ((part.is_true if is_or else part.is_false) & np.logical_not(may_fail))
         all_other = all_other & (part.is_false if is_or else part.is_true)
     truth, falsehood = (decided, all_other) if is_or else (all_other, decided)
-    return Interval(np.where(truth, 1.0, 0.0), np.where(falsehood, 0.0, 1.0), may_fail)
+    return Interval(np.where(truth, 1.0, 0.0), np.where(falsehood, 0.0, 1.0), may_fail, is_whole=True)
 
 
 def _choice(condition: Interval, chosen: Interval, other: Interval) -> Interval:
@@ -118,7 +126,7 @@ def _choice(condition: Interval, chosen: Interval, other: Interval) -> Interval:
     low = np.where(yes, chosen.low, np.where(no, other.low, np.minimum(chosen.low, other.low)))
     high = np.where(yes, chosen.high, np.where(no, other.high, np.maximum(chosen.high, other.high)))
     fails = np.where(yes, chosen.may_fail, np.where(no, other.may_fail, chosen.may_fail | other.may_fail))
-    return Interval(low, high, condition.may_fail | fails)
+    return Interval(low, high, condition.may_fail | fails, chosen.is_whole and other.is_whole)
 
 
 Rule = Callable[[list[Interval]], tuple[Ends, Ends, Any]]

@@ -59,7 +59,9 @@ _COMPARISONS: Mapping[type[ast.cmpop], str] = MappingProxyType({
 })  # fmt: skip
 _WORDS: Mapping[str, Value] = MappingProxyType({"true": True, "false": False})
 
-_TOKEN = re.compile(r""""[^"]*"|'[^']*'|&&|\|\||!=|[!&|~^?#\\`@$;{}]|[\n\r\t]|.""", re.DOTALL)
+_NUMBER = re.compile(r"0[xX][\da-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[\d_]+(?:[eE][\d_]*)?")
+_TOKEN = re.compile(r""""[^"]*"|'[^']*'|&&|\|\||!=|(?<!\w)\d\w*|[!&|~^?#\\`@$;{}]|[\n\r\t]|.""", re.DOTALL)
+_SUFFIX_HINT = "write numbers without C's suffixes (`1024`, not `1024u`), and a space before a word"
 _REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "&": "write `&&` or `and`; bitwise operators are not part of expressions",
@@ -176,8 +178,6 @@ class _Parser:
         around = self.text[max(0, start - 1) : start + 2]
         if "=" in around and not re.search(r"[=!<>]=", around):
             return "write `==` to compare"
-        if re.search(r"\d[uUlLfF]+\b", self.text):
-            return "write numbers without C's suffixes: `1024`, not `1024u`"
         return "the language is Python's operators on numbers, names and a few functions: " + ", ".join(ARITY)
 
     def rewrite(self) -> None:
@@ -188,6 +188,8 @@ class _Parser:
             token, start = match.group(), match.start()
             if token in _REFUSED:
                 raise self.fail(f"{token!r} cannot stand in an expression", start, start + 1, _REFUSED[token])
+            if token[0].isdigit() and not _NUMBER.fullmatch(token):
+                raise self.fail(f"{token!r} is not a number", start, match.end(), _SUFFIX_HINT)
             if "\\" in token:
                 raise self.fail("a text cannot hold a backslash", start, match.end())
             piece = {"&&": " and ", "||": " or ", "!": "~", "\n": " ", "\r": " ", "\t": " "}.get(token, token)

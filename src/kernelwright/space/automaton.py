@@ -63,7 +63,8 @@ class Domain:
 def make_domain(name: str, column: Column) -> Domain:
     """A domain with its bounds."""
     if column.kind in "bif" and np.size(column.values):
-        interval = between(float(np.min(column.values)), float(np.max(column.values)))
+        low, high = float(np.min(column.values)), float(np.max(column.values))
+        interval = between(low, high, is_whole=column.kind in "bi")
     else:
         interval = TEXT if column.kind == "U" else UNKNOWN
     return Domain(name, column, interval)
@@ -332,8 +333,8 @@ def _points(column: Column) -> Interval:
     if column.kind not in "bif":
         return TEXT if column.kind == "U" and column.bad is False else UNKNOWN
     values = np.asarray(column.values).astype(np.float64)
-    interval = between(values, values)
-    return Interval(interval.low, interval.high, interval.may_fail | np.asarray(column.bad))
+    interval = between(values, values, is_whole=column.kind in "bi")
+    return Interval(interval.low, interval.high, interval.may_fail | np.asarray(column.bad), interval.is_whole)
 
 
 def _merge_states(table: Array, count: int) -> tuple[Array, Array, int]:
