@@ -367,6 +367,7 @@ def test_counts_beyond_64_bits_are_exact() -> None:
     pairs = sum(1 for a in values for b in values if a + b <= 120)
     assert space.feasible_count == pairs**12
     assert space.raw_count == 10**48
+    assert space
     rng = np.random.default_rng(3)
     drawn = space.sample(50, rng)
     assert len(set(drawn)) == 50

@@ -114,6 +114,10 @@ class Space:
         """`feasible_count`, where Python allows a length so large."""
         return self._diagram.count
 
+    def __bool__(self) -> bool:
+        """True: a space is never empty."""
+        return True
+
     def __contains__(self, config: object) -> bool:
         if not isinstance(config, Mapping) or set(config) != {parameter.name for parameter in self.parameters}:
             return False
