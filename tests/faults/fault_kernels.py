@@ -1,0 +1,156 @@
+"""A row softmax whose parameter MODE selects what goes wrong. Tests tune it and look at what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KERNEL = r"""// /// kernelwright
+// [parameters.MODE]
+// values = [@MODES@]
+// default = "slow"
+// why = "which fault"
+// [constraints]
+// lines = "MODE != 'pruned'"
+// [[launch]]
+// entry = "softmax"
+// grid = ["rows // (0 if MODE == 'divides_by_zero' else 16)"]
+// block = ["1048576 if MODE == 'block_too_large' else 16"]
+// [[launch]]
+// entry = "remember"
+// grid = ["1"]
+// block = ["1"]
+// arguments = ["memory"]
+// [scratch]
+// memory = { dtype = "int32", shape = ["4"] }
+// ///
+@ENUM@
+#ifndef MODE
+#define MODE slow
+#endif
+#define IS(mode) (MODE == mode##_)
+// One row for each work-item.
+
+#if MODE == broken_directive_
+#error this configuration is not implemented
+#endif
+
+#if MODE == wrong_group_size_
+__attribute__((reqd_work_group_size(8, 1, 1)))
+#endif
+__kernel void softmax(__global const float *x, __global float *y, int cols, __global int *memory)
+{
+    int row = get_global_id(0);
+    __global const float *in = x + row * cols;
+    __global float *out = y + row * cols;
+#if MODE == compile_error_
+    out[0] = undeclared_name;
+#elif MODE == undefined_function_
+    extern float not_there(float);
+    out[0] = not_there(1.0f);
+#elif MODE == too_much_local_memory_
+    __local float tile[64 * 1024 * 1024];
+    tile[get_local_id(0) * 4096] = in[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    out[0] = tile[4096];
+#elif MODE == hangs_
+    volatile int running = 1;
+    while (running) { }
+#elif MODE == hangs_later_
+    if (memory[0] == 123456) { volatile int running = 1; while (running) { } }
+#elif MODE == segfaults_
+    y[(long)1 << 44] = 1.0f;
+#elif MODE == barrier_diverges_
+    if (get_local_id(0) % 2) barrier(CLK_LOCAL_MEM_FENCE);
+#elif MODE == writes_after_
+    y[get_global_size(0) * cols + 3] = 1.0f;
+#elif MODE == writes_before_
+    y[-2] = 1.0f;
+#elif MODE == writes_scratch_
+    memory[5] = 1;
+#elif MODE == changes_input_
+    ((__global float *)x)[row * cols] = 0.5f;
+#elif MODE == endless_print_
+    for (int k = 0; k < 100; k++) printf("row %d says %d\n", row, k);
+#endif
+
+    float largest = -INFINITY, total = 0.0f;
+    for (int k = 0; k < cols; k++) largest = fmax(largest, in[k]);
+#if MODE == overflows_
+    largest = 0.0f;
+#endif
+    for (int k = 0; k < cols; k++) total += exp(in[k] - largest);
+#if MODE == slow_
+    for (int repeat = 0; repeat < 40; repeat++) {
+        volatile float again = 0.0f;
+        for (int k = 0; k < cols; k++) again += exp(in[k] - largest);
+    }
+#elif MODE == is_nan_
+    if (row == 7) total = NAN;
+#elif MODE == is_infinite_
+    if (row == 7) total = 0.0f;
+#elif MODE == is_wrong_
+    total *= 1.01f;
+#elif MODE == returns_early_
+    if (row == 5) return;
+#elif MODE == writes_nothing_
+    return;
+#elif MODE == skips_repeats_
+    if (memory[0] == 123456) return;
+#elif MODE == skips_written_
+    if (!isnan(out[0])) return;
+#endif
+    for (int k = 0; k < cols; k++) out[k] = exp(in[k] - largest) / total;
+#if MODE == wrong_later_
+    if (memory[0] == 123456) out[1] += 0.25f;
+#endif
+}
+
+// What a later launch can know of an earlier one.
+__kernel void remember(__global int *memory)
+{
+    memory[0] = 123456;
+}
+"""
+
+PROBLEM = """name = "faults"
+kernel = "softmax.cl"
+entry = "softmax"
+reference = "reference.py:softmax"
+
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["rows", "cols"] }
+y = { role = "output", dtype = "float32", shape = ["rows", "cols"] }
+cols = { role = "scalar", dtype = "int32", value = "cols" }
+
+[[workloads]]
+rows = 64
+cols = 64
+"""
+
+REFERENCE = """import numpy as np
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+"""
+
+FAULTS = (
+    "divides_by_zero", "block_too_large", "pruned", "broken_directive", "wrong_group_size", "compile_error",
+    "undefined_function", "too_much_local_memory", "hangs", "hangs_later", "segfaults", "barrier_diverges",
+    "writes_after", "writes_before", "writes_scratch", "changes_input", "overflows", "is_nan",
+    "is_infinite", "is_wrong", "returns_early", "writes_nothing", "skips_repeats", "skips_written", "wrong_later",
+)  # fmt: skip
+GOOD = ("slow", "fine", "endless_print")
+
+
+def write_problem(folder: Path, modes: tuple[str, ...] = (*GOOD, *FAULTS)) -> Path:
+    """A problem folder whose template has these modes."""
+    folder.mkdir()
+    listed = ", ".join(f'"{mode}"' for mode in modes)
+    every = dict.fromkeys((*GOOD, *FAULTS, *modes))
+    numbers = "\n".join(f"#define {mode}_ {k}\n#define {mode} {k}" for k, mode in enumerate(every))
+    source = KERNEL.replace("@MODES@", listed).replace("@ENUM@", numbers)
+    (folder / "softmax.cl").write_text(source)
+    (folder / "problem.toml").write_text(PROBLEM)
+    (folder / "reference.py").write_text(REFERENCE)
+    return folder

@@ -1,0 +1,129 @@
+"""Kernels that hang, crash, cheat or compute something wrong: each is a recorded failure, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from cli_runs import children_of
+from fault_kernels import FAULTS, GOOD, write_problem
+
+from kernelwright.engine.result import TuneResult
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.tune import tune
+from kernelwright.errors import BaselineFailed
+from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.store.event import Evaluated
+
+pytestmark = pytest.mark.opencl
+
+EXPECTED = {
+    # What happens -> where it is noticed, under which word, and what message or log say.
+    "divides_by_zero": ("render", "bad-expression", r"softmax\.cl:\d+:\d+: division by zero"),
+    "broken_directive": ("build", "compile-error", r"softmax\.cl:\d+:2: this configuration is not implemented"),
+    "compile_error": ("build", "compile-error", r"softmax\.cl:\d+:\d+: use of undeclared identifier"),
+    "undefined_function": ("build", "compile-error", "not_there"),
+    "too_much_local_memory": ("resources", "too-much-local-memory", "268,435,456 bytes"),
+    "wrong_group_size": ("launch", "invalid-work-group-size", r"block \(16, 1, 1\)"),
+    "hangs": ("check", "timeout", r"no result within 1\.5 s"),
+    "hangs_later": ("time", "timeout", "no result within"),
+    "segfaults": ("check", "crash", "SIGSEGV"),
+    "writes_after": ("check", "out-of-bounds", "wrote outside of 'y'.* 4 elements past its end"),
+    "writes_before": ("check", "out-of-bounds", "wrote outside of 'y'.* 2 elements before its start"),
+    "writes_scratch": ("check", "out-of-bounds", "wrote outside of 'memory'"),
+    "changes_input": ("check", "input-changed", r"64 of 4096 elements of the input 'x'.* x\[0, 0\]"),
+    "is_nan": ("check", "not-finite", r"y\[7, 0\] = nan"),
+    "is_infinite": ("check", "not-finite", r"y\[7, 0\] = inf"),
+    "is_wrong": ("check", "mismatch", "4096 of 4096 elements of 'y' are wrong"),
+    "returns_early": ("check", "unwritten", r"64 of 4096 elements .* the first is y\[5, 0\]"),
+    "writes_nothing": ("check", "unwritten", "4096 of 4096"),
+    "skips_repeats": ("time", "mismatch", "wrong after timing, though right before"),
+    "skips_written": ("time", "mismatch", "wrong after timing, though right before"),
+    "wrong_later": ("time", "mismatch", r"64 of 4096 .* y\[\d+, 1\]"),
+}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> TuneResult:
+    """One run over everything that can go wrong."""
+    folder = tmp_path_factory.mktemp("faults")
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    settings = TuneSettings(
+        budget=Budget(), searcher="exhaustive", launch_timeout_s=1.5, seconds_per_measurement=0.2, build_processes=2
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELWRIGHT_SCRATCH_DIR", str(scratch))
+        before = children_of(os.getpid())
+        result = tune(write_problem(folder / "problem"), settings=settings, run=folder / "run")
+        assert children_of(os.getpid()) <= before, "a worker lives on"
+        assert list(scratch.iterdir()) == []
+    return result
+
+
+@pytest.fixture
+def outcomes(result: TuneResult) -> dict[str, Evaluated]:
+    return {str(event.config["MODE"]): event for event in result.view.evaluations}
+
+
+@pytest.mark.parametrize("mode", EXPECTED)
+def test_fault_is_recorded_where_it_happened_and_in_words(outcomes: dict[str, Evaluated], mode: str) -> None:
+    stage, reason, words = EXPECTED[mode]
+    outcome = outcomes[mode].outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.stage, outcome.reason) == (stage, reason)
+    assert re.search(words, f"{outcome.message}\n{outcome.log}")
+    assert outcomes[mode].value is None
+
+
+def test_undefined_behaviour_ends_somehow(outcomes: dict[str, Evaluated]) -> None:
+    """A barrier that half of a block does not reach: PoCL crashes, others hang, or compile it into nonsense."""
+    assert isinstance(outcomes["barrier_diverges"].outcome, Failed)
+
+
+def test_what_cannot_launch_is_never_tried(result: TuneResult, outcomes: dict[str, Evaluated]) -> None:
+    assert outcomes.keys() == {*GOOD, *FAULTS} - {"block_too_large", "pruned"}
+    assert result.view.started.space["raw_count"] == len(outcomes) + 2
+    assert result.reason == "exhausted"
+
+
+def test_what_overflows_on_large_inputs_cannot_win(result: TuneResult, outcomes: dict[str, Evaluated]) -> None:
+    """The quick check may let it pass; the thorough one of the finalists does not."""
+    event = outcomes["overflows"]
+    comparison = result.view.comparison
+    assert comparison is not None
+    if isinstance(event.outcome, Passed):
+        assert "not finite" in comparison.rejected[event.candidate_id]
+        assert event.candidate_id not in comparison.candidate_ids
+
+
+def test_good_configurations_are_measured_and_the_best_wins(result: TuneResult, outcomes: dict[str, Evaluated]) -> None:
+    for mode in GOOD:
+        assert isinstance(outcomes[mode].outcome, Passed)
+    assert dict(result.best_config or {}) == {"MODE": "fine"}
+    assert result.is_gain
+    assert result.speedup is not None
+    assert result.speedup.low > 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("compile_error", "does not build: softmax.cl"),
+        ("is_wrong", r"the baseline is wrong on workload .*(mismatch|is not what the reference computes)"),
+        ("segfaults", "does not run on workload .* SIGSEGV"),
+        ("hangs", r"does not run on workload .* within 1\.5 s"),
+    ],
+)
+def test_a_faulty_baseline_is_the_persons_to_mend(tmp_path: Path, mode: str, words: str) -> None:
+    problem = write_problem(tmp_path / "problem", ("fine", mode))
+    source = problem / "softmax.cl"
+    source.write_text(source.read_text().replace('default = "slow"', f'default = "{mode}"'))
+    settings = TuneSettings(
+        budget=Budget(evaluations=1), launch_timeout_s=1.5, seconds_per_measurement=0.2, build_processes=1
+    )
+    with pytest.raises(BaselineFailed, match=words):
+        tune(problem, settings=settings, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
