@@ -88,7 +88,7 @@ def test_the_surrogate_says_what_to_install_when_scikit_learn_is_missing(without
 
 
 def test_auto_does_without_scikit_learn(without_sklearn: None) -> None:
-    assert choose(10_000, budget_hint=100) == "local"
+    assert choose(10_000, budget_hint=100) == "evolution"
     assert len(create("auto", small_space(), seed=0).ask(4)) == 4
 
 

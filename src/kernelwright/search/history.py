@@ -228,16 +228,24 @@ def opening(space: Space, *, default: Config | None, priors: Sequence[Prior], pr
     """
     passed = [(prior.value, prior.config) for prior in priors if prior.value is not None]
     passed.sort(key=lambda pair: pair[0])
-    first = dict.fromkeys([snap(space, default)] if default is not None else [])
+    first = dict.fromkeys(snap(space, [default] if default is not None else []))
     limit = len(first) + prior_count
     for _, config in passed:
         if len(first) >= limit:
             break
-        first.setdefault(snap(space, config))
+        first.setdefault(snap(space, [config])[0])
     return list(first)
 
 
-def snap(space: Space, config: Config) -> Config:
-    """The feasible config nearest to `config`, which may lack parameters or hold unknown ones."""
-    complete = Config({p.name: config.get(p.name, p.default) for p in space.parameters})
-    return complete if complete in space else space.nearest(complete)
+def snap(space: Space, configs: Sequence[Config]) -> list[Config]:
+    """For each config the feasible one nearest to it; it may lack parameters or hold unknown names and values."""
+    names = {parameter.name for parameter in space.parameters}
+    complete = [
+        config if config.keys() == names else Config({p.name: config.get(p.name, p.default) for p in space.parameters})
+        for config in configs
+    ]
+    rows = space.indices_of(complete)
+    is_declared = (rows >= 0).all(axis=1)
+    is_feasible = np.zeros(len(rows), dtype=bool)
+    is_feasible[is_declared] = space.are_feasible(rows[is_declared])
+    return [c if ok else space.nearest(c) for c, ok in zip(complete, is_feasible, strict=True)]

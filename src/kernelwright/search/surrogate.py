@@ -163,6 +163,7 @@ class SurrogateSearch:
         self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
         self._doubt = 1.0 - np.exp2(-np.arange(len(space.parameters) + 1, dtype=np.float64))
         self._transfer = self._fit_priors(priors)
+        self._whole_guess = None if self._whole is None else _guess(self._transfer, self._whole.table)
         initial = initial_count or (0 if self._transfer else max(8, len(space.parameters) + 2))
         self._design = self._spread(initial)
         self._fit_count = 0
@@ -216,10 +217,10 @@ class SurrogateSearch:
 
     def _fit_priors(self, priors: Sequence[Prior]) -> list[Member]:
         """A model of what earlier runs measured; empty when they are too few to say more than which to try first."""
+        passed = [(prior.config, math.log(prior.value)) for prior in priors if prior.value is not None]
         known: dict[Config, float] = {}
-        for prior in priors:
-            if prior.value is not None:
-                known.setdefault(snap(self._space, prior.config), math.log(prior.value))
+        for config, (_, logarithm) in zip(snap(self._space, [c for c, _ in passed]), passed, strict=True):
+            known.setdefault(config, logarithm)
         if len(known) < TRANSFER_COUNT:
             return []
         data = self._data(list(known), list(known.values()), [1.0] * len(known), transfer=())
@@ -262,7 +263,7 @@ class SurrogateSearch:
             transfer=self._transfer,
         )
         candidates = self._candidates()
-        guess = _guess(self._transfer, candidates.table)
+        guess = _guess(self._transfer, candidates.table) if self._whole is None else self._whole_guess
         members = self._fitter.ensemble(data, generator(self._seed, 3, len(told)), count=self._tree_count)
         guesses = np.stack([member.predict(candidates.table, guess) for member in members])
         scores = self._improvement(guesses, min(logarithm for o, logarithm in passed if not o.is_partial))
