@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,15 +72,28 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["KERNELWRIGHT_CACHE_DIR"] = folder
 
 
-@pytest.fixture
-def saxpy(tmp_path: Path) -> Path:
-    """A problem folder: one template with two parameters, an in-place argument, two workloads."""
-    folder = tmp_path / "saxpy"
+def _write_saxpy(folder: Path, *changes: tuple[str, str]) -> Path:
+    source = SAXPY
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new, 1)
     folder.mkdir()
-    (folder / "saxpy.cl").write_text(SAXPY)
+    (folder / "saxpy.cl").write_text(source)
     (folder / "problem.toml").write_text(PROBLEM)
     (folder / "reference.py").write_text(REFERENCE)
     return folder
+
+
+@pytest.fixture(scope="session")
+def write_saxpy() -> Callable[..., Path]:
+    """Write the saxpy problem into a new folder, with `(old, new)` changes to its source."""
+    return _write_saxpy
+
+
+@pytest.fixture
+def saxpy(tmp_path: Path) -> Path:
+    """A problem folder: one template with two parameters, an in-place argument, two workloads."""
+    return _write_saxpy(tmp_path / "saxpy")
 
 
 @pytest.fixture
@@ -91,7 +104,3 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     return folder
 
-
-def has_chromium() -> str | None:
-    """The browser's path, if there is one."""
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
