@@ -76,7 +76,7 @@ __kernel void softmax(__global const float *x, __global float *y, int cols, __gl
     float largest = -INFINITY, total = 0.0f;
     for (int k = 0; k < cols; k++) largest = fmax(largest, in[k]);
 #if MODE == overflows_
-    largest = 0.0f;
+    largest = -60.0f;
 #endif
     for (int k = 0; k < cols; k++) total += exp(in[k] - largest);
 #if MODE == slow_

@@ -266,12 +266,13 @@ class _TimingLoop:
     def _sample_to_judge(self) -> None:
         """One more sample, such that nothing an earlier launch left can pass for its work.
 
-        Outputs hold the results of another input set, which look like any other result: a kernel that works only on
-        untouched memory gives itself away. (The checks before began with poison.) Scratch stays as it was left.
+        Outputs hold what might be results, so that a kernel that works only on untouched memory gives itself away;
+        the checks before began with poison. Scratch stays as it was left, for a kernel that remembers its launches.
         """
-        if self._arena.set_count == 1:
-            self._arena.poison_outputs(self.last_set)
-        self._sample((self.last_set + 1) % self._arena.set_count)
+        chosen = (self.last_set + 1) % self._arena.set_count
+        plausible = np.random.default_rng().integers(0x30, 0x3F, dtype=np.uint8)  # repeated: 1e-10 to 1.6 as a float
+        self._arena.fill_outputs(chosen, plausible.tobytes())
+        self._sample(chosen)
 
     def _warm_up(self, deadline_s: float) -> None:
         warmup_ms: list[float] = []
@@ -344,18 +345,20 @@ class Arena:
 
     def poison(self, set_index: int) -> None:
         """Fill outputs and scratch with their poison."""
-        self._poison(set_index, "output", "scratch")
-
-    def poison_outputs(self, set_index: int) -> None:
-        """Poison outputs again, but not scratch: a kernel that remembers earlier launches there must not forget."""
-        self._poison(set_index, "output")
-
-    def _poison(self, set_index: int, *roles: Role) -> None:
         for spec in self._job.buffers:
-            if spec.role in roles and spec.byte_count:
-                self._session.fill(
-                    self._sets[set_index][spec.name], spec.poison, spec.byte_count, offset_bytes=GUARD_BYTES
-                )
+            if spec.role in ("output", "scratch"):
+                self._fill(set_index, spec, spec.poison)
+
+    def fill_outputs(self, set_index: int, pattern: bytes) -> None:
+        """Fill outputs alone."""
+        for spec in self._job.buffers:
+            if spec.role == "output":
+                self._fill(set_index, spec, pattern)
+
+    def _fill(self, set_index: int, spec: BufferSpec, pattern: bytes) -> None:
+        if spec.byte_count:
+            buffer = self._sets[set_index][spec.name]
+            self._session.fill(buffer, pattern, spec.byte_count, offset_bytes=GUARD_BYTES)
 
     def restore(self, set_index: int) -> None:
         """Put the in-out arguments back to their inputs."""
