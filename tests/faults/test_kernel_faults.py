@@ -36,7 +36,7 @@ EXPECTED = {
     "changes_input": ("check", "input-changed", r"64 of 4096 elements of the input 'x'.* x\[0, 0\]"),
     "is_nan": ("check", "not-finite", r"y\[7, 0\] = nan"),
     "is_infinite": ("check", "not-finite", r"y\[7, 0\] = inf"),
-    "overflows": ("check", "not-finite", "dataset 'mixed'"),
+    "overflows": ("check", "mismatch", "dataset 'mixed'"),
     "is_wrong": ("check", "mismatch", "4096 of 4096 elements of 'y' are wrong"),
     "returns_early": ("check", "unwritten", r"64 of 4096 elements .* the first is y\[5, 0\]"),
     "writes_nothing": ("check", "unwritten", "4096 of 4096"),
