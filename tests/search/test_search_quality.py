@@ -53,8 +53,13 @@ def bests(searcher: str, objective: str, budget: int) -> tuple[float, ...]:
     return tuple(found)
 
 
-@pytest.mark.parametrize("objective", list(OBJECTIVES))
-@pytest.mark.parametrize("searcher", list(BUDGETS))
+@pytest.mark.parametrize(
+    ("searcher", "objective"),
+    [
+        *((searcher, objective) for searcher in BUDGETS for objective in ("smooth", "matmul")),
+        ("surrogate", "failing"),  # the only one that models failures
+    ],
+)
 def test_finds_better_configs_than_random_search(searcher: str, objective: str) -> None:
     budget = BUDGETS[searcher]
     test = stats.mannwhitneyu(
