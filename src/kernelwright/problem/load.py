@@ -125,7 +125,15 @@ def _read_source(table: Table, *, folder: Path, entry: str | None, options: tupl
         )
     if entry is not None and not entry.strip():
         raise table.error("entry", message="entry is empty, expected the kernel's name")
-    return SourceSpec(file, language, read_steps(table, entry=entry), options, table.key_location("kernel"), entry)
+    return SourceSpec(
+        file=file,
+        language=language,
+        steps=read_steps(table, entry=entry),
+        options=options,
+        location=table.key_location("kernel"),
+        entry=entry,
+        entry_location=table.value_location("entry") if "entry" in table else None,
+    )
 
 
 def _read_baseline(table: Table | None, kernel: SourceSpec, *, folder: Path) -> SourceSpec | None:

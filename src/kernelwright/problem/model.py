@@ -77,7 +77,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
-    """One kernel launch; a problem may need several, in order. Grid counts blocks, block counts threads (CUDA's way)."""
+    """One kernel launch; a problem may need several, in order. Grids count blocks, blocks count threads."""
 
     entry: str
     grid: tuple[Expression, ...]
@@ -117,6 +117,7 @@ class SourceSpec:
     location: Location | None = None
     entry: str | None = None
     """The kernel of launches that name none, also of those in the template's header."""
+    entry_location: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kernelwright.problem.dtypes import (
     is_vector_c_type,
 )
 from kernelwright.problem.expression import Expression
-from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
+from kernelwright.problem.model import Argument, LaunchStep, Problem, SourceSpec, Workload
 from kernelwright.problem.source_scan import (
     KernelParameter,
     KernelSignature,
@@ -67,8 +67,8 @@ def resolve_arguments(problem: Problem, template: Template) -> Template:
     return replace(template, steps=tuple(steps))
 
 
-def check_template(problem: Problem, template: Template) -> None:
-    """Refuse a template that cannot work, whatever the device.
+def check_template(problem: Problem, template: Template, spec: SourceSpec) -> None:
+    """Refuse a template, read as `spec` says, that cannot work, whatever the device.
 
     Raises:
         SpecError: names that are unknown, an entry or parameter that the source does not have, arguments
@@ -80,7 +80,7 @@ def check_template(problem: Problem, template: Template) -> None:
     _check_defines_in_source(template)
     kernels = scan_kernels(template.source, template.language)
     for step in template.steps:
-        _check_entry(step, kernels, template)
+        _check_entry(step, kernels, template, spec)
         _check_signature(step, kernels, problem, template)
     _check_defaults(problem, template)
 
@@ -191,7 +191,7 @@ def _base_name(entry: str) -> str:
     return entry.partition("<")[0].strip()
 
 
-def _check_entry(step: LaunchStep, kernels: tuple[KernelSignature, ...], template: Template) -> None:
+def _check_entry(step: LaunchStep, kernels: tuple[KernelSignature, ...], template: Template, spec: SourceSpec) -> None:
     name = _base_name(step.entry)
     names = list(dict.fromkeys(kernel.name for kernel in kernels))
     if name in names or (not names and name in used_words(template.source, template.language)):
@@ -200,7 +200,7 @@ def _check_entry(step: LaunchStep, kernels: tuple[KernelSignature, ...], templat
     raise SpecError(
         f"entry {step.entry!r} is not defined in {template.file.name}; its kernels are {listed}",
         hint=did_you_mean(name, names) or "write the kernel's name as the source has it",
-        location=step.location,
+        location=(spec.entry_location if step.entry == spec.entry else None) or step.location,
     )
 
 

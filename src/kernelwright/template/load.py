@@ -82,7 +82,7 @@ def _load(problem: Problem, spec: SourceSpec, *, fallback: tuple[LaunchStep, ...
         options=(*spec.options, *header.options),
     )
     template = resolve_arguments(problem, template)
-    check_template(problem, template)
+    check_template(problem, template, spec)
     return template
 
 
