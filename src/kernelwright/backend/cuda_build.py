@@ -18,6 +18,7 @@ from kernelwright.errors import InfrastructureError, MissingDependency
 from kernelwright.problem.source_scan import scan_kernels
 
 _ENTRY_MARK = "kernelwright_entry_"
+_ENTRY_FILE = "kernelwright-entries"
 _UNIT_FAULTS = frozenset({3, 4, 5, 6})
 """NVRTC's codes that say something of the unit: invalid input, program, option; compilation."""
 
@@ -138,7 +139,7 @@ def _marked_source(unit: BuildUnit) -> str:
         f"\n__device__ const void *{_ENTRY_MARK}{index} = (const void *)({entry});"
         for index, entry in enumerate(unit.entries)
     ]
-    return f'#line 1 "{name}"\n{unit.source}\n#line 1 "entries"' + "".join(marks) + "\n"
+    return f'#line 1 "{name}"\n{unit.source}\n#line 1 "{_ENTRY_FILE}"' + "".join(marks) + "\n"
 
 
 def _names_in_ptx(ptx: str, entries: Sequence[str]) -> dict[str, str]:
@@ -168,8 +169,9 @@ def refusal(unit: BuildUnit, log: str) -> BuildFailed:
     )
     if shared:
         needed, limit = int(shared[2], 16), int(shared[3], 16)
+        entry = unit.entries[0] if len(unit.entries) == 1 else shared[1]
         message = (
-            f"{shared[1]!r} declares {needed:,} bytes of static shared memory; {limit:,} can be static, more must be "
+            f"{entry!r} declares {needed:,} bytes of static shared memory; {limit:,} can be static, more must be "
             "dynamic (extern __shared__, with shared_bytes in the launch)"
         )
         return BuildFailed(message, log, limit="too-much-local-memory")
@@ -206,7 +208,8 @@ def _missing_entry(unit: BuildUnit, log: str) -> str | None:
         name = entry.partition("<")[0].strip().rpartition("::")[2]
         if name in kernels or not kernels:
             continue
-        if re.search(rf'identifier "{re.escape(name)}" is undefined', log) or "name expression" in log.lower():
+        undefined = rf'identifier "{re.escape(name)}" is undefined|name expression|^{_ENTRY_FILE}\(\d+\): error'
+        if re.search(undefined, log, re.IGNORECASE | re.MULTILINE):
             return f"the entry {entry!r} is not among the kernels of this source: {', '.join(kernels)}"
     return None
 

@@ -16,7 +16,7 @@ _HOST_ONLY = frozenset({"-Xcompiler", "--compiler-options", "-ccbin", "--compile
 _ARCH = frozenset({"-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code"})
 _WITH_VALUE = _HOST_ONLY | _ARCH | {"--compiler"}
 _NVRTC_LACKS = re.compile(
-    r"-O[0-3]|--optimize=.*|-[lL].+|--expt-relaxed-constexpr|-expt-relaxed-constexpr|-rdynamic|-shared"
+    r"-O[0-3]|--optimize=.*|-L.+|-l(?!ineinfo).+|--expt-relaxed-constexpr|-expt-relaxed-constexpr|-rdynamic|-shared"
 )
 """What only nvcc knows and what changes no device code: `-O` is the host's level, the device's is in `-Xptxas`."""
 
