@@ -97,9 +97,9 @@ class Case:
 
 BAD = [
     Case("entry not in the source", "void scale(", "void scael(", "entry 'scale' is not defined in scale.cl",
-         '"scale"', "did you mean 'scael'", file="problem.toml"),
+         'scale"', "did you mean 'scael'", file="problem.toml"),
     Case("only a prototype", ") {\n  for (int i = 0; i < VEC; ++i) y[get_global_id(0) * VEC + i] = 2 * x[COUNT];\n}",
-         ");\n__kernel void other() { VEC + COUNT; }", "its kernels are other", '"scale"',
+         ");\n__kernel void other() { VEC + COUNT; }", "its kernels are other", 'scale"',
          file="problem.toml"),
     Case("parameter nowhere used", "BLOCK * SLOTS", "BLOCK", "parameter 'SLOTS' is used nowhere", "SLOTS ="),
     Case("parameter only in a comment", "BLOCK * SLOTS", "BLOCK\"] } # SLOTS [\"", "parameter 'SLOTS' is used nowhere",
