@@ -29,7 +29,7 @@ def test_a_candidate_that_racing_stopped_counts_what_was_reached() -> None:
 
 
 @given(a=times, b=times, base_a=times, base_b=times, factor=st.floats(0.1, 10))
-def test_ranking_does_not_depend_on_the_baseline(a: float, b: float, base_a: float, base_b: float, factor: float) -> None:
+def test_a_faster_workload_counts_by_its_ratio(a: float, b: float, base_a: float, base_b: float, factor: float) -> None:
     workloads = [Workload("a", {}), Workload("b", {})]
     first = objective(passed(a=a, b=b), {"a": base_a, "b": base_b}, workloads)
     second = objective(passed(a=a * factor, b=b), {"a": base_a, "b": base_b}, workloads)

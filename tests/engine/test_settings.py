@@ -33,7 +33,8 @@ def test_a_wrong_budget_says_what_it_may_be(text: str) -> None:
 
 
 def test_settings_survive_the_run_folder() -> None:
-    settings = TuneSettings(budget=Budget(evaluations=7, patience=3), searcher="local", searcher_options={"a": 1}, seed=4)
+    budget = Budget(evaluations=7, patience=3)
+    settings = TuneSettings(budget=budget, searcher="local", searcher_options={"a": 1}, seed=4)
     assert TuneSettings.from_record(json.loads(json.dumps(settings.as_record()))) == settings
 
 
