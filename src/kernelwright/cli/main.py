@@ -104,7 +104,7 @@ def tune(
 
       kernelwright tune examples/matmul --budget 90s
 
-      kernelwright tune problem.toml --budget 200 --searcher evolution --option population=24
+      kernelwright tune problem.toml --budget 200 --searcher evolution --option population_count=24
 
       kernelwright tune problem.toml --replay runs/matmul-1 --searcher random --budget 100
     """
@@ -230,7 +230,7 @@ def parse_option(text: str) -> tuple[str, Any]:
     if not separator or not name:
         from kernelwright.errors import UsageError
 
-        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population=24")
+        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population_count=24")
     for convert in (int, float):
         try:
             return name, convert(value)

@@ -120,9 +120,10 @@ def tune(
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(subject.problem.name)
     with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
-        runner = machine.runner(subject.problem, device, settings)
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_new(runner, content_id(dict(files)), priors)
+        searcher = session.searcher(priors)  # first, because its options may be wrong
+        runner = machine.runner(subject.problem, device, settings)
+        return session.run_new(runner, searcher, content_id(dict(files)), priors)
 
 
 @contextlib.contextmanager
@@ -194,15 +195,17 @@ def replay(
     settings = settings or TuneSettings()
     listener = listener or SilentListener()
     recorded = Recording.read(recording)
+    if recorded.view.baseline is None:
+        raise StoreError(f"the recording {recording} has no baseline measurement, so there is nothing to compare with")
     source = RunFolder.open(recording, writable=False)
     subject = Subject.load(source.problem_file)
     device = _recorded_device(recorded.view)
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(f"{subject.problem.name}-replay")
-    with RunFolder.create(path, files=files) as folder:
+    with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_replay(recorded)
+        return session.run_replay(recorded, recorded.view.baseline, session.searcher(()))
 
 
 def priors_of(runs: Sequence[Path]) -> list[Prior]:
@@ -246,12 +249,13 @@ class _Session:
 
     # -- the three ways to run -----------------------------------------------------------------------------------
 
-    def run_new(self, runner: MeasuringRunner, problem_id: str, priors: Sequence[Prior]) -> TuneResult:
+    def run_new(
+        self, runner: MeasuringRunner, searcher: Searcher, problem_id: str, priors: Sequence[Prior]
+    ) -> TuneResult:
         with self._stopping_cleanly(), runner:
             ceiling = copy_ceiling(self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings")
             self._append([self._started(problem_id, ceiling, priors), self._session_started()])
             baseline = self._measure_baseline(runner)
-            searcher = self._searcher(priors)
             reason = self._search(runner, searcher, baseline, ())
             self._finish(runner, reason)
         return self._result()
@@ -271,26 +275,21 @@ class _Session:
                 baseline = view.baseline
                 self._enter("baseline")
                 runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
-            searcher = self._searcher(self._kept_priors(view))
+            searcher = self.searcher(self._kept_priors(view))
             searcher.tell(observations(view.evaluations))
             reason = self._search(runner, searcher, baseline, view.evaluations)
             self._finish(runner, reason)
         return self._result()
 
-    def run_replay(self, recorded: Recording) -> TuneResult:
+    def run_replay(self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher) -> TuneResult:
         started = dataclasses.replace(
             recorded.view.started,
             run_id=uuid.uuid4().hex,
             created=_now(),
             settings={**self._settings.as_record(), "replay": recorded.view.started.run_id},
         )
-        self._append([started, self._session_started()])
-        baseline = recorded.view.baseline
-        if baseline is None:
-            raise StoreError("the recording has no baseline measurement, so there is nothing to compare with")
-        self._append([baseline])
+        self._append([started, self._session_started(), baseline])
         with ReplayRunner(recorded) as runner:
-            searcher = self._searcher(())
             reason = self._search(runner, searcher, baseline, ())
         self._append([RunFinished(reason, self._clock.spent_s)])
         return self._result()
@@ -316,7 +315,13 @@ class _Session:
         self._append([event, *(Noted("warning", text) for text in runner.notes)])
         return event
 
-    def _searcher(self, priors: Sequence[Prior]) -> Searcher:
+    def searcher(self, priors: Sequence[Prior]) -> Searcher:
+        """The searcher that the settings ask for.
+
+        Raises:
+            UsageError: there is no such searcher, or its options are wrong.
+            MissingDependency: it needs a package that is not installed.
+        """
         template = self._subject.template
         default = template.default if template.default in self._space else None
         return create(
