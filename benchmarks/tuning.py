@@ -67,9 +67,7 @@ def print_speedups(budget: str, folder: Path) -> None:
 
 def print_throughput(evaluations: int) -> None:
     """The same random configs with an empty artifact cache, with 1 and 2 build processes, and from a full cache."""
-    print(
-        "| example | build processes | cache | evaluations/s | build s | check ms | time ms | framework ms | strategy ms |"
-    )
+    print("| example | builders | cache | evaluations/s | build s | check ms | time ms | framework ms | strategy ms |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in ("matmul", "silu_and_mul"):
         with tempfile.TemporaryDirectory(prefix="kernelwright-bench-") as scratch:

@@ -37,7 +37,7 @@ from kernelwright.problem.model import Role
 DEVICE_WORKER_FACTORY = "kernelwright.evaluate.device_worker:make_device_worker"
 
 MODULES_KEPT = 64
-"""Loaded modules kept for re-use; finals and re-checks come soon after the first load."""
+"""Loaded modules kept for reuse; finals and re-checks come soon after the first load."""
 
 
 @dataclass(frozen=True, slots=True)
