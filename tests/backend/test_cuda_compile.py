@@ -138,8 +138,11 @@ def test_cubin_is_machine_code_for_the_device_and_no_device_is_needed(compiled):
     assert json.loads((artifact.folder / "names.json").read_text()) == {"scale": "scale"}
 
 
-def test_same_unit_gives_the_same_cubin(compiled):
-    assert content_id(cubin(compiled(SCALE, "scale"))) == content_id(cubin(compiled(SCALE, "scale")))
+def test_same_unit_gives_the_same_cubin_and_figures_again(compiled):
+    first, second = (compiled(SCALE, "scale") for _ in range(2))
+    assert content_id(cubin(first)) == content_id(cubin(second))
+    assert first.resources == second.resources
+    assert first.resources["scale"]["registers_per_thread"] > 0
 
 
 def test_every_device_of_the_table_that_the_compiler_knows_is_compiled_for(compiled, compiler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -24,6 +25,8 @@ from kernelwright.backend.base import (
 from kernelwright.backend.cuda_driver import load_driver
 from kernelwright.backend.cuda_errors import call
 from kernelwright.backend.registry import get_backend
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.tune import tune
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.device_probe import probe_devices, select_device
 from kernelwright.evaluate.process import JobTimeout, WorkerProcess, WorkerSettings
@@ -291,6 +294,22 @@ def test_flush_leaves_everything_as_it_is(session):
     session.free(buffer)
 
 
+def test_clusters_by_attribute_are_launched(session, compiled, device):
+    if device.limits["compute_capability"] < 90:
+        pytest.skip("clusters came with compute capability 9.0")
+    source = """#include <cooperative_groups.h>
+    extern "C" __global__ void __cluster_dims__(4, 1, 1) ranks(int *y) {
+      auto cluster = cooperative_groups::this_cluster();
+      cluster.sync();
+      if (threadIdx.x == 0) y[blockIdx.x] = cluster.block_rank() + 10 * cluster.num_blocks();
+    }"""
+    artifact = compiled(source, "ranks")
+    each = step("ranks", BufferArgument("y", 32), grid=(8, 1, 1), block=(32, 1, 1))
+    whole, _ = run(session, artifact, each, {})
+    assert whole["y"].view(np.int32).tolist() == [40, 41, 42, 43] * 2
+    assert refused(session, artifact, step("ranks", BufferArgument("y", 32), grid=(6, 1, 1), block=(32, 1, 1)))
+
+
 # ---- what is said before the launch, against the driver ----
 
 KERNELS = {
@@ -365,3 +384,66 @@ def test_endless_kernel_is_killed_and_a_fresh_worker_works(worker, compiled):
     with pytest.raises(JobTimeout):
         worker.call((endless, LaunchPlan((step("endless", BufferArgument("x", 4)),)), {}), timeout_s=2)
     assert good_launch(worker, good)
+
+
+# ---- from end to end ----
+
+PROBLEM = """name = "scale"
+kernel = "scale.cu"
+entry = "scale"
+reference = "reference.py:scale"
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["n"] }
+y = { role = "output", dtype = "float32", shape = ["n"] }
+n = { role = "scalar", dtype = "int32", value = "n" }
+[launch]
+grid = ["n // 256"]
+block = ["256"]
+[[workloads]]
+name = "small"
+n = 65536
+"""
+KERNEL = """// /// kernelwright
+// [parameters]
+// MODE = { values = [0, 1, 2, 3, 4], default = 0, why = "what goes wrong" }
+// BLOCK = { values = [128, 256], default = 256, why = "threads of a block" }
+// [launch]
+// grid = ["n // BLOCK"]
+// block = ["BLOCK"]
+// ///
+extern "C" __global__ void scale(const float *x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  y[i] = 2 * x[i];
+#if MODE == 1
+  y[i + (1ull << 40)] = 1;
+#elif MODE == 2
+  if (i == n - 1) y[n] = 1;
+#elif MODE == 3
+  if (i == BLOCK) __trap();
+#elif MODE == 4
+  __shared__ float s[20000];
+  s[threadIdx.x] = x[i]; __syncthreads(); y[i] += s[threadIdx.x ^ 1];
+#endif
+}
+"""
+
+
+def test_tuning_blames_bad_candidates_and_goes_on(device, tmp_path):
+    folder = tmp_path / "scale"
+    folder.mkdir()
+    (folder / "problem.toml").write_text(PROBLEM)
+    (folder / "scale.cu").write_text(KERNEL)
+    (folder / "reference.py").write_text("def scale(x, n):\n    return 2 * x\n")
+    settings = TuneSettings(budget=Budget(evaluations=10), searcher="exhaustive", device=device.id, comparison_rounds=5)
+    result = tune(folder, settings=settings, run=tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    found = {
+        (each["config"]["MODE"], each["config"]["BLOCK"]): each["outcome"].get("reason", "passed")
+        for each in events
+        if each["kind"] == "evaluated"
+    }
+    assert result.best_config is not None
+    assert result.best_config["MODE"] == 0
+    for block in (128, 256):
+        reasons = [found.get((mode, block), "passed") for mode in range(5)]  # the baseline's own config may be left out
+        assert reasons == ["passed", "device-error", "out-of-bounds", "device-error", "too-much-local-memory"]

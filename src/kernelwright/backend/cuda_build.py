@@ -19,6 +19,8 @@ from kernelwright.problem.source_scan import scan_kernels
 
 _ENTRY_MARK = "kernelwright_entry_"
 _ENTRY_FILE = "kernelwright-entries"
+_CACHES_SINCE = (13, 0)
+"""From this version on NVRTC keeps results in the driver's cache, and a result from there comes without its log."""
 _UNIT_FAULTS = frozenset({3, 4, 5, 6})
 """NVRTC's codes that say something of the unit: invalid input, program, option; compilation."""
 
@@ -66,6 +68,7 @@ def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptio
     words = [
         f"--gpu-architecture={options.arch}",
         "--ptxas-options=-v",
+        *(["--no-cache"] if tuple(call(nvrtc.nvrtcVersion())) >= _CACHES_SINCE else []),
         *_macros(unit),
         *options.passed,
         *_includes(unit),
