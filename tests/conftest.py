@@ -61,6 +61,15 @@ REFERENCE = """def saxpy(x, y, a):
     return a * x + y
 """
 
+SLOW_BASELINE = """__kernel void saxpy(__global const float *x, __global float *y, float a, int n)
+{
+    int i = get_global_id(0);
+    volatile float result = 0.0f;
+    for (int repeat = 0; repeat < 200; repeat++) result = a * x[i] + y[i];
+    y[i] = result;
+}
+"""
+
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -72,7 +81,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["KERNELWRIGHT_CACHE_DIR"] = folder
 
 
-def _write_saxpy(folder: Path, *changes: tuple[str, str]) -> Path:
+def _write_saxpy(folder: Path, *changes: tuple[str, str], is_beatable: bool = False) -> Path:
     source = SAXPY
     for old, new in changes:
         assert old in source
@@ -81,12 +90,19 @@ def _write_saxpy(folder: Path, *changes: tuple[str, str]) -> Path:
     (folder / "saxpy.cl").write_text(source)
     (folder / "problem.toml").write_text(PROBLEM)
     (folder / "reference.py").write_text(REFERENCE)
+    if is_beatable:
+        (folder / "slow.cl").write_text(SLOW_BASELINE)
+        with (folder / "problem.toml").open("a") as file:
+            file.write('\n[baseline]\nkernel = "slow.cl"\n')
     return folder
 
 
 @pytest.fixture(scope="session")
 def write_saxpy() -> Callable[..., Path]:
-    """Write the saxpy problem into a new folder, with `(old, new)` changes to its source."""
+    """Write the saxpy problem into a new folder, with `(old, new)` changes to its source.
+
+    `is_beatable` gives it a baseline so slow that every configuration surely beats it.
+    """
     return _write_saxpy
 
 
@@ -97,10 +113,15 @@ def saxpy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def beatable_saxpy(tmp_path: Path) -> Path:
+    """The same with a baseline so slow that every configuration surely beats it."""
+    return _write_saxpy(tmp_path / "saxpy", is_beatable=True)
+
+
+@pytest.fixture
 def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
-

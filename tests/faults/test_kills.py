@@ -24,41 +24,18 @@ BUDGET = 6
 Start = Callable[..., CliRun]
 
 
-SLOW = """__kernel void saxpy(__global const float *x, __global float *y, float a, int n)
-{
-    int i = get_global_id(0);
-    volatile float result = 0.0f;
-    for (int repeat = 0; repeat < 200; repeat++) result = a * x[i] + y[i];
-    y[i] = result;
-}
-"""
-BASELINE = """
-[baseline]
-kernel = "slow.cl"
-"""
-
-
-@pytest.fixture
-def problem(saxpy: Path) -> Path:
-    """A problem whose baseline is so slow that everything wins."""
-    (saxpy / "slow.cl").write_text(SLOW)
-    with (saxpy / "problem.toml").open("a") as file:
-        file.write(BASELINE)
-    return saxpy
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
 @pytest.fixture
-def start_tune(problem: Path, folder: Path, tmp_path: Path) -> Iterator[Start]:
+def start_tune(beatable_saxpy: Path, folder: Path, tmp_path: Path) -> Iterator[Start]:
     """Starts a small search; what is still running at the end of the test is killed."""
     started: list[CliRun] = []
 
     def begin(*words: object, folder: Path = folder, budget: int = BUDGET) -> CliRun:
-        fixed = ("tune", problem, "--run", folder, "--budget", budget, "--searcher", "random", "--jobs", 1)
+        fixed = ("tune", beatable_saxpy, "--run", folder, "--budget", budget, "--searcher", "random", "--jobs", 1)
         started.append(start(*fixed, *words, folder=folder, scratch=tmp_path / "scratch"))
         return started[-1]
 
@@ -326,10 +303,10 @@ def read_only(tmp_path: Path, small_disk: Path) -> Path:
 
 
 def test_a_run_folder_that_cannot_be_written_is_one_message(
-    problem: Path, read_only: Path, capsys: pytest.CaptureFixture[str]
+    beatable_saxpy: Path, read_only: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
-        main(["tune", str(problem), "--run", str(read_only / "run"), "--budget", "1"])
+        main(["tune", str(beatable_saxpy), "--run", str(read_only / "run"), "--budget", "1"])
     assert exit_.value.code == 2
     (complaint,) = complaints(capsys.readouterr().err)
     assert str(read_only / "run") in complaint
@@ -337,11 +314,15 @@ def test_a_run_folder_that_cannot_be_written_is_one_message(
 
 
 def test_a_cache_that_cannot_be_written_is_one_message(
-    problem: Path, folder: Path, read_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    beatable_saxpy: Path,
+    folder: Path,
+    read_only: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KERNELWRIGHT_CACHE_DIR", str(read_only))
     with pytest.raises(SystemExit) as exit_:
-        main(["tune", str(problem), "--run", str(folder), "--budget", "1"])
+        main(["tune", str(beatable_saxpy), "--run", str(folder), "--budget", "1"])
     assert exit_.value.code == 2
     captured = capsys.readouterr()
     (complaint,) = complaints(captured.err)
@@ -351,11 +332,15 @@ def test_a_cache_that_cannot_be_written_is_one_message(
 
 
 def test_scratch_that_cannot_be_written_is_one_message(
-    problem: Path, folder: Path, read_only: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    beatable_saxpy: Path,
+    folder: Path,
+    read_only: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KERNELWRIGHT_SCRATCH_DIR", str(read_only))
     with pytest.raises(SystemExit) as exit_:
-        main(["tune", str(problem), "--run", str(folder), "--budget", "1"])
+        main(["tune", str(beatable_saxpy), "--run", str(folder), "--budget", "1"])
     assert exit_.value.code == 2
     (complaint,) = complaints(capsys.readouterr().err)
     assert str(read_only) in complaint

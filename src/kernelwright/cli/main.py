@@ -31,16 +31,23 @@ RunArgument = Annotated[
 ]
 
 
-@app.callback()
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
-) -> None:
-    """Tune GPU kernels."""
-    if version:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         from kernelwright.version import VERSION
 
         typer.echo(f"kernelwright {VERSION}")
         raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Tune GPU kernels."""
+    del version  # its callback has printed it
 
 
 @app.command()

@@ -17,6 +17,8 @@ from kernelwright.problem.outcome import Passed
 def verdict(result: TuneResult) -> str:
     """The claim in one sentence; no claim without an interval that excludes 1."""
     if result.best_config is None:
+        if result.view.passed:
+            return "No configuration could beat the baseline; those that passed were stopped early. Keep the baseline."
         return "No configuration passed; nothing to recommend."
     if result.speedup is None:
         provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan

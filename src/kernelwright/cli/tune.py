@@ -68,10 +68,10 @@ def run_tune(words: TuneWords) -> int:
     settings = words.settings()
     with _stopping_in_words():
         with open_progress(is_quiet=words.is_json) as view:
+            priors = priors_of(words.priors)
             if words.replay is not None:
-                result = replay(words.replay, settings=settings, run=words.run, listener=view)
+                result = replay(words.replay, settings=settings, run=words.run, priors=priors, listener=view)
             else:
-                priors = priors_of(words.priors)
                 result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
@@ -100,7 +100,7 @@ def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
         raise failure
     if result.reason == "interrupted":
         return 130
-    return 0 if result.best_config is not None else 1
+    return 0 if result.view.passed else 1
 
 
 def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | None]:

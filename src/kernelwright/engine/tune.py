@@ -182,6 +182,7 @@ def replay(
     *,
     settings: TuneSettings | None = None,
     run: Path | None = None,
+    priors: Sequence[Prior] = (),
     listener: RunListener | None = None,
 ) -> TuneResult:
     """Run a searcher on the measurements of an earlier run: no device, no compiler, same loop.
@@ -205,7 +206,7 @@ def replay(
     path = run or default_run_path(f"{subject.problem.name}-replay")
     with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_replay(recorded, recorded.view.baseline, session.searcher(()))
+        return session.run_replay(recorded, recorded.view.baseline, session.searcher(priors))
 
 
 def priors_of(runs: Sequence[Path]) -> list[Prior]:
