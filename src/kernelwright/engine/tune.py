@@ -149,7 +149,7 @@ def _tell_to_resume(error: InfrastructureError, path: Path) -> None:
     error.hint = f"{error.hint}; {advice}" if error.hint else advice
 
 
-def resume(run: Path, *, listener: RunListener | None = None, machine: Machine | None = None) -> TuneResult:
+def resume(run: Path | str, *, listener: RunListener | None = None, machine: Machine | None = None) -> TuneResult:
     """Continue a run that was interrupted, killed or ran out of luck, to the end of its own budget.
 
     Raises:
@@ -157,7 +157,7 @@ def resume(run: Path, *, listener: RunListener | None = None, machine: Machine |
         UserError: the device is not here.
     """
     listener, machine = listener or SilentListener(), machine or LocalMachine()
-    with RunFolder.open(run, writable=True) as folder:
+    with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
         if view.finished is not None and view.finished.reason not in ("interrupted",):
             return TuneResult(view)
@@ -178,10 +178,10 @@ def resume(run: Path, *, listener: RunListener | None = None, machine: Machine |
 
 
 def replay(
-    recording: Path,
+    recording: Path | str,
     *,
     settings: TuneSettings | None = None,
-    run: Path | None = None,
+    run: Path | str | None = None,
     priors: Sequence[Prior] = (),
     listener: RunListener | None = None,
 ) -> TuneResult:
@@ -195,6 +195,7 @@ def replay(
     """
     settings = settings or TuneSettings()
     listener = listener or SilentListener()
+    recording = Path(recording)
     recorded = Recording.read(recording)
     if recorded.view.baseline is None:
         raise StoreError(f"the recording {recording} has no baseline measurement, so there is nothing to compare with")
@@ -203,7 +204,7 @@ def replay(
     device = _recorded_device(recorded.view)
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
-    path = run or default_run_path(f"{subject.problem.name}-replay")
+    path = Path(run) if run is not None else default_run_path(f"{subject.problem.name}-replay")
     with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
         session = _Session(subject, settings, device, space, folder, listener)
         return session.run_replay(recorded, recorded.view.baseline, session.searcher(priors))

@@ -46,7 +46,7 @@ FORMATS = tuple(_WRITERS)
 and launch geometry. `json`: a plain summary. `t4`: the community's results format. `t1`: its input format."""
 
 
-def export_run(run: Path, out: Path, *, formats: Collection[str]) -> list[Path]:
+def export_run(run: Path | str, out: Path | str, *, formats: Collection[str] = FORMATS) -> list[Path]:
     """Write the run in the folder `run` to files in the folder `out`, which is made; files there are replaced.
 
     Everything is made before anything is written, so that an error leaves no half of an export.
@@ -67,9 +67,9 @@ def export_run(run: Path, out: Path, *, formats: Collection[str]) -> list[Path]:
             raise UsageError(f"unknown export format {name!r}", hint=f"{hint}formats are {', '.join(FORMATS)}")
     if not chosen:
         raise UsageError("no export format was asked for", hint=f"formats are {', '.join(FORMATS)}")
-    exported = ExportedRun.read(run)
+    exported = ExportedRun.read(Path(run))
     files = [_WRITERS[name](exported) for name in chosen]
-    return [_write(out, name, text) for name, text in files]
+    return [_write(Path(out), name, text) for name, text in files]
 
 
 def _write(folder: Path, name: str, text: str) -> Path:

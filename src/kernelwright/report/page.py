@@ -68,7 +68,7 @@ _SECTIONS = (
 )
 
 
-def write_report(run: Path | RunView, out: Path) -> Path:
+def write_report(run: Path | str | RunView, out: Path | str) -> Path:
     """Write the report of `run` to `out` and return it; a report already there is replaced whole or not at all.
 
     Args:
@@ -78,7 +78,8 @@ def write_report(run: Path | RunView, out: Path) -> Path:
     Raises:
         StoreError: the run cannot be read, or the file cannot be written.
     """
-    view = run if isinstance(run, RunView) else RunView.read(run)
+    view = run if isinstance(run, RunView) else RunView.read(Path(run))
+    out = Path(out)
     text = render_report(view)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
