@@ -1,0 +1,382 @@
+"""What a kernel source says, as typed nodes: expressions, statements, functions. Made by `refactor.syntax`.
+
+Every node has its place in the source. What is not understood is an `OpaqueExpression` or `OpaqueStatement` with the
+reason and the names that stand in it; whoever reads the tree must assume that it may do anything with those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+from kernelwright.refactor.preprocess import Expanded, Mark, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable, macro or enumerator; qualified names keep their last part."""
+
+    place: Place
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, character, string, `true`, `false` or `nullptr`."""
+
+    place: Place
+    text: str
+    value: int | None
+    """None for what is no integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`-x`, `!x`, `~x`, `+x`, `*p`, `&x`."""
+
+    place: Place
+    operator: str
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Two operands; a comma too."""
+
+    place: Place
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """`=` and the compound assignments."""
+
+    place: Place
+    operator: str
+    target: Expression
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`++` and `--`."""
+
+    place: Place
+    operator: str
+    operand: Expression
+    is_prefix: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`a ? b : c`."""
+
+    place: Place
+    condition: Expression
+    yes: Expression
+    no: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of something with a name: `f(x)`, `f<4>(x)`, `std::max(a, b)`."""
+
+    place: Place
+    function: str
+    arguments: tuple[Expression, ...]
+    template_arguments: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall:
+    """`object.method(x)`."""
+
+    place: Place
+    receiver: Expression
+    method: str
+    arguments: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """`base[index]`."""
+
+    place: Place
+    base: Expression
+    index: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`base.name`, `base->name`."""
+
+    place: Place
+    base: Expression
+    name: str
+    is_arrow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A conversion, in whatever spelling; `operands` are several for `(float4)(a, b, c, d)` and `T{a, b}`."""
+
+    place: Place
+    c_type: str
+    is_pointer: bool
+    operands: tuple[Expression, ...]
+    is_reinterpreting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOf:
+    """`sizeof(type)`; of an expression, the expression's text."""
+
+    place: Place
+    c_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """`{a, b}` as an initialiser."""
+
+    place: Place
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueExpression:
+    """An expression that is not understood."""
+
+    place: Place
+    reason: str
+    names: frozenset[str]
+
+
+Expression: TypeAlias = (
+    Name | Literal | Unary | Binary | Assign | Update | Conditional | Call | MethodCall | Element | Member | Cast
+    | SizeOf | Items | OpaqueExpression
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Declarator:
+    """One variable of a declaration."""
+
+    place: Place
+    name: str
+    c_type: str
+    is_pointer: bool
+    is_reference: bool
+    extents: tuple[Expression | None, ...]
+    """Of an array, outermost first; None for `[]`."""
+    initial: Expression | None
+    is_shared: bool
+    is_const: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """`int i = 0, j;`."""
+
+    place: Place
+    declarators: tuple[Declarator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """An expression as a statement."""
+
+    place: Place
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements with a scope."""
+
+    place: Place
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`if`; also `if constexpr`."""
+
+    place: Place
+    condition: Expression
+    yes: Statement
+    no: Statement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`for`, `while` or `do`."""
+
+    place: Place
+    word: str
+    initial: Statement | None
+    condition: Expression | None
+    update: Expression | None
+    body: Statement
+    pragmas: tuple[Mark, ...] = ()
+    """`#pragma`s and attributes right before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """`return x;`."""
+
+    place: Place
+    value: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """`break` or `continue`."""
+
+    place: Place
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueStatement:
+    """A statement that is not understood."""
+
+    place: Place
+    reason: str
+    names: frozenset[str]
+
+
+Statement: TypeAlias = Declaration | Evaluate | Block | If | Loop | Return | Jump | OpaqueStatement
+Node: TypeAlias = Expression | Statement | Declarator
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a function."""
+
+    place: Place
+    name: str
+    c_type: str
+    is_pointer: bool
+    is_reference: bool
+    is_const: bool
+    """Whether what it points or refers to is const."""
+    is_restrict: bool
+    space: str
+    """`global`, `shared`, `constant` for pointers, else `private`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function with a body."""
+
+    place: Place
+    name: str
+    name_place: Place
+    c_type: str
+    is_kernel: bool
+    parameters: tuple[Parameter, ...]
+    template_values: tuple[str, ...]
+    """Names of template parameters that are values."""
+    template_types: tuple[str, ...]
+    body: Block
+    attributes: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A named integer of the file: `constexpr int W = 32;`, an enumerator."""
+
+    place: Place
+    name: str
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class FileArray:
+    """An array at file scope: `__constant__ float w[9];`."""
+
+    declarator: Declarator
+    space: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxTree:
+    """One source file."""
+
+    source: str
+    expanded: Expanded
+    functions: tuple[Function, ...]
+    constants: tuple[Constant, ...]
+    arrays: tuple[FileArray, ...]
+    types: Mapping[str, str]
+    """What `typedef` and `using` name, by the new name."""
+    opaque: tuple[OpaqueStatement, ...]
+    """What stands outside functions and is not understood."""
+
+    @property
+    def kernels(self) -> tuple[Function, ...]:
+        """The kernels that the file defines, in order."""
+        return tuple(function for function in self.functions if function.is_kernel)
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes right below one, in the order of the source."""
+    for each in fields(node):
+        value = getattr(node, each.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if hasattr(item, "place"):
+                yield item
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it, in the order of the source."""
+    waiting: list[Node] = [node]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        waiting.extend(reversed(list(children(current))))
+
+
+def assigned_names(node: Node) -> frozenset[str]:
+    """Variables that may change below a node: assigned, counted, their address taken, or in something opaque."""
+    found: set[str] = set()
+    for each in walk(node):
+        match each:
+            case Assign(target=target) | Update(operand=target) | Unary(operator="&", operand=target):
+                root = root_name(target)
+                if root is not None:
+                    found.add(root)
+            case Declarator(is_reference=True, initial=initial) if initial is not None:
+                found |= {root} if (root := root_name(initial)) is not None else set()
+            case OpaqueExpression(names=names) | OpaqueStatement(names=names):
+                found |= names
+            case Call(arguments=arguments):
+                # A reference parameter changes what is given: only a plain name can be one.
+                found |= {argument.name for argument in arguments if isinstance(argument, Name)}
+    return frozenset(found)
+
+
+def root_name(node: Expression) -> str | None:
+    """The variable that an assignment to this expression changes: `v` of `v.x`, `a` of `a[i]`, `p` of `*p`."""
+    while True:
+        match node:
+            case Name(name=name):
+                return name
+            case Element(base=inner) | Member(base=inner) | Unary(operand=inner) | Update(operand=inner):
+                node = inner
+            case Cast(operands=(inner,)):
+                node = inner
+            case Binary(left=inner):
+                node = inner
+            case _:
+                return None
+
+
+def declared_names(node: Node) -> frozenset[str]:
+    """Variables that are declared below a node."""
+    return frozenset(each.name for each in walk(node) if isinstance(each, Declarator))
