@@ -150,8 +150,6 @@ def test_mistake_in_a_file_is_named_with_its_line(
             TOML,
         ),
         Mistake("wrong-values", REFERENCE, "a * x + y", "a * x - y", "baseline is wrong.*'small'", "kernel =", TOML),
-        Mistake("no-such-import", REFERENCE, "def", "import nowhere_to_be_found\ndef", "nowhere_to_be_found", None),
-        Mistake("takes-another-argument", REFERENCE, "(x, y, a)", "(x, y, a, b)", "'b'", None),
         Mistake("does-not-compile", KERNEL, "int base", "itn base", "does not build.*'itn'", "itn base"),
     ],
     ids=lambda mistake: mistake.name,
