@@ -1,9 +1,11 @@
 """An NVIDIA device open in one worker process: memory, launches, times.
 
 Times are taken between two events. So that neither the host's launch latency nor Python's is between them, a kernel
-that only waits goes first: by the time it ends, the first event, all launches and the last event are queued. What the
-two events then see of an empty kernel is their own bias, about 2 us; it is part of every time that is reported, equal
-for all candidates, and not subtracted.
+that only waits goes first: by the time it ends, the first event, all launches and the last event are queued. What is
+left is the events' own share. On an H100 an empty kernel reads 3.0 us and every kernel 3.1 us more than it takes by the
+clock inside it, whether that is 0.3 us or 100 us (`benchmarks/cuda_timer.py`), and each further launch of a sequence
+adds 1.7 us. It is the same for all candidates and not subtracted, so ratios of kernels of a few microseconds come out
+closer to 1 than they are.
 """
 
 from __future__ import annotations
@@ -224,6 +226,8 @@ class CudaSession(DeviceSession):
         """Read more than the second-level cache holds.
 
         Reading, not writing: a cache full of lines that still have to be written back would slow down what comes next.
+        The other side of it: of what a kernel writes, up to a cache's size may still be in the cache when it ends, so
+        a kernel that writes less than that can beat the time that the device needs to move all its bytes.
         """
         try:
             if self._flush is None:
