@@ -46,20 +46,23 @@ def compare_finalists(
     count: int,
     rounds: int,
     on_step: Callable[[], None] = lambda: None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> FinalistsCompared | None:
     """Check the finalists on every dataset and measure those that pass, interleaved with the baseline.
 
     A finalist that fails the thorough check is rejected, and the next best takes its place. None when nothing passed or
-    the runner cannot measure again (a replay).
+    the runner cannot measure again (a replay). Once `is_late`, no more are taken in than there are, but one at least.
     """
     rejected: dict[str, str] = {}
     accepted: dict[str, Candidate] = {}
     pool = list(evaluations)
     while True:
         wanted = [event for event in ranked(pool, count=count) if event.candidate_id not in accepted]
-        if not wanted:
+        if not wanted or (accepted and is_late()):
             break
         for event in wanted:
+            if accepted and is_late():
+                break
             candidate = Candidate(template, Config(event.config))
             reason = _reject(runner, candidate)
             on_step()
@@ -84,5 +87,5 @@ def compare_finalists(
 
 def _reject(runner: Runner, candidate: Candidate) -> str | None:
     """Why a finalist may not win, or None."""
-    outcome = runner.submit(EvaluationRequest(candidate, is_thorough=True)).result().outcome
+    outcome = runner.submit(EvaluationRequest(candidate, is_thorough=True, is_timed=False)).result().outcome
     return f"{outcome.stage}: {outcome.message}" if isinstance(outcome, Failed) else None

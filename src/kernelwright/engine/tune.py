@@ -378,6 +378,7 @@ class _Session:
             count=self._settings.finalists,
             rounds=self._rounds(view),
             on_step=lambda: self._enter("compare"),
+            is_late=self._is_late,
         )
         if comparison is not None:
             self._append([comparison])
@@ -387,6 +388,11 @@ class _Session:
         settings = self._settings
         worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (1 + settings.finalists)
         return min(worst_s, COMPARISON_SHARE * (settings.budget.seconds or worst_s))
+
+    def _is_late(self) -> bool:
+        """Whether the checks of the finalists have used up the time for the comparison."""
+        seconds = self._settings.budget.seconds
+        return seconds is not None and self._clock.spent_s > seconds * (1 - COMPARISON_SHARE / 4)
 
     def _rounds(self, view: RunView) -> int:
         """Rounds of the final comparison that fit into its share of the time."""

@@ -35,6 +35,8 @@ class EvaluationRequest:
     """
     is_thorough: bool = False
     """Check on every dataset (seeds and hostile distributions) rather than the quick selection."""
+    is_timed: bool = True
+    """False: only check; a runner may then leave the measurements out."""
 
 
 @dataclass(frozen=True, slots=True)
