@@ -24,6 +24,7 @@ from kernelwright.backend.base import (
     BoundBuffer,
     BoundLaunch,
     Buffer,
+    Bytes,
     DeviceInfo,
     DeviceSession,
     LaunchPlan,
@@ -372,9 +373,9 @@ class Arena:
             if path.stem not in self._specs:  # the scratch of an earlier candidate
                 path.unlink()
         for name, buffer in self._sets[set_index].items():
-            data = np.empty(2 * GUARD_BYTES + self._specs[name].byte_count, np.uint8)
-            self._session.download(buffer, data)
-            data.tofile(folder / f"{name}.bin")
+            self._session.download(
+                buffer, _mapped(folder / f"{name}.bin", 2 * GUARD_BYTES + self._specs[name].byte_count)
+            )
 
     def close(self) -> None:
         """Give the memory back."""
@@ -404,6 +405,12 @@ class Arena:
         self._owned.append(clone)
         self._session.copy(buffer, clone, _guarded_bytes(spec))
         return clone
+
+
+def _mapped(path: Path, byte_count: int) -> Bytes:
+    """The file as writable memory of `byte_count` bytes; one of that size is overwritten where its pages are."""
+    is_kept = path.exists() and path.stat().st_size == byte_count
+    return np.memmap(path, np.uint8, mode="r+" if is_kept else "w+", shape=(byte_count,))
 
 
 def _guarded_bytes(spec: BufferSpec) -> int:
