@@ -121,6 +121,22 @@ def test_mistakes_raise_one_kind_of_error(
     assert not [path for path in in_tmp.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (lambda: kernelwright.TuneSettings(seed=-1), "seed is -1"),
+        (lambda: kernelwright.TuneSettings(build_processes=0), "build_processes is 0"),
+        (lambda: kernelwright.TuneSettings(launch_timeout_s=float("nan")), "launch_timeout_s is nan"),
+        (lambda: kernelwright.TuneSettings(cache="warm"), "'warm'"),  # type: ignore[arg-type]
+        (lambda: kernelwright.Budget(evaluations=0), "evaluations is 0"),
+        (lambda: kernelwright.Budget(seconds=-1.0), r"seconds is -1\.0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: Callable[[], object], words: str) -> None:
+    with pytest.raises(kernelwright.KernelwrightError, match=words):
+        settings()
+
+
 # -- a run -------------------------------------------------------------------------------------------------------------
 
 

@@ -209,6 +209,7 @@ WORDS = {
     "--jobs 0": "greater than or equal to 1",
     "--finalists 0": "greater than or equal to 1",
     "--rounds 2": "greater than or equal to 5",
+    "--seed -1": "greater than or equal to 0",
     "--seed x": "valid integer",
     "--sed 1": r"No such option.*--seed",
     "extra": "unexpected extra argument",

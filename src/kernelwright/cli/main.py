@@ -86,7 +86,7 @@ def tune(
     ] = "60s",
     searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     device: Annotated[str | None, typer.Option(help="Device id or a part of its name; see `doctor`.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,

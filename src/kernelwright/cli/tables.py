@@ -19,6 +19,8 @@ def verdict(result: TuneResult) -> str:
     if result.best_config is None:
         if result.view.passed:
             return "No configuration could beat the baseline; those that passed were stopped early. Keep the baseline."
+        if not result.view.evaluations:
+            return "No configuration was tried; nothing to recommend."
         return "No configuration passed; nothing to recommend."
     if result.speedup is None:
         provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan

@@ -19,7 +19,7 @@ from kernelwright.cli.tables import print_result, summary
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.tune import priors_of, replay, resume, tune
-from kernelwright.errors import KernelwrightError, StopRun, UsageError
+from kernelwright.errors import KernelwrightError, StopRun
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
 
@@ -48,8 +48,6 @@ class TuneWords:
         """The settings that the words say."""
         from kernelwright.cli.main import parse_option
 
-        if self.cache not in (None, "hot", "cold"):
-            raise UsageError(f"--cache {self.cache!r} is not known", hint="say hot or cold")
         return TuneSettings(
             budget=parse_budget(self.budget),
             searcher=self.searcher,

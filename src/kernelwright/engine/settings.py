@@ -24,6 +24,13 @@ class Budget:
     """Stop after this many evaluations in a row without a gain of at least `min_gain_fraction`."""
     min_gain_fraction: float = 0.01
 
+    def __post_init__(self) -> None:
+        """Refuse limits that no run can have."""
+        for name in ("evaluations", "seconds", "patience"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"the budget's {name} is {value!r}, expected more than 0")
+
     @property
     def is_unlimited(self) -> bool:
         """True when only the end of the space stops the search."""
@@ -52,6 +59,19 @@ class TuneSettings:
     """Of one candidate on one workload during the search, warm-up included; claims come from the final comparison."""
     launch_timeout_s: float = 10.0
     worker_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, before anything is started."""
+        least = {
+            "seed": 0, "build_processes": 1, "finalists": 1, "comparison_rounds": 5, "precision": 1e-6,
+            "seconds_per_measurement": 1e-6, "launch_timeout_s": 1e-3, "worker_memory_bytes": 1 << 28,
+        }  # fmt: skip
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if value is not None and not value >= minimum:
+                raise UsageError(f"{name} is {value!r}, expected at least {minimum}")
+        if self.cache not in (None, "hot", "cold"):
+            raise UsageError(f"cache {self.cache!r} is not known", hint="say hot or cold")
 
     def evaluation(self, *, is_cpu: bool, core_count: int) -> EvaluationSettings:
         """The runner's settings on a device of this kind."""

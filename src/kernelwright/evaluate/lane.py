@@ -314,7 +314,7 @@ class DeviceLane:
         except InfrastructureError as error:
             raise InfrastructureError(
                 f"after a candidate's {failed.reason} the baseline does not run either: {error}",
-                hint="check the device and its driver, then resume the run",
+                hint="check the device and its driver",
             ) from error
 
     def _retried(self, action: Callable[[], object]) -> object:
