@@ -12,7 +12,7 @@ _EXTRA_OF = MappingProxyType(
         "cuda": "cuda",
         "pyopencl": "opencl",
         "sklearn": "search",
-            "pandas": "frame",
+        "pandas": "frame",
         "torch": "torch",
     }
 )
