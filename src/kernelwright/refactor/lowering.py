@@ -129,7 +129,6 @@ class Lowering:
         parameters = self._parameters(declarator)
         if name is None or parameters is None:
             return None
-        values, types = self._template_parameters(node)
         previous = node.prev_sibling
         start = previous.end_byte if previous is not None else 0
         return nodes.Function(
@@ -139,24 +138,23 @@ class Lowering:
             self.text(node.child_by_field_name("type")),
             any(child.type == "__global__" for child in node.children),
             parameters,
-            values,
-            types,
+            self._template_parameters(node),
             self.block(body),
             self.expanded.marks_between(start, body.start_byte),
         )
 
-    def _template_parameters(self, node: _Node) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _template_parameters(self, node: _Node) -> tuple[nodes.TemplateParameter, ...]:
         template = node.parent
         if template is None or template.type != "template_declaration":
-            return (), ()
+            return ()
         listed = template.child_by_field_name("parameters")
-        values, types = [], []
+        found = []
         for each in listed.named_children if listed is not None else ():
             if "type_parameter" in each.type:
-                types += [self.text(child) for child in each.named_children[:1]]
+                found += [nodes.TemplateParameter(self.text(child), is_type=True) for child in each.named_children[:1]]
             elif (name := each.child_by_field_name("declarator")) is not None:
-                values.append(self.text(name))
-        return tuple(values), tuple(types)
+                found.append(nodes.TemplateParameter(self.text(name), is_type=False))
+        return tuple(found)
 
     def _parameters(self, declarator: _Node) -> tuple[nodes.Parameter, ...] | None:
         listed = declarator.child_by_field_name("parameters")

@@ -271,6 +271,14 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    """One parameter of a template."""
+
+    name: str
+    is_type: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """A function with a body."""
 
@@ -280,9 +288,7 @@ class Function:
     c_type: str
     is_kernel: bool
     parameters: tuple[Parameter, ...]
-    template_values: tuple[str, ...]
-    """Names of template parameters that are values."""
-    template_types: tuple[str, ...]
+    template_parameters: tuple[TemplateParameter, ...]
     body: Block
     attributes: tuple[Mark, ...]
 
@@ -343,26 +349,36 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def assigned_names(node: Node) -> frozenset[str]:
-    """Variables that may change below a node: assigned, counted, their address taken, or in something opaque."""
-    found: set[str] = set()
+    """Variables that may change below a node: assigned, counted, their address taken, or in something opaque.
+
+    Elements of an array or behind a pointer are memory, not variables; calls are not looked into.
+    """
+    found: set[str | None] = set()
     for each in walk(node):
         match each:
             case Assign(target=target) | Update(operand=target) | Unary(operator="&", operand=target):
-                root = root_name(target)
-                if root is not None:
-                    found.add(root)
-            case Declarator(is_reference=True, initial=initial) if initial is not None:
-                found |= {root} if (root := root_name(initial)) is not None else set()
+                found.add(variable_of(target))
+            case Declarator(is_reference=True, is_const=False, initial=initial) if initial is not None:
+                found.add(variable_of(initial))
             case OpaqueExpression(names=names) | OpaqueStatement(names=names):
                 found |= names
-            case Call(arguments=arguments):
-                # A reference parameter changes what is given: only a plain name can be one.
-                found |= {argument.name for argument in arguments if isinstance(argument, Name)}
-    return frozenset(found)
+    return frozenset(name for name in found if name is not None)
+
+
+def variable_of(node: Expression) -> str | None:
+    """The variable that an assignment to this expression changes itself: `v` of `v.x`; None for memory."""
+    while True:
+        match node:
+            case Name(name=name):
+                return name
+            case Member(base=inner, is_arrow=False) | Update(operand=inner) | Cast(operands=(inner,)):
+                node = inner
+            case _:
+                return None
 
 
 def root_name(node: Expression) -> str | None:
-    """The variable that an assignment to this expression changes: `v` of `v.x`, `a` of `a[i]`, `p` of `*p`."""
+    """The variable that an expression is about: `v` of `v.x`, `a` of `a[i]`, `p` of `*p` and `&p[1]`."""
     while True:
         match node:
             case Name(name=name):

@@ -1,0 +1,137 @@
+"""What assignments do: to variables, to elements of arrays, and to values that loops join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelwright.refactor import nodes
+from kernelwright.refactor.facts import Sources
+from kernelwright.refactor.joins import Join, join_of
+from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial
+from kernelwright.refactor.preprocess import Place
+from kernelwright.refactor.state import State
+from kernelwright.refactor.values import Pointer, Value
+
+if TYPE_CHECKING:
+    from kernelwright.refactor.expressions import Expressions
+
+
+class Assignments:
+    """Follows the assignments of one kernel."""
+
+    def __init__(self, state: State, expressions: Expressions) -> None:
+        self.state = state
+        self.expressions = expressions
+
+    def assign(self, node: nodes.Assign) -> Value:
+        """`=` and the compound assignments."""
+        join = join_of(node)
+        if join is not None:
+            return self.join(node.target, join, node.place)
+        if node.operator == "=":
+            value = self.expressions.value(node.value)
+            self.expressions.store(node.target, value, node.place)
+            return value
+        right = self.expressions.value(node.value)
+        if isinstance(node.target, nodes.Name):
+            left = self.expressions.named(node.target)
+            value = self._moved_or_combined(node.operator[:-1], left, right)
+            self.expressions.set_variable(node.target.name, value)
+            return value
+        return self._accumulate(node.target, right, node.place)
+
+    def _moved_or_combined(self, operator: str, left: Value, right: Value) -> Value:
+        if isinstance(left, Pointer):
+            return self.expressions.pointer_arithmetic(operator, left, right)
+        return self.expressions.combined(operator, left, right)
+
+    def update(self, node: nodes.Update) -> Value:
+        """`++` and `--`."""
+        operator = node.operator[0]
+        if isinstance(node.operand, nodes.Name):
+            before = self.expressions.named(node.operand)
+            after = self._moved_or_combined(operator, before, ONE)
+            self.expressions.set_variable(node.operand.name, after)
+            return after if node.is_prefix else before
+        return self._accumulate(node.operand, ONE, node.place)
+
+    def _accumulate(self, target: nodes.Expression, value: Value, place: Place) -> Value:
+        """`target op= value` for an element of an array."""
+        pointer = self.expressions.pointer_to(target)
+        if pointer is None:
+            self.expressions.store(target, value, place)
+            return self.expressions.unknown(value, is_float=True)
+        access = self.state.access(pointer, "accumulate", place, sources=self.state.atoms.sources(value))
+        return self._after_adding(access.index, value)
+
+    def _after_adding(self, access: int, value: Value) -> Polynomial:
+        """What an element holds after something was added to it."""
+        sources = Sources(frozenset((access,))) | self.state.atoms.sources(value)
+        return self.state.atoms.fresh("float", sources)
+
+    def join(self, target: nodes.Expression, join: Join, place: Place) -> Value:
+        """`target = target op operand`: perhaps a reduction."""
+        if join.operation == "recurrence":
+            return self._recurrence(target, join, place)
+        values = [self.expressions.value(operand) for operand in join.operands]
+        atoms = self.state.atoms
+        factors: tuple[Sources, ...] = ()
+        for value in values:
+            factors += atoms.factors(value)
+        joined: Value = values[0] if len(values) == 1 else self.expressions.unknown(*values, is_float=True)
+        if isinstance(target, nodes.Name):
+            return self._join_variable(target.name, join, joined, factors, place)
+        pointer = self.expressions.pointer_to(target)
+        if pointer is None:
+            self.expressions.store(target, joined, place)
+            return joined
+        access = self.state.access(pointer, "accumulate", place, sources=atoms.sources(joined))
+        self.expressions.calls.reduction_into(access, join.operation, factors if len(factors) > 1 else (), place)
+        return self._after_adding(access.index, joined)
+
+    def _join_variable(
+        self, name: str, join: Join, joined: Value, factors: tuple[Sources, ...], place: Place
+    ) -> Value:  # fmt: skip
+        state = self.state
+        before = state.variables.get(name, ZERO)
+        if not isinstance(before, Pointer):
+            loops = state.loops_around(name)
+            sources = state.atoms.sources(joined)
+            is_followed = join.operator in ("+", "-") and not state.atoms.is_float(before) and not sources.accesses
+            if not is_followed:
+                reduction = self.expressions.calls.reduction_of(
+                    name,
+                    join.operation,
+                    loops,
+                    sources,
+                    factors,
+                    place,
+                    is_exchange=join.is_exchange or state.is_exchanged(joined),
+                )
+                merged = state.atoms.sources(before) | sources | reduction
+                value = state.atoms.fresh("float" if self._holds_floats(name, before) else "unknown", merged)
+                state.variables[name] = value
+                return value
+        value_ = (
+            self._moved_or_combined(join.operator, before, joined)
+            if join.operator
+            else self.expressions.unknown(joined)
+        )
+        self.expressions.set_variable(name, value_)
+        return value_
+
+    def _recurrence(self, target: nodes.Expression, join: Join, place: Place) -> Value:
+        """`s = s * scale + e`: joined over loops, but not by one operation."""
+        value = self.expressions.value(join.operands[0])
+        if isinstance(target, nodes.Name):
+            loops = self.state.loops_around(target.name)
+            sources = self.state.atoms.sources(value)
+            if self.state.is_float_type(self.state.declared_types.get(target.name, "auto")):
+                reduced = self.expressions.calls.reduction_of(target.name, "recurrence", loops, sources, (), place)
+                value = self.state.atoms.fresh("float", sources | reduced)
+        self.expressions.store(target, value, place)
+        return value
+
+    def _holds_floats(self, name: str, before: Value) -> bool:
+        c_type = self.state.declared_types.get(name)
+        return self.state.atoms.is_float(before) if c_type in (None, "auto") else self.state.is_float_type(c_type or "")
