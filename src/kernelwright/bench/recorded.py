@@ -1,21 +1,28 @@
 """Recorded search spaces: every configuration of a kernel on a device, with what measuring it cost.
 
-A folder holds `KERNEL__DEVICE.npz` files (arrays `config_index`, `time_ms`, the costs by phase, and `meta` with the
-parameters' values) and the constraints beside them, in T1 files named `KERNEL.json` or `generated_KERNEL.json`.
+Three kinds of file hold one:
+
+- `KERNEL__DEVICE.npz`: arrays `config_index`, `time_ms`, `error`, the costs by phase, and `meta` with the parameters'
+  values; the constraints are beside it, in a T1 file named `KERNEL.json` or `generated_KERNEL.json`;
+- a Kernel Tuner cache file (`kernelwright.bench.recorded_results`);
+- a T4 results file. What was recorded in it, or in a cache file, is then all there is: the feasible set is exactly
+  that.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from kernelwright.bench.recorded_results import RecordedResults, read_cache_file, space_of
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.config import Config
+from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
 from kernelwright.search.base import Observation
 from kernelwright.space.feasible import Space
@@ -25,6 +32,8 @@ Floats = npt.NDArray[np.float64]
 
 COST_ARRAYS = ("compile_ms", "verification_ms", "benchmark_ms", "framework_ms", "strategy_ms")
 """What one evaluation cost the tuner that recorded it; together, its time."""
+
+ARRAYS = ("meta", "config_index", "time_ms", "error", *COST_ARRAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +67,106 @@ class RecordedSpace:
         return Observation(config, value, None, cost_s)
 
 
-def load_recorded(folder: Path) -> list[RecordedSpace]:
-    """Every recorded space of a folder, by name.
+ReadResults = Callable[[Path], RecordedResults]
+"""Reads a T4 results file."""
+
+
+def load_recorded(*paths: Path, read_results: ReadResults | None = None) -> list[RecordedSpace]:
+    """Every recorded space in some files and folders, each name once.
+
+    Args:
+        paths: recordings, or folders of them (`KERNEL__DEVICE.npz`, cache files and T4 results as `.json`).
+        read_results: reads T4 results files; without it they are refused.
 
     Raises:
-        SpecError: no recording there, no constraints beside one, or constraints that give another set of configs.
+        SpecError: no recording there, a file that is none or that holds nothing to compare searchers on, no
+            constraints beside an `.npz`, or constraints that give another set of configs.
     """
-    files = sorted(folder.glob("*__*.npz"))
-    if not files:
-        raise SpecError(f"no recorded space (KERNEL__DEVICE.npz) in {folder}", location=Location(folder))
-    return [_load(file) for file in files]
+    loaded: dict[str, RecordedSpace] = {}
+    for path in paths:
+        found = _in_folder(path, read_results) if path.is_dir() else [_load(path, read_results)]
+        if not found:
+            raise SpecError(
+                f"no recorded space (KERNEL__DEVICE.npz, or a cache or T4 file as .json) in {path}",
+                location=Location(path),
+            )
+        for one in found:
+            if one.name in loaded:
+                raise SpecError(f"the recorded space {one.name!r} is given twice", location=Location(path))
+            loaded[one.name] = one
+    return list(loaded.values())
 
 
-def _load(file: Path) -> RecordedSpace:
-    kernel, _, device = file.stem.partition("__")
-    with np.load(file, allow_pickle=False) as arrays:
-        values = json.loads(str(arrays["meta"]))["tune_params"]
+def _in_folder(folder: Path, read_results: ReadResults | None) -> list[RecordedSpace]:
+    spaces = [_load_arrays(file) for file in sorted(folder.glob("*__*.npz"))]
+    for file in sorted(folder.glob("*.json")):
+        kind = kind_of(file)
+        if kind == "cache" or (kind == "results" and read_results is not None):
+            spaces.append(_load(file, read_results))
+    return spaces
+
+
+def kind_of(file: Path) -> str | None:
+    """What a JSON file is by its first keys: `cache`, `results`, `input` (T1), or None for something else."""
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        start = stream.read(1 << 16)
+    marks = {"cache": '"tune_params_keys"', "results": '"results"', "input": '"ConfigurationSpace"'}
+    return next((kind for kind, mark in marks.items() if mark in start), None)
+
+
+def _load(file: Path, read_results: ReadResults | None) -> RecordedSpace:
+    if not file.is_file():
+        raise SpecError("there is no such file or folder", location=Location(file))
+    if file.suffix == ".npz":
+        return _load_arrays(file)
+    kind = kind_of(file)
+    if kind == "cache":
+        return _of_results(file, read_cache_file(file))
+    if kind == "results" and read_results is not None:
+        return _of_results(file, read_results(file))
+    found = "a T1 input file, which describes a space and records nothing" if kind == "input" else "none of these"
+    raise SpecError(
+        f"expected a recorded space: KERNEL__DEVICE.npz, a Kernel Tuner cache file or T4 results; this is {found}",
+        location=Location(file),
+    )
+
+
+def _of_results(file: Path, results: RecordedResults) -> RecordedSpace:
+    space, rows = space_of(results, file)
+    found = RecordedSpace(
+        kernel=results.kernel,
+        device=results.device,
+        space=space,
+        default=None,
+        time_ms=np.array([np.nan if (time_ms := results.rows[k].time_ms) is None else time_ms for k in rows]),
+        cost_s=np.array([results.rows[k].cost_s for k in rows]),
+        failures=tuple(results.rows[k].failure for k in rows),
+    )
+    _check_values(file, found)
+    return found
+
+
+def _load_arrays(file: Path) -> RecordedSpace:
+    kernel, separator, device = file.stem.partition("__")
+    if not separator:
+        raise SpecError("a recorded space is named KERNEL__DEVICE.npz", location=Location(file))
+    arrays = _read_arrays(file)
+    try:
+        values: Mapping[str, list[Value]] = json.loads(str(arrays["meta"]))["tune_params"]
         recorded = arrays["config_index"].astype(np.int64)
         time_ms = arrays["time_ms"].astype(np.float64)
         costs_ms = np.stack([arrays[name] for name in COST_ARRAYS]).astype(np.float64)
-        cost_s: Floats = np.asarray(np.nansum(costs_ms, axis=0)) / 1000
-        errors = [str(error) for error in arrays["error"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"not a recorded space: {type(error).__name__}: {error}", location=Location(file)) from error
+    shape = tuple(len(options) for options in values.values())
+    if recorded.shape != (len(time_ms), len(shape)) or costs_ms.shape[1:] != time_ms.shape:
+        raise SpecError(
+            f"not a recorded space: {len(time_ms)} times, but config_index is {recorded.shape} for {len(shape)} "
+            f"parameters, and costs are {costs_ms.shape[1:]}",
+            location=Location(file),
+        )
+    if recorded.size and ((recorded < 0) | (recorded >= np.array(shape))).any():
+        raise SpecError("config_index has an index beyond its parameter's values", location=Location(file))
     default, constraints = _constraints(file, kernel)
     parameters = [
         Parameter(name, tuple(options), default.get(name, options[0]) if default else options[0])
@@ -86,7 +174,9 @@ def _load(file: Path) -> RecordedSpace:
     ]
     space = Space.build(parameters, constraints)
     order = _order(file, space, recorded)
-    return RecordedSpace(
+    cost_s: Floats = np.asarray(np.nansum(costs_ms, axis=0)) / 1000
+    errors = [str(error) for error in arrays["error"]]
+    found = RecordedSpace(
         kernel=kernel,
         device=device,
         space=space,
@@ -95,6 +185,37 @@ def _load(file: Path) -> RecordedSpace:
         cost_s=cost_s[order],
         failures=tuple(f"check:{errors[row]}" if errors[row] else "" for row in order),
     )
+    _check_values(file, found)
+    return found
+
+
+def _read_arrays(file: Path) -> dict[str, npt.NDArray[np.generic]]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            missing = [name for name in ARRAYS if name not in arrays]
+            if missing:
+                raise SpecError(
+                    f"not a recorded space: no array {', '.join(map(repr, missing))}",
+                    hint=f"it has {', '.join(arrays)}",
+                    location=Location(file),
+                )
+            return {name: arrays[name] for name in ARRAYS}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise SpecError(f"cannot read a recorded space: {error}", location=Location(file)) from error
+
+
+def _check_values(file: Path, recorded: RecordedSpace) -> None:
+    valid = recorded.time_ms[~np.isnan(recorded.time_ms)]
+    if not len(valid):
+        raise SpecError("every recorded configuration failed: there is nothing to find", location=Location(file))
+    if not (np.isfinite(valid) & (valid > 0)).all():
+        raise SpecError("a recorded time is not positive and finite", location=Location(file))
+    if not (np.isfinite(recorded.cost_s) & (recorded.cost_s >= 0)).all() or not recorded.cost_s.any():
+        raise SpecError(
+            "what an evaluation cost was not recorded, or is negative",
+            hint="a score counts time: record compile and benchmark times",
+            location=Location(file),
+        )
 
 
 def _constraints(file: Path, kernel: str) -> tuple[Config | None, list[Constraint]]:
@@ -105,12 +226,13 @@ def _constraints(file: Path, kernel: str) -> tuple[Config | None, list[Constrain
             break
     else:
         raise SpecError(f"no constraints for {kernel!r}", location=Location(file), hint=f"put {kernel}.json beside")
-    content = json.loads(described.read_text())["ConfigurationSpace"]
-    defaults = {p["Name"]: p["Default"] for p in content["TuningParameters"] if "Default" in p}
-    constraints = [
-        Constraint(condition["Expression"], Expression.parse(condition["Expression"]))
-        for condition in content["Conditions"]
-    ]
+    try:
+        content = json.loads(described.read_text())["ConfigurationSpace"]
+        defaults = {p["Name"]: p["Default"] for p in content["TuningParameters"] if "Default" in p}
+        texts = [str(condition["Expression"]) for condition in content["Conditions"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"not a T1 file: {type(error).__name__}: {error}", location=Location(described)) from error
+    constraints = [Constraint(text, Expression.parse(text)) for text in texts]
     return (Config(defaults) if defaults else None), constraints
 
 

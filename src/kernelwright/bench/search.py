@@ -1,36 +1,44 @@
 """Searchers on recorded spaces: what each would have found, and when.
 
 ```
-python -m kernelwright.bench.search FOLDER --searcher surrogate --searcher local --repeats 20
+spaces = load_recorded(Path("recordings"))
+results = run_benchmark(spaces, [Strategy("surrogate"), Strategy("random")], repeats=100, jobs=2)
 ```
 Each evaluation costs what it cost when it was recorded, plus the searcher's own measured time; the score is the
-community's (`kernelwright.bench.score`). A searcher is asked for one config at a time and starts from nothing, unless
-`--priors DEVICE` gives it that device's recording of the same kernel.
+community's (`kernelwright.bench.score`). A searcher is asked for one config at a time and starts from nothing, unless a
+strategy's `priors_from` gives it another device's recording of the same kernel. Beside our own searchers, `optuna:NAME`
+and `kernel-tuner:NAME` run Optuna's samplers and Kernel Tuner's strategies on the same recordings.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 
-from kernelwright.bench.recorded import RecordedSpace, load_recorded, select
-from kernelwright.bench.score import Baseline, Trajectory, baseline_of, score_deviation, score_of
-from kernelwright.errors import KernelwrightError, UsageError
+from kernelwright.bench import kernel_tuner_search, optuna_search
+from kernelwright.bench.kernel_tuner_search import KernelTunerReplay
+from kernelwright.bench.optuna_search import OptunaSearch
+from kernelwright.bench.recorded import RecordedSpace
+from kernelwright.bench.score import Baseline, Repeat, Trajectory, baseline_of, score_of
+from kernelwright.errors import UsageError
 from kernelwright.problem.config import Value
-from kernelwright.search.base import Prior
+from kernelwright.search.base import Prior, Searcher
 from kernelwright.search.registry import SEARCHERS, create
 
-OVERRUN = 1.4
-"""Runs go on to this multiple of the budget, because the curve's regression looks a little beyond it."""
+OVERRUN = 1.1
+"""Runs go on to this multiple of the budget, as in the methodology's package: its regression looks beyond it."""
+
+REPEATS_AT_ONCE = 10
+"""Repeats of one job: many jobs even out between processes, few load less."""
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +52,95 @@ class Strategy:
     has_default: bool = False
     """Whether it starts from the declared default."""
 
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        options = "".join(f" {name}={value}" for name, value in self.options.items())
+        priors = f" + {self.priors_from}" if self.priors_from else ""
+        return self.searcher + options + priors + (" from default" if self.has_default else "")
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether another tuner's strategy is behind it."""
+        return self.searcher.startswith((optuna_search.PREFIX, kernel_tuner_search.PREFIX))
+
+    def check(self) -> None:
+        """Refuse an unknown name, or priors for a strategy that takes none.
+
+        Raises:
+            UsageError: either.
+            MissingDependency: what it wraps is not installed.
+        """
+        if self.searcher.startswith(kernel_tuner_search.PREFIX):
+            kernel_tuner_search.check_strategy(self.searcher.removeprefix(kernel_tuner_search.PREFIX))
+        elif self.searcher.startswith(optuna_search.PREFIX):
+            optuna_search.check_sampler(self.searcher.removeprefix(optuna_search.PREFIX))
+        else:
+            if self.searcher not in SEARCHERS:
+                wrapped = f"{optuna_search.PREFIX}NAME or {kernel_tuner_search.PREFIX}NAME"
+                raise UsageError(
+                    f"there is no searcher {self.searcher!r}", hint=f"choose {', '.join(SEARCHERS)}, {wrapped}"
+                )
+            return
+        if self.priors_from or self.has_default or self.options:
+            raise UsageError(f"{self.searcher!r} takes no priors, default or options in this benchmark")
+
 
 @dataclass(frozen=True, slots=True)
-class SearchScore:
-    """One strategy on one space."""
+class SpaceResult:
+    """All repeats of one strategy on one space."""
 
     space: str
-    searcher: str
-    score: float
-    deviation: float
-    """Standard error of the score over the repeats."""
-    budget_s: float
-    evaluation_count: float
-    """Evaluations within the budget, on average."""
-    strategy_ms: float
-    """The searcher's own time per evaluation, on average."""
-    found_ratio: float
-    """Optimum over best value at the end of the budget, median of the repeats: 1 is optimal."""
+    strategy: Strategy
+    baseline: Baseline
+    repeats: tuple[Repeat, ...]
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """One a repeat."""
+        return tuple(repeat.trajectory for repeat in self.repeats)
+
+    @property
+    def score(self) -> float:
+        """The methodology's; computed anew at each call."""
+        return score_of(self.baseline, self.trajectories)
+
+    @property
+    def evaluation_count(self) -> float:
+        """Configurations evaluated within the budget, on average."""
+        budget_s = self.baseline.budget_s
+        return float(np.mean([r.is_new[r.trajectory.time_s <= budget_s].sum() for r in self.repeats]))
+
+    @property
+    def own_ms(self) -> float:
+        """The strategy's own time for each evaluation, on average."""
+        return 1000 * sum(r.own_s for r in self.repeats) / max(1, sum(int(r.is_new.sum()) for r in self.repeats))
+
+    @property
+    def found_ratio(self) -> float:
+        """Optimum over best value at the end of the budget, median of the repeats: 1 is optimal."""
+        return float(np.median([self.baseline.optimum / _best_at_end(self.baseline, t) for t in self.trajectories]))
+
+
+def _best_at_end(baseline: Baseline, trajectory: Trajectory) -> float:
+    """The best value when the budget ran out; the worst of the space when nothing had passed."""
+    within = trajectory.best[trajectory.time_s <= baseline.budget_s]
+    known = within[~np.isnan(within)]
+    return float(known[-1]) if len(known) else float(baseline.ascending[-1])
+
+
+def priors_of(recorded: RecordedSpace) -> list[Prior]:
+    """A recording as priors for another device; failures too."""
+    observations = (recorded.observe(config) for config in recorded.space.iterate())
+    return [Prior(o.config, o.value, f"recorded on {recorded.device}") for o in observations]
 
 
 def run_once(
-    recorded: RecordedSpace, strategy: Strategy, *, priors: Sequence[Prior], seed: int, until_s: float
-) -> tuple[Trajectory, float]:
-    """One repeat up to a simulated time; its trajectory and the searcher's own seconds, construction included."""
+    recorded: RecordedSpace, strategy: Strategy, *, priors: Sequence[Prior] = (), seed: int, until_s: float
+) -> Repeat:
+    """One repeat of a searcher behind the ask/tell seam, up to a simulated time; its construction is its own time."""
     started = time.perf_counter()
-    searcher = create(
-        strategy.searcher,
-        recorded.space,
-        seed=seed,
-        default=recorded.default if strategy.has_default else None,
-        options=strategy.options,
-        priors=priors,
-    )
+    searcher = _searcher(recorded, strategy, priors, seed)
     own_s = time.perf_counter() - started
     times, bests = [], []
     spent_s, best = 0.0, np.nan
@@ -94,111 +159,114 @@ def run_once(
         started = time.perf_counter()
         searcher.tell([observation])
         own_s += time.perf_counter() - started
-    return Trajectory(np.array(times), np.array(bests)), own_s
+    return Repeat(Trajectory(np.array(times), np.array(bests)), np.ones(len(times), dtype=bool), own_s)
 
 
-def score(
-    recorded: RecordedSpace, strategy: Strategy, *, priors: Sequence[Prior] = (), repeats: int = 20
-) -> SearchScore:
-    """One strategy on one space, with seeds 0 .. repeats-1."""
-    baseline = baseline_of(recorded.time_ms, recorded.cost_s)
-    run_once(recorded, strategy, priors=priors, seed=0, until_s=baseline.budget_s / 10)  # imports are not its time
-    runs = [
-        run_once(recorded, strategy, priors=priors, seed=seed, until_s=OVERRUN * baseline.budget_s)
-        for seed in range(repeats)
-    ]
-    trajectories = [trajectory for trajectory, _ in runs]
-    return SearchScore(
-        space=recorded.name,
-        searcher=strategy.searcher,
-        score=score_of(baseline, trajectories),
-        deviation=score_deviation(baseline, trajectories, seed=0),
-        budget_s=baseline.budget_s,
-        evaluation_count=float(np.mean([(t.time_s <= baseline.budget_s).sum() for t in trajectories])),
-        strategy_ms=1000 * sum(own_s for _, own_s in runs) / sum(len(t.time_s) for t in trajectories),
-        found_ratio=float(np.median([baseline.optimum / _best_at_end(baseline, t) for t in trajectories])),
+def _searcher(recorded: RecordedSpace, strategy: Strategy, priors: Sequence[Prior], seed: int) -> Searcher:
+    if strategy.searcher.startswith(optuna_search.PREFIX):
+        sampler = strategy.searcher.removeprefix(optuna_search.PREFIX)
+        return OptunaSearch(recorded.space, sampler, seed=seed)
+    return create(
+        strategy.searcher,
+        recorded.space,
+        seed=seed,
+        default=recorded.default if strategy.has_default else None,
+        options=strategy.options,
+        priors=priors,
     )
 
 
-def _best_at_end(baseline: Baseline, trajectory: Trajectory) -> float:
-    """The best value when the budget ran out; the worst of the space when nothing had passed."""
-    within = trajectory.best[trajectory.time_s <= baseline.budget_s]
-    known = within[~np.isnan(within)]
-    return float(known[-1]) if len(known) else float(baseline.ascending[-1])
+def run_repeats(
+    recorded: RecordedSpace, strategy: Strategy, *, seeds: Iterable[int], priors: Sequence[Prior] = ()
+) -> list[Repeat]:
+    """One repeat for each seed, somewhat beyond the space's budget."""
+    baseline = baseline_of(recorded.time_ms, recorded.cost_s)
+    until_s = OVERRUN * baseline.budget_s
+    if strategy.searcher.startswith(kernel_tuner_search.PREFIX):
+        name = strategy.searcher.removeprefix(kernel_tuner_search.PREFIX)
+        with KernelTunerReplay(recorded) as replay:
+            return [replay.run(name, seed=seed, until_s=until_s) for seed in seeds]
+    run_once(recorded, strategy, priors=priors, seed=0, until_s=baseline.budget_s / 10)  # imports are not its time
+    return [run_once(recorded, strategy, priors=priors, seed=seed, until_s=until_s) for seed in seeds]
 
 
-def priors_of(recorded: RecordedSpace) -> list[Prior]:
-    """A recording as priors for another device; failures too."""
-    observations = (recorded.observe(config) for config in recorded.space.iterate())
-    return [Prior(o.config, o.value, f"recorded on {recorded.device}") for o in observations]
+def run_space(
+    recorded: RecordedSpace, strategy: Strategy, *, priors: Sequence[Prior] = (), repeats: int = 20
+) -> SpaceResult:
+    """One strategy on one space in this process, with seeds 0 .. repeats-1."""
+    baseline = baseline_of(recorded.time_ms, recorded.cost_s)
+    done = run_repeats(recorded, strategy, priors=priors, seeds=range(repeats))
+    return SpaceResult(recorded.name, strategy, baseline, tuple(done))
 
 
-def _job(folder: Path, name: str, strategy: Strategy, repeats: int) -> SearchScore:
-    every = {recorded.name: recorded for recorded in load_recorded(folder)}
-    recorded = every[name]
-    priors = priors_of(every[f"{recorded.kernel}__{strategy.priors_from}"]) if strategy.priors_from else []
-    return score(recorded, strategy, priors=priors, repeats=repeats)
+def pairs_of(spaces: Sequence[RecordedSpace], strategies: Sequence[Strategy]) -> list[tuple[RecordedSpace, Strategy]]:
+    """Each strategy with each space on which it can run: one with priors needs them from another device."""
+    kernels_of: dict[str, set[str]] = {}
+    for one in spaces:
+        kernels_of.setdefault(one.device, set()).add(one.kernel)
+    return [
+        (one, strategy)
+        for one in spaces
+        for strategy in strategies
+        if strategy.priors_from is None
+        or (one.device != strategy.priors_from and one.kernel in kernels_of.get(strategy.priors_from, set()))
+    ]
 
 
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="kernelwright.bench.search", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the recorded spaces are")
-    parser.add_argument("--searcher", action="append", help="which to run (repeatable); default: all but exhaustive")
-    parser.add_argument("--space", action="append", default=[], help="part of a space's name (repeatable)")
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--priors", metavar="DEVICE", help="give this device's recording as priors")
-    parser.add_argument("--default", action="store_true", help="start from the declared default")
-    parser.add_argument("--processes", type=int, default=1, help="spaces and searchers at once; disturbs their time")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    return parser.parse_args(words)
+def run_benchmark(
+    pairs: Sequence[tuple[RecordedSpace, Strategy]],
+    *,
+    known: Sequence[RecordedSpace],
+    repeats: int,
+    jobs: int = 1,
+    on_result: Callable[[SpaceResult], None] = lambda _: None,
+) -> list[SpaceResult]:
+    """Run strategies on spaces, in `jobs` processes with one thread each, repeats apart.
+
+    Args:
+        pairs: what to run, as `pairs_of` gives it.
+        known: where the priors' recordings are found.
+        repeats: seeds 0 .. repeats-1.
+        jobs: processes; more than there are idle cores disturb the searchers' own time.
+        on_result: told each result as soon as it is complete, in the order of `pairs`.
+    """
+    by_name = {one.name: one for one in (*known, *(one for one, _ in pairs))}
+    chunks = [range(k, min(k + REPEATS_AT_ONCE, repeats)) for k in range(0, repeats, REPEATS_AT_ONCE)]
+    results = []
+    with _single_threaded(), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running = [
+            [pool.submit(_job, one, strategy, _prior_space(one, strategy, by_name), seeds) for seeds in chunks]
+            for one, strategy in pairs
+        ]
+        for (one, strategy), futures in zip(pairs, running, strict=True):
+            done = [repeat for future in futures for repeat in future.result()]
+            result = SpaceResult(one.name, strategy, baseline_of(one.time_ms, one.cost_s), tuple(done))
+            on_result(result)
+            results.append(result)
+    return results
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Score searchers on a folder of recorded spaces; the exit status."""
-    arguments = _arguments(words)
-    names = arguments.searcher or [name for name in SEARCHERS if name not in ("auto", "exhaustive")]
+def _prior_space(
+    recorded: RecordedSpace, strategy: Strategy, by_name: Mapping[str, RecordedSpace]
+) -> RecordedSpace | None:
+    return by_name[f"{recorded.kernel}__{strategy.priors_from}"] if strategy.priors_from else None
+
+
+def _job(recorded: RecordedSpace, strategy: Strategy, prior_space: RecordedSpace | None, seeds: range) -> list[Repeat]:
+    priors = priors_of(prior_space) if prior_space is not None else []
+    return run_repeats(recorded, strategy, seeds=seeds, priors=priors)
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Worker processes inherit one thread for each numerical library."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
-        every = load_recorded(arguments.folder)
-        spaces = select(every, arguments.space)
-        if arguments.priors:
-            known = {one.name for one in every}
-            spaces = [
-                one for one in spaces if one.device != arguments.priors and f"{one.kernel}__{arguments.priors}" in known
-            ]
-        if not spaces:
-            raise UsageError("no recorded space fits", hint=f"there are {', '.join(one.name for one in every)}")
-        strategies = [Strategy(name, priors_from=arguments.priors, has_default=arguments.default) for name in names]
-        with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
-            jobs = [
-                pool.submit(_job, arguments.folder, one.name, strategy, arguments.repeats)
-                for one in spaces
-                for strategy in strategies
-            ]
-            results = [_shown(job.result(), is_json=arguments.json) for job in jobs]
-    except KernelwrightError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_status
-    if not arguments.json:
-        sys.stdout.write("\nmean score over the spaces\n")
-        for name in names:
-            scores = [result.score for result in results if result.searcher == name]
-            sys.stdout.write(f"{name:12} {np.mean(scores):6.3f}  worst {min(scores):6.3f}\n")
-    return 0
-
-
-def _shown(result: SearchScore, *, is_json: bool) -> SearchScore:
-    """Print one result as soon as it is there."""
-    if is_json:
-        sys.stdout.write(json.dumps(asdict(result)) + "\n")
-    else:
-        sys.stdout.write(
-            f"{result.space:26} {result.searcher:10} score {result.score:6.3f} +- {result.deviation:.3f}   "
-            f"budget {result.budget_s:7.1f} s, {result.evaluation_count:5.1f} evaluations, "
-            f"found {result.found_ratio:.3f} of the optimum, own time {result.strategy_ms:.2f} ms\n"
-        )
-    sys.stdout.flush()
-    return result
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 show_app = typer.Typer(no_args_is_help=True, help="Look at what is on disk: all runs, one run, one candidate.")
 app.add_typer(show_app, name="show")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself: its searchers, its spaces.")
+app.add_typer(bench_app, name="bench")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 RunArgument = Annotated[
@@ -203,6 +205,74 @@ def show_candidate(
     from kernelwright.cli.show import print_candidate
 
     print_candidate(run, candidate, is_json=json)
+
+
+@bench_app.command("search")
+def bench_search(
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Recorded spaces, or folders of them: KERNEL__DEVICE.npz with KERNEL.json (T1) beside, Kernel Tuner "
+            "cache files, T4 results.",
+            show_default=False,
+        ),
+    ],
+    searcher: Annotated[
+        list[str] | None,
+        typer.Option(help="Ours, optuna:NAME or kernel-tuner:NAME; may be repeated. The first is compared with all."),
+    ] = None,
+    space: Annotated[list[str] | None, typer.Option(help="Only spaces whose name contains this.")] = None,
+    repeats: Annotated[int, typer.Option(help="Runs of each searcher on each space, with seeds from 0.", min=2)] = 20,
+    jobs: Annotated[int, typer.Option(help="Processes; busy cores disturb the searchers' own time.", min=1)] = 1,
+    priors: Annotated[
+        list[str] | None, typer.Option(help="Run ours with this device's recording as priors too.", metavar="DEVICE")
+    ] = None,
+    default: Annotated[bool, typer.Option("--default", help="Start from the declared default.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write curves of the best found: .svg or .html.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for repeats, results.json, results.md, curves.svg.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not run again what --out holds already.")] = False,
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Score searchers on recorded spaces by the auto-tuning community's methodology.
+
+    Each evaluation costs what it cost when it was recorded, plus the searcher's own time. 1 is the optimum from the
+    start, 0 is random search. For example:
+
+      kernelwright bench search recordings --searcher auto --searcher random --repeats 20 --jobs 2
+
+      kernelwright bench search gemm.json --searcher auto --searcher optuna:tpe --plot gemm.svg
+    """
+    from kernelwright.cli.bench import SearchWords, run_search
+
+    words = SearchWords(
+        paths=tuple(recordings),
+        searchers=tuple(searcher or ()),
+        spaces=tuple(space or ()),
+        repeats=repeats,
+        jobs=jobs,
+        priors=tuple(priors or ()),
+        has_default=default,
+        plot=plot,
+        out=out,
+        keeps=keep,
+        is_json=json,
+    )
+    raise typer.Exit(run_search(words))
+
+
+@bench_app.command("space")
+def bench_space(
+    space: Annotated[list[str] | None, typer.Option(help="One space; may be repeated (default: all).")] = None,
+    limit: Annotated[float, typer.Option(help="Seconds for one measurement.", min=0.1)] = 60.0,
+    *,
+    large: Annotated[bool, typer.Option(help="With the large spaces, which take minutes the other ways.")] = True,
+    json: JsonFlag = False,
+) -> None:
+    """Measure how long feasible spaces take to build, against python-constraint2 and brute force."""
+    from kernelwright.cli.bench import run_space
+
+    raise typer.Exit(run_space(tuple(space or ()), limit_s=limit, has_large=large, is_json=json))
 
 
 def main(arguments: list[str] | None = None) -> None:
