@@ -283,6 +283,7 @@ class Expressions:
         found = self._place(node)
         if found is None:
             base = node.base if isinstance(node, nodes.Element) else node
+            self.state.not_understood(node.place, "a load through something that is not followed")
             value = self.state.variables.get(nodes.root_name(base) or "")
             return self.unknown(*([value] if value is not None else []), is_float=True)
         pointer, is_array = found
@@ -305,9 +306,9 @@ class Expressions:
         if pointer is not None:
             self.state.access(pointer, "write", place, sources=self.state.atoms.sources(value))
             return
-        root = nodes.root_name(target)
+        root = nodes.variable_of(target)
         if root is None:
-            self.state.not_understood(place, "an assignment to something without a name")
+            self.state.not_understood(place, "a store through something that is not followed")
             return
         before = self.state.variables.get(root, value)
         self.state.variables[root] = self.unknown(before, value, is_float=not isinstance(before, Pointer))

@@ -135,6 +135,8 @@ class LoopFact:
     inlined_in: str
     """The helper function that it stands in; empty for the kernel itself."""
     confidence: Confidence = "certain"
+    ends_early: bool = False
+    """Whether a `break` or `return` that depends on data, or on more than bounds, may end it."""
 
 
 @dataclass(frozen=True, slots=True)

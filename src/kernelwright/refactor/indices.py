@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 from kernelwright.refactor.affine import AXES, AffineForm, affine_form
 from kernelwright.refactor.analysis import Analysis
-from kernelwright.refactor.facts import Access, LoopFact
+from kernelwright.refactor.facts import Access, Comparison, LoopFact
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, named
 
 
@@ -112,6 +113,64 @@ class Indices:
                 if inner & {f"thread.{axis}", f"global.{axis}"}:
                     return True
         return False
+
+    def aligned(self, read: Touch, write: Touch) -> Touch:
+        """A load in the store's vocabulary: loops that count alike, one after the other, count as one."""
+        names = {
+            name: other
+            for name in sorted(read.atoms - write.atoms)
+            for other in sorted(write.atoms - read.atoms)
+            if self._counts_alike(name, other)
+        }
+        if not names:
+            return read
+        terms = {names.get(name, name): c for name, c in read.form.terms.items()}
+        return replace(read, form=AffineForm(MappingProxyType(dict(sorted(terms.items()))), read.form.offset))
+
+    def _counts_alike(self, left: str, right: str) -> bool:
+        one, other = self.loop(left), self.loop(right)
+        if one is None or other is None or one.start is None or one.step is None:
+            return False
+        return (one.start, one.operator, one.bound, one.step) == (other.start, other.operator, other.bound, other.step)
+
+    def is_kept_in_place(self, array: str) -> bool:
+        """Whether whatever is loaded from a local array is what was stored at that element in the same way."""
+        stored: list[Access] = []
+        loaded: list[Access] = []
+        for access in self.facts.accesses:
+            if access.array == array:
+                (loaded if access.kind == "read" else stored).append(access)
+        return all(any(self._is_same_element(read, write) for write in stored) for read in loaded)
+
+    def _is_same_element(self, read: Access, write: Access) -> bool:
+        if read.element is None or write.element is None:
+            return False
+        names = {
+            name: named(other)
+            for name in sorted(read.element.names - write.element.names)
+            for other in sorted(write.element.names - read.element.names)
+            if self._counts_alike(name, other)
+        }
+        return read.element.replaced(names) == write.element
+
+    def local_reads(self, array: str) -> tuple[Touch, ...]:
+        """The loads from a shared or local array whose element is affine."""
+        found = (self._touch(a) for a in self.facts.accesses if a.array == array and a.kind == "read")
+        return tuple(touch for touch in found if touch is not None)
+
+    def conditions(self, touch: Touch) -> tuple[tuple[str, str], ...]:
+        """What decides on an access beside bounds of indices: as written, and the guard's kind."""
+        found = []
+        for index in touch.access.guards:
+            guard = self.facts.guards[index]
+            if not guard.is_complete or not all(self._is_bound(comparison) for comparison in guard.comparisons):
+                found.append((" ".join(guard.text.split()), guard.kind))
+        return tuple(dict.fromkeys(found))
+
+    def _is_bound(self, comparison: Comparison) -> bool:
+        kinds = {self.facts.atoms[n].kind for side in (comparison.left, comparison.right) for n in side.names}
+        is_known = not kinds & {"data", "float", "carried", "unknown"}
+        return is_known and (comparison.operator not in ("==", "!=") or kinds <= {"size"})
 
     # Common forms
 

@@ -79,7 +79,7 @@ class Loops:
             node.body.place.span, state.inlined_in, "certain" if header else "guess",
         ))  # fmt: skip
         known = frozenset(state.variables) - ({header.variable} if header else set())
-        state.open_loops.append(OpenLoop(index, known, len(state.inlined)))
+        state.open_loops.append(OpenLoop(index, known, len(state.inlined), len(state.active_guards)))
         return index
 
     def _forget(self, names: frozenset[str], before: dict[str, Value]) -> None:

@@ -44,6 +44,11 @@ def _blockers(analysis: Analysis, indices: Indices) -> tuple[str, ...]:
         if lost:
             line = touch.access.span.line(source)
             found.append(f"line {line}: the index of {touch.array} changes in a way that is not followed")
+    found += [
+        f"line {loop.span.line(source)}: the loop may end early, by a condition on data"
+        for loop in analysis.facts.loops
+        if loop.ends_early
+    ]
     return tuple(dict.fromkeys(found))
 
 

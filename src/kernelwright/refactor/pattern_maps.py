@@ -13,27 +13,20 @@ def recognise_map(indices: Indices) -> Verdict:
     missing = _why_no_map(indices)
     if missing:
         return Verdict(None, (NearMiss("elementwise", tuple(missing)),))
-    stencil = _stencil(indices)
-    if stencil is not None:
-        return Verdict(stencil)
-    transpose = _transpose(indices)
-    if transpose is not None:
-        return Verdict(transpose)
-    return _elementwise(indices)
+    found = _transpose(indices) or _stencil(indices) or _tiled_stencil(indices)
+    return _elementwise(indices) if found is None else Verdict(found)
 
 
 def _why_no_map(indices: Indices) -> list[str]:
     facts, missing = indices.facts, []
     if not indices.writes:
         return ["no store whose element is known"]
-    missing += [
-        f"{touch.array} is accumulated, not stored" for touch in indices.writes if touch.access.kind == "accumulate"
-    ]
+    missing += [f"{touch.array} is changed atomically" for touch in indices.writes if touch.access.is_atomic]
     for touch in indices.writes:
         if not touch.atoms:
             missing.append(f"{touch.array} is stored at one place, by all threads")
         extra = [i for i in touch.access.loops if facts.loops[i].atom and facts.loops[i].atom not in touch.atoms]
-        if extra and indices.feeding(touch):
+        if extra and (indices.feeding(touch) or touch.access.kind == "accumulate"):
             missing.append(f"{touch.array} is stored again in every iteration of a loop")
     if facts.exchanges:
         missing.append("threads pass values to each other")
@@ -55,6 +48,27 @@ def _stencil(indices: Indices) -> Pattern | None:
             offsets = _neighbours(indices, reads)
             if offsets:
                 return _stencil_pattern(indices, write, array, reads, offsets)
+    return None
+
+
+def _tiled_stencil(indices: Indices) -> Pattern | None:
+    """Neighbours that come from a tile in shared memory."""
+    for name, array in indices.facts.arrays.items():
+        reads = list(indices.local_reads(name)) if array.space == "shared" else []
+        offsets = {str(d) for each in reads if (d := difference(each, reads[0])) is not None and d.terms}
+        if not offsets or indices.is_kept_in_place(name) or not indices.facts.barriers:
+            continue
+        write = indices.writes[0]
+        loaded = sorted({each.array for each in indices.feeding(write)})
+        evidence = (
+            f"Each element of {write.array} is made of {len(offsets) + 1} neighbours in the tile {name} in shared "
+            f"memory: beside the first, {'; '.join(sorted(offsets))}.",
+            f"The tile is filled from {' and '.join(loaded)}.",
+        )
+        roles = {write.array: "output"} | dict.fromkeys(loaded, "neighbourhood")
+        missing = ("that the tile holds the neighbours of the thread's own element is not checked",)
+        axes = {"output": " + ".join(sorted(write.atoms))}
+        return Pattern("stencil", "tiled", evidence, "likely", missing, roles=roles, axes=axes)
     return None
 
 
@@ -98,10 +112,12 @@ def _stencil_pattern(
     roles = {write.array: "output", array: "neighbourhood"}
     for read in indices.feeding(write):
         roles.setdefault(read.array, relation(indices, read, write)[0])
-    missing: tuple[str, ...] = ()
+    missing = _conditions(indices)
     if any(read.array == write.array for read in indices.feeding(write)):
-        missing = (f"{write.array} is read and written: another thread's result may be read",)
-    confidence: Confidence = "guess" if missing else "likely" if is_clamped else "certain"
+        missing = (f"{write.array} is read and written: another thread's result may be read", *missing)
+    confidence: Confidence = "likely" if missing or is_clamped else "certain"
+    if any(read.array == write.array for read in indices.feeding(write)):
+        confidence = "guess"
     axes = {"output": " + ".join(sorted(write.atoms))}
     return Pattern("stencil", "", tuple(evidence), confidence, missing, roles=roles, axes=axes)
 
@@ -115,7 +131,7 @@ def _transpose(indices: Indices) -> Pattern | None:
         for read in indices.feeding(write):
             if read.array == write.array:
                 continue
-            if _is_permuted(read, write):
+            if _is_permuted(indices.aligned(read, write), write):
                 return _transpose_pattern(indices, read, write, "")
             if _is_tiled_transpose(indices, read, write):
                 return _transpose_pattern(indices, read, write, "tiled")
@@ -175,6 +191,7 @@ def _transpose_pattern(indices: Indices, read: Touch, write: Touch, variant: str
 
 def relation(indices: Indices, read: Touch, write: Touch) -> tuple[str, str]:
     """How a load's element follows from the store's: a word, and a sentence's end."""
+    read = indices.aligned(read, write)
     if read.form == write.form:
         return "same index", "at the same index"
     names = read.atoms - write.atoms
@@ -201,7 +218,12 @@ def _elementwise(indices: Indices) -> Verdict:
     for write in indices.writes:
         index = ", ".join(f"{indices.name(name)}: {c}" for name, c in write.form.terms.items())
         evidence.append(f"{write.array} is stored at {{{index}}}.")
-        roles[write.array] = "output"
+        roles[write.array] = "same index, in place" if write.access.kind == "accumulate" else "output"
+    missing += [
+        f"{name} in {array.space} memory is loaded at another element than it was stored at"
+        for name, array in indices.facts.arrays.items()
+        if array.space in ("shared", "private") and not indices.is_kept_in_place(name)
+    ]
     for write in indices.writes:
         for read in indices.feeding(write):
             word, sentence = relation(indices, read, write)
@@ -213,7 +235,8 @@ def _elementwise(indices: Indices) -> Verdict:
             roles[read.array] = _joined_role(roles.get(read.array), word, indices, read, write)
     if missing:
         return Verdict(None, (NearMiss(kind, tuple(dict.fromkeys(missing))),))
-    variant = "fill" if not any(indices.feeding(write) for write in indices.writes) else ""
+    is_fill = not any(indices.feeding(w) or w.access.kind == "accumulate" for w in indices.writes)
+    variant = "fill" if is_fill else ""
     if any(role == "strided halves" for role in roles.values()):
         variant = "strided halves"
     unsure = _unsure(indices)
@@ -228,16 +251,30 @@ def _elementwise(indices: Indices) -> Verdict:
 def _unsure(indices: Indices) -> tuple[str, ...]:
     found = []
     if any(access.space == "shared" for access in indices.facts.accesses):
-        found.append("values go through shared memory, whose element is taken to be the thread's own")
+        found.append("values go through shared memory, at the thread's own element")
     if any(touch.is_clamped for touch in indices.touches.values()):
         found.append("an index is kept inside its range")
-    return tuple(found)
+    return (*found, *_conditions(indices))
+
+
+def _conditions(indices: Indices) -> tuple[str, ...]:
+    """Stores that do not happen for every element, by conditions that are more than bounds."""
+    found = []
+    for write in indices.writes:
+        others = [each for each in indices.writes if each is not write and each.form == write.form]
+        for text, kind in indices.conditions(write):
+            opposites = [(t, k == "branch") for each in others for t, k in indices.conditions(each)]
+            if (text, kind != "branch") not in opposites:
+                found.append(f"{write.array} is stored only where `{text}` decides it")
+    return tuple(dict.fromkeys(found))
 
 
 def _joined_role(before: str | None, word: str, indices: Indices, read: Touch, write: Touch) -> str:
     """The role of an array that is read in several ways: `strided halves` for silu_and_mul's input."""
-    if before in (None, "output"):
-        return "same index, in place" if before == "output" and word == "same index" else word
+    if before is None:
+        return word
+    if before in ("output", "same index, in place"):
+        return "same index, in place" if word == "same index" else f"output; {word}"
     if {before, word} <= {"strided", "strided halves"}:
         offset = read.form.offset
         is_half = any(offset + offset == c for c in read.form.terms.values()) or _is_pair(indices, read, write)

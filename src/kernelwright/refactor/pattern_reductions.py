@@ -256,8 +256,9 @@ def _row_wise(indices: Indices, reduced: list[_Reduced]) -> Verdict | None:
     row, column, reads = rows
     arrays = sorted({read.array for read in reads})
     sweeps = _sweeps(indices, arrays[0], row)
-    is_normalised = [w for w in indices.writes if w.access.sources.reductions and _is_along(indices, w, row)]
-    per_row = [w for w in indices.writes if w.access.sources.reductions and not _is_along(indices, w, row)]
+    made = [write for write in indices.writes if _is_made_of(indices, write)]
+    is_normalised = [write for write in made if write.atoms - row]
+    per_row = [write for write in made if not write.atoms - row]
     if not is_normalised and not per_row:
         return None
     variant = "normalisation" if is_normalised else "reduction"
@@ -328,23 +329,32 @@ def _block_row(indices: Indices, read: Touch) -> bool:
     return "global.x" in read.atoms
 
 
-def _is_along(indices: Indices, write: Touch, row: frozenset[str]) -> bool:
-    """Whether a store walks along the row, and not only from row to row."""
-    return bool(write.atoms - row)
+def _is_made_of(indices: Indices, write: Touch) -> bool:
+    """Whether a store holds a joined value."""
+    is_target = any(each.target == write.array for each in indices.facts.reductions)
+    return bool(write.access.sources.reductions) or (is_target and write.access.kind == "accumulate")
 
 
-def _sweeps(indices: Indices, array: str, row: frozenset[str]) -> set[int | str]:
-    """The loops that walk a row of an array, those inside others left out."""
-    found: set[int | str] = set()
+def _sweeps(indices: Indices, array: str, row: frozenset[str]) -> set[int]:
+    """The loops that walk a row of an array; one that goes on where another ended is the same walk."""
+    found: set[int] = set()
     for read in indices.reads:
         if read.array == array and row <= read.atoms:
             loops = [i for i in read.access.loops if indices.facts.loops[i].atom in read.atoms]
-            if loops:
-                found.add(loops[0])
-    return found
+            found |= set(loops[:1])
+    return {i for i in found if not any(_continues(indices, i, j) for j in found if j < i)}
+
+
+def _continues(indices: Indices, index: int, before: int) -> bool:
+    """Whether a loop starts where an earlier one ended: the rest that vectors leave."""
+    start, bound = indices.facts.loops[index].start, indices.facts.loops[before].bound
+    if start is None or bound is None or not bound.terms:
+        return False
+    moving = [name for name in start.names if indices.facts.atoms[name].kind != "size"]
+    return start.without(moving) == bound
 
 
 def _why_not_row_wise(indices: Indices) -> tuple[str, ...]:
-    if not any(write.access.sources.reductions for write in indices.writes):
+    if not any(_is_made_of(indices, write) for write in indices.writes):
         return ("no store is made of what is joined",)
     return ("what chooses the row and what walks it could not be told apart",)

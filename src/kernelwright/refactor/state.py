@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.model import Language
@@ -31,6 +31,8 @@ class OpenLoop:
     """The variables that exist outside of it."""
     depth: int
     """How many helpers deep it stands: variables of others have the same names."""
+    guard_count: int
+    """How many conditions hold around it."""
 
 
 @dataclass(slots=True)
@@ -180,6 +182,19 @@ class State:
         index = len(self.guards)
         self.guards.append(Guard(index, kind, text, comparisons, is_complete, place.span, scope))  # type: ignore[arg-type]
         self.active_guards.append(index)
+
+    def note_early_end(self, *, of_all_loops: bool) -> None:
+        """A `break` or `return` stands here: unless only index bounds decide on it, its loops may end early."""
+        depth = len(self.inlined)
+        own = [loop for loop in self.open_loops if loop.depth == depth]
+        for loop in own if of_all_loops else own[-1:]:
+            guards = [self.guards[index] for index in self.active_guards[loop.guard_count :]]
+            if not guards or not all(guard.is_complete and self._is_bound(guard) for guard in guards):
+                self.loops[loop.index] = replace(self.loops[loop.index], ends_early=True)
+
+    def _is_bound(self, guard: Guard) -> bool:
+        names = {name for c in guard.comparisons for side in (c.left, c.right) for name in side.names}
+        return all(self.atoms.by_name[name].kind not in ("data", "carried", "unknown", "float") for name in names)
 
     # Accesses
 

@@ -132,12 +132,14 @@ class Statements:
 
     def _return(self, node: nodes.Return) -> bool:
         value = None if node.value is None else self.expressions.value(node.value)
+        self.state.note_early_end(of_all_loops=True)
         if self.returned:
             self.returned[-1].append((value, bool(self.state.active_guards)))
         return True
 
     def _jump(self, node: nodes.Jump) -> bool:
-        del node
+        if node.word == "break":
+            self.state.note_early_end(of_all_loops=False)
         return True
 
     def _loop(self, node: nodes.Loop) -> bool:
