@@ -166,7 +166,7 @@ def _mentions(node: nodes.Expression, target: str) -> bool:
     return False
 
 
-def key(node: nodes.Expression) -> str:  # noqa: C901 - one line a kind of node
+def key(node: nodes.Expression) -> str:
     """A text that two expressions share when they say the same."""
     match node:
         case nodes.Name(name=name):
