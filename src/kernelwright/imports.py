@@ -12,6 +12,10 @@ _EXTRA_OF = MappingProxyType(
         "cuda": "cuda",
         "pyopencl": "opencl",
         "sklearn": "search",
+        "scipy": "search",
+        "optuna": "bench-search",
+        "kernel_tuner": "bench-search",
+        "autotuning_methodology": "bench-search",
         "pandas": "frame",
         "torch": "torch",
     }
