@@ -81,6 +81,22 @@ def init(
 
 
 @app.command()
+def analyse(
+    kernel: Annotated[Path, typer.Argument(help="A kernel source: .cl, .cu or .hip.", show_default=False)],
+    entry: Annotated[str | None, typer.Option(help="Which kernel (default: all of the file).")] = None,
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Print what is understood of a kernel: its indices, loops, memory accesses, pattern, and what is not understood.
+
+    Example:  kernelwright analyse examples/softmax/baseline.cl
+    """
+    from kernelwright.cli.analyse import run_analyse
+
+    run_analyse(kernel, entry=entry, is_json=json)
+
+
+@app.command()
 def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[

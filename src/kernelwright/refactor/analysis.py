@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 
-from kernelwright.errors import SpecError
+from kernelwright.errors import Location, SpecError
 from kernelwright.problem.model import Language
 from kernelwright.problem.toml_file import did_you_mean
 from kernelwright.refactor import nodes
 from kernelwright.refactor.affine import AXES, AffineForm, Movement, affine_form
 from kernelwright.refactor.facts import Access, Array, Atom, KernelFacts, Opaque, Reuse
 from kernelwright.refactor.literals import find_literals
-from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, number
+from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.refactor.state import State
 from kernelwright.refactor.statements import Statements
 from kernelwright.refactor.syntax import parse
@@ -49,13 +50,22 @@ class Analysis:
         """An access's element as an affine form; None where it is none."""
         return None if access.element is None else affine_form(access.element, self.facts.atoms)
 
+    def in_words(self, value: Polynomial) -> str:
+        """A polynomial with the source's own names for what has one: `row*d + col`."""
+        return str(value.replaced({atom: named(name) for atom, name in self.facts.names.items()}))
+
     def bounds(self, access: Access) -> Mapping[str, Polynomial]:
         """By atom, a size that it stays below wherever an access happens: from guards and loops."""
         return _bounds(self.facts, access)
 
 
 def analyse(
-    source: str, language: Language, *, entry: str | None = None, defines: Mapping[str, str] | None = None
+    source: str,
+    language: Language,
+    *,
+    entry: str | None = None,
+    defines: Mapping[str, str] | None = None,
+    file: Path | None = None,
 ) -> Analysis:
     """What one kernel of a source does; whatever is not understood is in `facts.opaque`.
 
@@ -64,15 +74,22 @@ def analyse(
         language: its dialect.
         entry: the kernel's name; may be left out where the file defines one.
         defines: macros from outside, by name.
+        file: where the source comes from, for complaints.
 
     Raises:
         SpecError: the file defines no such kernel, or several and `entry` is not given.
     """
     tree = parse(source, language, defines=defines)
-    return analyse_function(tree, _chosen(tree, entry), language)
+    return analyse_function(tree, choose_kernel(tree, entry, file=file), language)
 
 
-def _chosen(tree: nodes.SyntaxTree, entry: str | None) -> nodes.Function:
+def choose_kernel(tree: nodes.SyntaxTree, entry: str | None, *, file: Path | None = None) -> nodes.Function:
+    """The kernel called `entry`, or the only one.
+
+    Raises:
+        SpecError: there is none, or several and `entry` is None.
+    """
+    location = None if file is None else Location(file)
     kernels = tree.kernels
     names = list(dict.fromkeys(kernel.name for kernel in kernels))
     if not kernels:
@@ -80,15 +97,20 @@ def _chosen(tree: nodes.SyntaxTree, entry: str | None) -> nodes.Function:
             "no kernel is defined here",
             hint="a kernel starts with `__kernel void` (OpenCL) or `__global__ void` (CUDA, HIP); "
             "code that only an included file makes is not seen",
+            location=location,
         )
     if entry is None and len(names) > 1:
         raise SpecError(
-            f"{len(names)} kernels are defined: {', '.join(names)}", hint=f"choose one, as in --entry {names[0]}"
+            f"{len(names)} kernels are defined: {', '.join(names)}",
+            hint=f"choose one, as in --entry {names[0]}",
+            location=location,
         )
     found = [kernel for kernel in kernels if kernel.name == (entry or names[0])]
     if not found:
         raise SpecError(
-            f"no kernel {entry!r} is defined; there is {', '.join(names)}", hint=did_you_mean(entry or "", names)
+            f"no kernel {entry!r} is defined; there is {', '.join(names)}",
+            hint=did_you_mean(entry or "", names),
+            location=location,
         )
     return found[0]
 

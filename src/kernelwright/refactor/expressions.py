@@ -162,7 +162,7 @@ class Expressions:
             case "&" if (size := right + ONE).single_name is not None and atoms.is_uniform(size):
                 return atoms.remainder(left, size)  # `i & (N - 1)`: N is a power of two, or the source is wrong
         if atoms.is_uniform(left) and atoms.is_uniform(right):
-            return atoms.size(f"({left} {operator} {right})")
+            return atoms.uniform(f"({left} {operator} {right})")
         return None
 
     def pointer_arithmetic(self, operator: str, left: Value, right: Value) -> Value:
@@ -203,7 +203,7 @@ class Expressions:
     def _logical(self, node: nodes.Binary) -> Truth:
         left = self.truth(node.left)
         holds = node.operator == "&&"
-        text = node.left.place.span.text(self.state.tree.source)
+        text = self.state.text(node.left.place)
         with self.state.guarded(left, text, node.left.place, node.right.place.span, kind="expression", holds=holds):
             right = self.truth(node.right)
         return self._joined(node.operator, left, right)
@@ -229,7 +229,7 @@ class Expressions:
     def _conditional(self, node: nodes.Conditional) -> Value:
         state = self.state
         truth = self.truth(node.condition)
-        text = node.condition.place.span.text(state.tree.source)
+        text = self.state.text(node.condition.place)
         place = node.condition.place
         with state.guarded(truth, text, place, node.yes.place.span, kind="expression"):
             yes = self.value(node.yes)

@@ -223,7 +223,7 @@ class Loops:
         truth = self._condition(node, header, index)
         guards = len(state.active_guards)
         if node.condition is not None and node.word != "do" and header is None:
-            text = node.condition.place.span.text(state.tree.source)
+            text = self.state.text(node.condition.place)
             state.push_guard(truth, text, node.condition.place, node.body.place.span, kind="branch", holds=True)
         body = node.body
         if header is not None and header.is_in_body and isinstance(body, nodes.Block):

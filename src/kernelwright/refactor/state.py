@@ -70,6 +70,14 @@ class State:
     math: list[facts.MathCall] = field(default_factory=list)
     casts: list[facts.CastFact] = field(default_factory=list)
     opaque: list[Opaque] = field(default_factory=list)
+    _data: bytes = field(init=False, default=b"")
+
+    def __post_init__(self) -> None:
+        self._data = self.tree.source.encode("utf-8", "surrogatepass")
+
+    def text(self, place: Place) -> str:
+        """What the source says at a place."""
+        return self._data[place.span.start : place.span.end].decode("utf-8", "replace")
 
     @property
     def inlined_in(self) -> str:

@@ -183,7 +183,7 @@ class Statements:
     def _branches(self, node: nodes.If, rest: Span | None) -> bool:
         state = self.state
         truth = self.expressions.truth(node.condition)
-        text = node.condition.place.span.text(state.tree.source)
+        text = self.state.text(node.condition.place)
         place = node.condition.place
         before = dict(state.variables)
         with state.guarded(truth, text, place, node.yes.place.span, kind="branch"):

@@ -46,6 +46,8 @@ class Truth:
 Value: TypeAlias = Polynomial | Pointer | Lanes | Truth
 
 _AXES = "xyz"
+MAX_NAME = 400
+"""Quotients of quotients have ever longer names; from here on they are not followed (guess)."""
 
 
 class Atoms:
@@ -81,6 +83,13 @@ class Atoms:
         """A new atom that nothing else equals."""
         self._count += 1
         return self.add(Atom(f"{kind}~{self._count}", kind, sources, factors=factors))
+
+    def uniform(self, name: str, parts: tuple[Polynomial, ...] = ()) -> Polynomial:
+        """A value made of sizes; one with too long a name equals nothing else."""
+        if len(name) > MAX_NAME:
+            self._count += 1
+            name = f"size~{self._count}"
+        return self.add(Atom(name, "size", parts=parts))
 
     def sources(self, value: Value) -> Sources:
         """What a value was made of."""
@@ -176,9 +185,11 @@ class Atoms:
 
     def _division(self, kind: AtomKind, name: str, dividend: Polynomial, divisor: Polynomial) -> Polynomial:
         if self.is_uniform(dividend) and self.is_uniform(divisor):
-            return self.add(Atom(name, "size", parts=(dividend, divisor)))
+            return self.uniform(name, (dividend, divisor))
         if not self.is_uniform(divisor):
             return self.fresh("unknown", self._union(dividend.names | divisor.names))
+        if len(name) > MAX_NAME:
+            return self.fresh("unknown", self._union(dividend.names))
         return self.add(Atom(name, kind, self._union(dividend.names), (dividend, divisor)))
 
     def select(self, name: str, values: tuple[Polynomial, ...]) -> Polynomial:
@@ -187,7 +198,9 @@ class Atoms:
             return values[0]
         sources = self._union(each for value in values for each in value.names)
         if all(self.is_uniform(value) for value in values):
-            return self.add(Atom(name, "size", sources, values))
+            return self.uniform(name, values)
+        if len(name) > MAX_NAME:
+            return self.fresh("unknown", sources)
         return self.add(Atom(name, "select", sources, values, self._usual(values)))
 
     def _usual(self, values: tuple[Polynomial, ...]) -> Polynomial | None:
