@@ -35,6 +35,10 @@ PURPOSE = "benchmarking Kernel Tuner's strategies"
 _KERNEL = "__global__ void recorded() {}"
 _FAILED = "RuntimeFailedConfig"
 
+UNCAPPED = frozenset({"bayes_opt", "random_sample", "greedy_ils", "greedy_mls", "ordered_greedy_mls", "mls"})
+"""Strategies that stop after 100 evaluations (or a tenth of the space) unless told a higher limit: they are told the
+space's size, so that the time budget alone ends them. Others stop, if at all, where their own defaults end."""
+
 
 def check_strategy(name: str) -> None:
     """Whether the installed Kernel Tuner has this strategy.
@@ -125,6 +129,9 @@ class KernelTunerReplay:
 
     def _results(self, strategy: str, *, seed: int, until_s: float) -> Sequence[dict[str, Any]]:
         tune_kernel = require("kernel_tuner", purpose=PURPOSE).tune_kernel
+        options: dict[str, float] = {"time_limit": until_s}
+        if strategy in UNCAPPED:
+            options["max_fevals"] = len(self._place)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - its strategies draw from this generator
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -139,7 +146,7 @@ class KernelTunerReplay:
                     restrictions=self._restrictions(),
                     cache=str(self._file),
                     strategy=strategy,
-                    strategy_options={"time_limit": until_s},
+                    strategy_options=options,
                     simulation_mode=True,
                     quiet=True,
                     seed=seed,

@@ -12,15 +12,15 @@ definitions in its package `autotuning_methodology`; written from these, with th
 - the *score* is the mean over the budget of (baseline - curve) / (baseline - optimum): 1 is the optimum from the
   start, 0 is random search, negative is worse.
 
-The package draws its bags anew at every call, so that its score of the same data varies, by about 0.01 where
-evaluations are few; here there are more bags, drawn from a fixed seed: the score is a function of the data, and lies
-at the mean of what the package gives.
+The package draws its bags anew at every call, so that its score of the same data varies, by 0.01 and more where
+evaluations are few. Here the curve is the mean of several groups of bags drawn from a fixed seed: the score is a
+function of the data, and lies at the mean of what the package gives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,8 +35,10 @@ TARGET_SHARE = 0.95
 START_SHARE = 0.01
 RESOLUTION = 1000
 """Points of time at which curves are compared."""
-BAG_COUNT = 200
-"""Enough that another seed moves a score by less than 0.005 on spaces of some fifty evaluations."""
+BAG_COUNT = 1000
+"""Bags at least, over all groups."""
+GROUP_COUNT = 4
+"""Groups of bags at least."""
 
 PURPOSE = "scoring searchers"
 
@@ -140,7 +142,10 @@ def _expected(ascending: Floats, counts: npt.NDArray[np.int64]) -> Floats:
 
 
 def curve_of(baseline: Baseline, trajectories: Sequence[Trajectory], *, bag_count: int = BAG_COUNT) -> Floats:
-    """The strategy's curve at the baseline's times: the value at the bagged isotonic regression of the best's rank."""
+    """The strategy's curve at the baseline's times: the value at the bagged isotonic regression of the best's rank.
+
+    The package has as many bags as repeats, at least three; here it is the mean of many such curves.
+    """
     times = np.concatenate([t.time_s for t in trajectories])
     bests = np.concatenate([t.best for t in trajectories])
     low, high = window_of(baseline, trajectories)
@@ -150,9 +155,11 @@ def curve_of(baseline: Baseline, trajectories: Sequence[Trajectory], *, bag_coun
         return np.full(len(baseline.time_s), known.min() if len(known) else baseline.ascending[-1])
     ranks = np.searchsorted(baseline.ascending, bests[is_used], side="left").astype(np.float64)
     members = max(len(trajectories), 3)
-    fitted = _bagged(times[is_used], ranks, baseline.time_s, share=1 / math.sqrt(members), bag_count=bag_count)
-    curve: Floats = baseline.ascending[np.clip(np.round(fitted).astype(np.int64), 0, len(baseline.ascending) - 1)]
-    return _held(curve, baseline, trajectories)
+    group_count = max(math.ceil(bag_count / members), GROUP_COUNT)
+    total = np.zeros(len(baseline.time_s))
+    for fitted in _bagged(times[is_used], ranks, baseline.time_s, members=members, group_count=group_count):
+        total += baseline.ascending[np.clip(np.round(fitted).astype(np.int64), 0, len(baseline.ascending) - 1)]
+    return _held(total / group_count, baseline, trajectories)
 
 
 def window_of(baseline: Baseline, trajectories: Sequence[Trajectory]) -> tuple[float, float]:
@@ -164,22 +171,23 @@ def window_of(baseline: Baseline, trajectories: Sequence[Trajectory]) -> tuple[f
     return baseline.start_s * (1 - margin), baseline.budget_s * (1 + margin)
 
 
-def _bagged(times: Floats, ranks: Floats, at_s: Floats, *, share: float, bag_count: int) -> Floats:
-    """The mean of decreasing isotonic regressions, each of a part of the points drawn with replacement."""
+def _bagged(times: Floats, ranks: Floats, at_s: Floats, *, members: int, group_count: int) -> Iterator[Floats]:
+    """Means of decreasing isotonic regressions, each of 1/sqrt(members) of the points drawn with replacement."""
     regress = require("scipy.optimize", purpose=PURPOSE).isotonic_regression
     rng = np.random.default_rng(0)
     distinct, place = np.unique(times, return_inverse=True)
-    size = max(int(share * len(times)), 1)
-    total = np.zeros(len(at_s))
-    for _ in range(bag_count):
-        drawn = rng.integers(len(times), size=size)
-        weights = np.bincount(place[drawn], minlength=len(distinct))
-        sums = np.bincount(place[drawn], weights=ranks[drawn], minlength=len(distinct))
-        is_drawn = weights > 0
-        means = sums[is_drawn] / weights[is_drawn]
-        fitted = regress(means, weights=weights[is_drawn], increasing=False).x
-        total += np.interp(at_s, distinct[is_drawn], fitted)
-    return total / bag_count
+    size = max(int(len(times) / math.sqrt(members)), 1)
+    for _ in range(group_count):
+        total = np.zeros(len(at_s))
+        for _ in range(members):
+            drawn = rng.integers(len(times), size=size)
+            weights = np.bincount(place[drawn], minlength=len(distinct))
+            sums = np.bincount(place[drawn], weights=ranks[drawn], minlength=len(distinct))
+            is_drawn = weights > 0
+            means = sums[is_drawn] / weights[is_drawn]
+            fitted = regress(means, weights=weights[is_drawn], increasing=False).x
+            total += np.interp(at_s, distinct[is_drawn], fitted)
+        yield total / members
 
 
 def _held(curve: Floats, baseline: Baseline, trajectories: Sequence[Trajectory]) -> Floats:
