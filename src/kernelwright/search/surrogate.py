@@ -1,13 +1,19 @@
 """Surrogate search: a model guesses each config's time and chance of success.
 
 Each proposal maximises the expected improvement (of the logarithm of the value, from the spread of the model's
-members) times the probability that the candidate works. The model is refitted when something better was found and when
-the number of observations has grown by a fixed share, so that the searcher's own time stays small; between refits,
-observations that brought no gain push the next proposals away from themselves.
+members) times the probability that the candidate works. Where earlier runs left enough priors, there is one model for
+each of them and one without; improvements are averaged by how far each is believed (`transfer`), and until one is, the
+configs of the first design take turns with the proposals.
+
+The model is refitted when something better was found and when the number of observations has grown by a fixed share, so
+that the searcher's own time stays small; between refits, observations that brought no gain push the next proposals away
+from themselves.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +24,7 @@ import numpy.typing as npt
 from kernelwright.imports import require
 from kernelwright.search.base import OptionInfo, SearcherInfo
 from kernelwright.search.candidates import Candidates, Table
-from kernelwright.search.forest import Data, Floats, ForestFitter, Member
+from kernelwright.search.forest import Data, Floats, ForestFitter
 from kernelwright.search.history import (
     PRIOR_COUNT,
     Batch,
@@ -27,8 +33,8 @@ from kernelwright.search.history import (
     RandomOrder,
     generator,
     opening,
-    snap,
 )
+from kernelwright.search.transfer import Source, beliefs, favourites, sources_of, with_guess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +51,7 @@ INFO = SearcherInfo(
         OptionInfo(
             name="initial_count",
             default=0,
-            description="configs spread over the space before the first model; 0: two more than parameters, at least 8,"
-            " or none where many priors stand in",
+            description="configs spread over the space before the first model; 0: two more than parameters, at least 8",
             minimum=0,
         ),
         OptionInfo(
@@ -60,6 +65,13 @@ INFO = SearcherInfo(
             default=1.15,
             description="refit when something better came, or observations have grown by this factor",
             minimum=1.0,
+        ),
+        OptionInfo(
+            name="caution",
+            default=2.0,
+            description="factor on the disagreement of the model's members, which alone is too sure of what it has not"
+            " seen; higher explores more",
+            minimum=0.1,
         ),
         OptionInfo(
             name="exploration",
@@ -79,6 +91,12 @@ INFO = SearcherInfo(
             description="random configs in the pool, next to all neighbours of the best",
             minimum=1,
         ),
+        OptionInfo(
+            name="without",
+            default="",
+            description="leave one part out, to measure what it is worth",
+            choices=("", "failures", "effects", "trees", "design", "neighbours", "penalty", "trust"),
+        ),
     ),
 )
 
@@ -89,8 +107,18 @@ CEILING_QUANTILE = 0.75
 """Times above this quantile of what was observed count as equal to it: how slow a slow config is does not matter, and
 would otherwise be most of what the model explains. Chosen on the simulated objectives of `testing.synthetic`."""
 
-TRANSFER_COUNT = 20
-"""From this many priors on, a model of them is what the time model starts from. A guess."""
+TRANSFER_DESIGN = 4
+"""How many configs, the favourites of earlier runs and the spread ones in turn, come before the first model when there
+are such runs: two of each is the least that shows whether what was fast there is fast here."""
+
+SETTLED = 0.9
+"""A hypothesis of this probability counts as true: until one is, the design goes on. A guess."""
+
+NEGLIGIBLE = 0.02
+"""A hypothesis of a lower probability is not worth fitting."""
+
+LEAST_MEMBERS = 4
+"""Of the model of one hypothesis; a spread of fewer says little."""
 
 
 @dataclass(slots=True)
@@ -104,10 +132,12 @@ class _Scored:
     """Which candidates must not be asked."""
     lowered_count: int
     """How many observations, the fitted ones included, `scores` takes into account."""
+    beliefs: Floats
+    """The probability of each hypothesis on earlier runs, the one that none helps first."""
 
     def copy(self) -> _Scored:
         """One to strike out and lower freely."""
-        return _Scored(self.candidates, self.scores.copy(), self.is_out.copy(), self.lowered_count)
+        return dataclasses.replace(self, scores=self.scores.copy(), is_out=self.is_out.copy())
 
     def lower(self, factors: Floats) -> None:
         """Multiply all scores."""
@@ -127,6 +157,21 @@ class _Scored:
         return self.candidates.config_at(int(np.argmax(np.where(self.is_out, -1.0, self.scores))))
 
 
+@dataclass(frozen=True, slots=True)
+class _Guessed:
+    """Configs with what one source says of them."""
+
+    table: Table
+    """The opinion is its last feature."""
+    guess: Floats
+
+    @classmethod
+    def of(cls, source: Source, table: Table) -> _Guessed:
+        """Ask the source."""
+        guess = source.guess(table)
+        return cls(with_guess(table, guess), guess)
+
+
 class SurrogateSearch:
     """Spreads a first design over the space, then follows the model.
 
@@ -144,28 +189,45 @@ class SurrogateSearch:
         initial_count: int = 0,
         tree_count: int = 12,
         refit_growth: float = 1.15,
+        caution: float = 2.0,
         exploration: float = 0.0,
         whole_limit: int = 50_000,
         pool_count: int = 4000,
+        without: str = "",
     ) -> None:
         purpose = "the surrogate searcher"
-        self._fitter = ForestFitter(space.parameters, purpose=purpose)
+        self._fitter = ForestFitter(
+            space.parameters, purpose=purpose, has_effects=without != "effects", has_trees=without != "trees"
+        )
         self._normal_cdf: Any = require("scipy.special", purpose=purpose).ndtr
         self._space = space
         self._seed = seed
         self._tree_count = tree_count
         self._refit_growth = refit_growth
+        self._caution = caution
         self._exploration = exploration
         self._pool_count = pool_count
+        self._without = without
         self._history = History(space)
         self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
         self._whole = Candidates.whole(space) if space.feasible_count <= whole_limit else None
-        self._opening = opening(space, default=default, priors=priors, prior_count=prior_count)
         self._doubt = 1.0 - np.exp2(-np.arange(len(space.parameters) + 1, dtype=np.float64))
-        self._transfer = self._fit_priors(priors)
-        self._whole_guess = None if self._whole is None else _guess(self._transfer, self._whole.table)
-        initial = initial_count or (0 if self._transfer else max(8, len(space.parameters) + 2))
-        self._design = self._spread(initial)
+        self._sources = sources_of(space, priors, self._fitter, seed=seed, keep=prior_count)
+        self._whole_guesses = [] if self._whole is None else [_Guessed.of(s, self._whole.table) for s in self._sources]
+        modelled = {source.name for source in self._sources}
+        few = [prior for prior in priors if prior.source not in modelled]
+        first = opening(space, default=default, priors=few, prior_count=prior_count)
+        spread_count = initial_count or max(8, len(space.parameters) + 2)
+        self._spreading: list[Config] = []
+        """The configs that are spread, where they take turns with those that earlier runs favour."""
+        if self._sources:
+            first = list(dict.fromkeys([*first, *favourites(self._sources, count=prior_count)]))
+            self._spreading = self._spread(spread_count, away_from=first[:1])
+            turns = itertools.chain.from_iterable(itertools.zip_longest(first, self._spreading))
+            self._design = list(dict.fromkeys(config for config in turns if config is not None))
+        else:
+            self._design = [*first, *self._spread(spread_count, away_from=first)]
+        self._model_from = TRANSFER_DESIGN if self._sources else len(self._design)
         self._fit_count = 0
         """How many observations the model is fitted on: a fold over what was told."""
         self._cache: tuple[tuple[int, int], _Scored] | None = None
@@ -173,8 +235,10 @@ class SurrogateSearch:
     def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
         """Up to `count` new configs; see `Searcher.ask`."""
         batch = Batch(self._history, count, pending)
+        # As long as nothing has passed there is nothing to fit, and the design goes on.
+        design_count = self._model_from if self._fit_count else len(self._design)
         for config in self._design:
-            if batch.known_count >= len(self._design):
+            if batch.known_count >= design_count:
                 break
             batch.offer(config)
         if self._fit_count and not batch.is_full and batch.known_count < self._space.feasible_count:
@@ -189,21 +253,21 @@ class SurrogateSearch:
             if not self._history.record(observation):
                 continue
             count = self._history.count
-            if count < len(self._design) or self._history.best is None:
+            if count < self._model_from or self._history.best is None:
                 continue
             is_due = count >= math.ceil(self._fit_count * self._refit_growth)
             if is_due or self._history.best != best_before:
                 self._fit_count = count
 
-    def _spread(self, count: int) -> list[Config]:
-        """The opening, then up to `count` configs of a random pool that are far from all before them."""
-        design = list(self._opening)
-        if count == 0:
-            return design
+    def _spread(self, count: int, *, away_from: Sequence[Config]) -> list[Config]:
+        """Up to `count` configs of a random pool, each far from all before it and from those given."""
+        if self._without == "design":
+            return self._space.sample(count, generator(self._seed, 0), exclude=away_from)
+        design: list[Config] = []
         pool = self._space.sample(64 * count, generator(self._seed, 0))
         places = self._space.encode(pool)
         nearest = np.full(len(pool), np.inf)
-        for place in self._space.encode(design):
+        for place in self._space.encode(away_from):
             nearest = np.minimum(nearest, np.abs(places - place).sum(axis=1))
         for _ in range(count):
             farthest = int(np.argmax(nearest))
@@ -215,29 +279,6 @@ class SurrogateSearch:
 
     # -- the models -------------------------------------------------------------------------------------
 
-    def _fit_priors(self, priors: Sequence[Prior]) -> list[Member]:
-        """A model of what earlier runs measured; empty when they are too few to say more than which to try first."""
-        passed = [(prior.config, math.log(prior.value)) for prior in priors if prior.value is not None]
-        known: dict[Config, float] = {}
-        for config, (_, logarithm) in zip(snap(self._space, [c for c, _ in passed]), passed, strict=True):
-            known.setdefault(config, logarithm)
-        if len(known) < TRANSFER_COUNT:
-            return []
-        data = self._data(list(known), list(known.values()), [1.0] * len(known), transfer=())
-        return self._fitter.ensemble(data, generator(self._seed, 1), count=self._tree_count)
-
-    def _data(
-        self,
-        configs: Sequence[Config],
-        targets: Sequence[float] | Floats,
-        weights: Sequence[float],
-        *,
-        transfer: Sequence[Member],
-    ) -> Data:
-        table = Table.of_configs(self._space, configs)
-        guess = _guess(transfer, table)
-        return Data(table, np.array(targets, dtype=float), np.array(weights, dtype=float), guess)
-
     def _candidates(self) -> Candidates:
         """The configs that the model scores: all, or a random pool with the neighbours of the best."""
         if self._whole is not None:
@@ -246,7 +287,7 @@ class SurrogateSearch:
         pool = dict.fromkeys(self._space.sample(self._pool_count, rng))
         told = frozenset(list(self._history)[: self._fit_count])
         best = [config for config in self._history.ranking() if config in told][:5]
-        for config in best:
+        for config in best if self._without != "neighbours" else []:
             pool.update(dict.fromkeys(self._space.neighbours(config, "hamming")))
         return Candidates.of_pool(self._space, [config for config in pool if config not in told])
 
@@ -256,25 +297,47 @@ class SurrogateSearch:
         observed = [self._history[config] for config in told]
         passed = [(o, math.log(o.value)) for o in observed if o.value is not None]
         logarithms = np.array([logarithm for _, logarithm in passed])
-        data = self._data(
-            [o.config for o, _ in passed],
+        data = Data(
+            Table.of_configs(self._space, [o.config for o, _ in passed]),
             np.minimum(logarithms, np.quantile(logarithms, CEILING_QUANTILE)),
-            [PARTIAL_WEIGHT if o.is_partial else 1.0 for o, _ in passed],
-            transfer=self._transfer,
+            np.array([PARTIAL_WEIGHT if o.is_partial else 1.0 for o, _ in passed]),
         )
         candidates = self._candidates()
-        guess = _guess(self._transfer, candidates.table) if self._whole is None else self._whole_guess
-        members = self._fitter.ensemble(data, generator(self._seed, 3, len(told)), count=self._tree_count)
-        guesses = np.stack([member.predict(candidates.table, guess) for member in members])
-        scores = self._improvement(guesses, min(logarithm for o, logarithm in passed if not o.is_partial))
-        if len(passed) < len(told):
+        best = min(logarithm for o, logarithm in passed if not o.is_partial)
+        guesses = [_Guessed.of(source, data.table) for source in self._sources]
+        weights = self._beliefs(data, guesses)
+        scores = np.zeros(len(candidates.table))
+        for number, weight in enumerate(weights):
+            if weight < NEGLIGIBLE:
+                continue
+            rng = generator(self._seed, 3, len(told), number)
+            count = max(min(LEAST_MEMBERS, self._tree_count), round(weight * self._tree_count))
+            if number == 0:
+                members = self._fitter.ensemble(data, rng, count=count)
+                predicted = [member.predict(candidates.table) for member in members]
+            else:
+                source, here = self._sources[number - 1], guesses[number - 1]
+                near = dataclasses.replace(data, table=here.table, guess=here.guess, slope=source.scale)
+                members = self._fitter.ensemble(near, rng, count=count)
+                where = self._whole_guesses[number - 1] if self._whole else _Guessed.of(source, candidates.table)
+                predicted = [member.predict(where.table, where.guess) for member in members]
+            scores += weight * self._improvement(np.stack(predicted), best)
+        if len(passed) < len(told) and self._without != "failures":
             scores *= self._chance(observed, candidates.table)
-        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told))
+        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told), weights)
+
+    def _beliefs(self, data: Data, guesses: Sequence[_Guessed]) -> Floats:
+        """How far each hypothesis on earlier runs is believed: that none helps, then each source."""
+        if not guesses:
+            return np.ones(1)
+        if self._without == "trust":
+            return np.array([0.0, *[1 / len(guesses)] * len(guesses)])
+        return beliefs(self._fitter, data.table, data.targets, [each.guess for each in guesses])
 
     def _chance(self, observed: Sequence[Observation], table: Table) -> Floats:
         """The probability that each candidate passes, from all observations, failed ones too."""
-        passed = [float(o.value is not None) for o in observed]
-        data = self._data([o.config for o in observed], passed, [1.0] * len(passed), transfer=())
+        passed = np.array([float(o.value is not None) for o in observed])
+        data = Data(Table.of_configs(self._space, [o.config for o in observed]), passed, np.ones(len(passed)))
         trees = self._fitter.trees(data, generator(self._seed, 4, len(passed)), count=self._tree_count)
         chance = sum((tree.predict(table) for tree in trees), np.zeros(len(table))) / len(trees)
         # One success and one failure that were never seen keep the chance off 0 and 1.
@@ -283,7 +346,7 @@ class SurrogateSearch:
     def _improvement(self, guesses: Floats, best: float) -> Floats:
         """Expected gain over `best` (logarithms), taking the members' guesses, shape (members, configs), as normal."""
         mean = guesses.mean(axis=0)
-        deviation = np.maximum(guesses.std(axis=0), 1e-6)
+        deviation = np.maximum(self._caution * guesses.std(axis=0), 1e-6)
         gain = best - self._exploration - mean
         z = gain / deviation
         density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
@@ -316,7 +379,7 @@ class SurrogateSearch:
                 scored.lower(self._away_from(config, table))
                 scored.strike_out([config])
         while not batch.is_full:
-            best = scored.best()
+            best = self._unsettled(scored.beliefs, batch) or scored.best()
             if best is None:
                 return
             batch.offer(best)
@@ -324,16 +387,19 @@ class SurrogateSearch:
             if not batch.is_full:
                 scored.lower(self._away_from(best, table))
 
+    def _unsettled(self, beliefs: Floats, batch: Batch) -> Config | None:
+        """The next spread config, where it is its turn: as often as earlier runs are doubted, at most every other."""
+        place, share = batch.known_count, min(float(beliefs[0]), 0.5)
+        if beliefs.max() >= SETTLED or int(place * share) == int((place + 1) * share):
+            return None
+        known = (*batch.pending, *batch.chosen)
+        return next((c for c in self._spreading if c not in self._history and c not in known), None)
+
     def _away_from(self, config: Config, table: Table) -> Floats:
-        """Factors in [0, 1): doubt that halves with every parameter in which a candidate differs from `config`."""
+        """Factors in [0, 1]: doubt that halves with every parameter in which a candidate differs from `config`."""
+        if self._without == "penalty":
+            return np.ones(len(table))
         differing = np.zeros(len(table), dtype=np.int8)
         for column, place in zip(table.columns, self._space.indices_of([config])[0], strict=True):
             differing += column != place
         return self._doubt[differing]
-
-
-def _guess(transfer: Sequence[Member], table: Table) -> Floats | None:
-    """What a model of earlier runs says of some configs; None without one."""
-    if not transfer:
-        return None
-    return sum((member.predict(table) for member in transfer), np.zeros(len(table))) / len(transfer)

@@ -1,0 +1,166 @@
+"""What earlier runs say of a space, and how far to believe each of them.
+
+A source is all that one earlier run or device measured. A model of it, exact where it measured, guesses every config;
+the guess is centred and scaled, because the order of configs carries over from device to device and the scale does not.
+
+Trust is learned: each source, and the hypothesis that none of them helps, is weighed by how well it would have
+predicted the observations one after the other. In a linear model with normal errors the product of these predictive
+densities is the marginal likelihood, which has a closed form. A source that says the opposite of the truth is soon as
+useful as one that says it: what is weighed is whether it tells configs apart, and the sign of its slope is fitted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernelwright.search.candidates import Table
+from kernelwright.search.forest import Data, Floats, ForestFitter, Member
+from kernelwright.search.history import generator, snap
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelwright.problem.config import Config
+    from kernelwright.search.base import Prior
+    from kernelwright.space.feasible import Space
+
+SOURCE_COUNT = 20
+"""A source with so many priors is modelled; a smaller one only says which configs to try first. A guess."""
+
+FIT_COUNT = 20_000
+"""The most priors of one source that its model is fitted on: its time is the searcher's."""
+
+SOURCE_TREES = 4
+"""Members of a source's model. A source is dense where it matters, so few suffice."""
+
+CEILING_QUANTILE = 0.75
+"""Times above this quantile count as equal to it, as in the searcher's own model: how slow a slow config was does not
+matter."""
+
+EVIDENCE_COUNT = 150
+"""Trust is judged by the first so many observations: what they have not settled makes no difference any more."""
+
+DOUBT = 0.3
+"""The probability, before anything is told, that no source helps. A guess."""
+
+SLOPE = 1.0
+"""What a source is expected to explain, as mean and deviation, in units of what it leaves unexplained. A guess."""
+
+LEVEL_VARIANCE = 100.0
+"""Of the level of all targets, in units of one target's own variance: as good as unknown."""
+
+SIGMAS = tuple(float(sigma) for sigma in np.geomspace(1e-3, 3.0, 40))
+"""Deviations of what is left unexplained (in logarithms of time) that the evidence sums over, equally probable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One earlier run or device."""
+
+    name: str
+    best: tuple[Config, ...]
+    """The best that it measured, moved into this space, best first."""
+    members: tuple[Member, ...]
+    centre: float
+    scale: float
+    """Deviation of the logarithms that it measured."""
+
+    def guess(self, table: Table) -> Floats:
+        """The source's opinion of each config: low is fast, mean 0 and deviation 1 over what it measured."""
+        total = sum((member.predict(table) for member in self.members), np.zeros(len(table)))
+        standard: Floats = (total / len(self.members) - self.centre) / self.scale
+        return standard
+
+
+def sources_of(space: Space, priors: Sequence[Prior], fitter: ForestFitter, *, seed: int, keep: int) -> list[Source]:
+    """A model of each source that is large enough, in the order in which the sources first appear.
+
+    `keep`: how many of a source's best configs to remember.
+    """
+    by_name: dict[str, list[Prior]] = {}
+    for prior in priors:
+        if prior.value is not None:
+            by_name.setdefault(prior.source, []).append(prior)
+    learned = [
+        _learn(space, group, fitter, generator(seed, 1, number), keep=keep)
+        for number, group in enumerate(by_name.values())
+    ]
+    return [source for source in learned if source is not None]
+
+
+def _learn(
+    space: Space, priors: Sequence[Prior], fitter: ForestFitter, rng: np.random.Generator, *, keep: int
+) -> Source | None:
+    """A model of one source; None where it is too small, or cannot tell any config from another."""
+    known: dict[Config, float] = {}
+    for config, prior in zip(snap(space, [prior.config for prior in priors]), priors, strict=True):
+        assert prior.value is not None
+        known.setdefault(config, math.log(prior.value))
+    ascending = sorted(known, key=known.__getitem__)
+    values = np.array([known[config] for config in ascending])
+    if len(known) < SOURCE_COUNT or values[0] == values[-1]:
+        return None
+    values = np.minimum(values, np.quantile(values, CEILING_QUANTILE))
+    centre, scale = float(values.mean()), float(values.std())
+    if scale == 0:
+        return None
+    kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), FIT_COUNT)).astype(np.intp))
+    table = Table.of_configs(space, [ascending[int(place)] for place in kept])
+    members = fitter.ensemble(Data(table, values[kept], np.ones(len(kept))), rng, count=SOURCE_TREES)
+    return Source(priors[0].source, tuple(ascending[:keep]), tuple(members), centre, scale)
+
+
+def favourites(sources: Sequence[Source], *, count: int) -> list[Config]:
+    """The best configs of each source in turn, best first."""
+    rounds = itertools.zip_longest(*(source.best for source in sources))
+    return list(dict.fromkeys(config for each in rounds for config in each if config is not None))[:count]
+
+
+def with_guess(table: Table, guess: Floats) -> Table:
+    """The table with a source's opinion as one more feature."""
+    return Table(np.column_stack([table.rows, guess.astype(np.float32)]), table.columns)
+
+
+def beliefs(fitter: ForestFitter, table: Table, targets: Floats, guesses: Sequence[Floats]) -> Floats:
+    """The probability of each hypothesis, shape (1 + sources,): that no source helps, that the first does, and so on.
+
+    Args:
+        fitter: whose prior on effects all hypotheses share.
+        table: the configs that passed, in the order told.
+        targets: their logarithms.
+        guesses: by source, its opinion of each.
+    """
+    prior = np.array([DOUBT, *[(1 - DOUBT) / len(guesses)] * len(guesses)])
+    count = min(len(targets), EVIDENCE_COUNT)
+    if count < 2:
+        return prior
+    first = Table(table.rows[:count], table.columns[:, :count])
+    plain = fitter.covariance(first) + np.eye(count) + LEVEL_VARIANCE
+    evidence = [_evidence(plain, targets[:count], None)]
+    evidence += [_evidence(plain, targets[:count], guess[:count]) for guess in guesses]
+    logarithms = np.log(prior) + np.array(evidence)
+    likelihoods = np.exp(logarithms - logarithms.max())
+    weights: Floats = likelihoods / likelihoods.sum()
+    return weights
+
+
+def _evidence(plain: Floats, targets: Floats, guess: Floats | None) -> float:
+    """The logarithm of the marginal likelihood, up to what all hypotheses share.
+
+    Targets are normal around an unknown level with covariance sigma^2 * plain, plus, with a guess, a slope on it that
+    is normal too; sigma is summed over.
+    """
+    sigmas = np.array(SIGMAS)
+    covariance = plain if guess is None else plain + SLOPE**2 * np.outer(guess, guess)
+    factor = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(factor, targets - targets.mean())
+    mean = np.zeros(len(white)) if guess is None else np.linalg.solve(factor, SLOPE * (guess - guess.mean()))
+    squares = white @ white - 2 * sigmas * (white @ mean) + sigmas**2 * (mean @ mean)
+    terms = -len(white) * np.log(sigmas) - squares / (2 * sigmas**2)
+    top = float(terms.max())
+    return top + math.log(np.exp(terms - top).sum()) - float(np.log(np.diag(factor)).sum())
