@@ -121,7 +121,7 @@ def _panel(
         for result in results
     ]
     low = min(float(np.min(values)) for values in (expected, *(line.share for line in lines)))
-    low = math.floor(20 * min(low, 0.95)) / 20
+    low = math.floor(5 * min(low, 0.95)) / 5
 
     def up(share: Floats) -> Floats:
         place: Floats = _HEIGHT - _BOTTOM - (np.maximum(share, low) - low) / (1 - low) * (_HEIGHT - _TOP - _BOTTOM)
