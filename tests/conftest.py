@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    # Started in the background of a shell: children would inherit the deafness, and these tests interrupt them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SAXPY = """// /// kernelwright
 // [parameters]

@@ -81,7 +81,7 @@ def compare_finalists(
         candidate_ids=(baseline.id, *accepted),
         configs=tuple(configs),  # type: ignore[arg-type]
         samples_ms=comparison.samples_ms,
-        rejected=rejected,
+        rejected={**rejected, **comparison.rejected},
     )
 
 

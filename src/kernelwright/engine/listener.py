@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kernelwright.search.base import ExpectedGain
 from kernelwright.store.event import Event
 
 
@@ -22,6 +23,10 @@ class Progress:
     spent_s: float = 0.0
     budget_evaluations: int | None = None
     budget_s: float | None = None
+    expected_gain: ExpectedGain | None = None
+    """What going on for a while would bring; None while that is unknown."""
+    expected_gain_s: float = 0.0
+    """How long that while is, at the rate so far."""
 
 
 class RunListener(Protocol):

@@ -9,6 +9,7 @@ The record is durable before the searcher hears of it, so a resumed run tells th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
@@ -16,19 +17,22 @@ from dataclasses import dataclass, replace
 
 from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.engine.objective import objective
-from kernelwright.engine.settings import Budget
+from kernelwright.engine.settings import FORECAST_COUNT, Budget
 from kernelwright.engine.state import SearchState, observation
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationFuture, EvaluationRequest, Runner
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Passed
-from kernelwright.search.base import Searcher
+from kernelwright.search.base import ExpectedGain, Forecaster, Searcher
 from kernelwright.store.event import Evaluated, Event
 from kernelwright.template.model import Candidate, Template
 
 POLL_S = 0.5
 """How often progress is shown while nothing finishes."""
+
+PROSPECT_S = 60.0
+"""Progress says what so many more seconds would bring."""
 
 
 class RunClock:
@@ -98,7 +102,7 @@ class SearchLoop:
             return None
         if self._is_spent():
             return "budget"
-        if self.state.has_stalled(self._parts.budget):
+        if self._has_no_prospect():
             return "no-gain"
         return "exhausted" if self._is_exhausted else None
 
@@ -111,10 +115,25 @@ class SearchLoop:
         parts = self._parts
         return self.state.is_budget_spent(parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s)
 
+    def _has_no_prospect(self) -> bool:
+        """Whether gains have stopped coming, or are not expected to be worth waiting for."""
+        budget = self._parts.budget
+        if self.state.has_stalled(budget):
+            return True
+        if budget.min_expected_gain_fraction is None:
+            return False
+        expected = self._expected_gain(FORECAST_COUNT)
+        return expected is not None and expected.bound_fraction < budget.min_expected_gain_fraction
+
+    def _expected_gain(self, count: int) -> ExpectedGain | None:
+        """What the next `count` evaluations would bring, where the searcher can tell."""
+        searcher = self._parts.searcher
+        return searcher.expected_gain(count) if isinstance(searcher, Forecaster) else None
+
     def _fill(self) -> None:
         """Ask for as many configs as may be in flight, and submit them."""
         parts = self._parts
-        if self._is_exhausted or self._is_spent() or self.state.has_stalled(parts.budget):
+        if self._is_exhausted or self._is_spent() or self._has_no_prospect():
             return
         count = parts.runner.capacity - len(self._in_flight)
         remaining = self.state.remaining_evaluations(parts.budget)
@@ -136,7 +155,7 @@ class SearchLoop:
             event = replace(known, index=self.state.next_index, source="known", config=dict(config))
             self._record(event)
             return
-        request = EvaluationRequest(candidate, incumbent_ms=self.state.best_ms)
+        request = EvaluationRequest(candidate, incumbent=self.state.incumbent)
         self._in_flight.append(_InFlight(config, self._parts.runner.submit(request), strategy_s, is_retry))
 
     def _collect(self) -> None:
@@ -183,14 +202,18 @@ class SearchLoop:
 
     def progress(self) -> Progress:
         """Where the search stands."""
-        state, budget = self.state, self._parts.budget
+        state, budget, spent_s = self.state, self._parts.budget, self._parts.clock.spent_s
+        ahead = math.ceil(PROSPECT_S * state.evaluated_count / spent_s) if spent_s > 0 else 0
+        expected = self._expected_gain(ahead) if ahead else None
         return Progress(
             phase="search",
             evaluated_count=state.evaluated_count,
             failed_count=state.failed_count,
             in_flight_count=len(self._in_flight),
             best_speedup=1 / state.best_value if state.best_value else None,
-            spent_s=self._parts.clock.spent_s,
+            spent_s=spent_s,
             budget_evaluations=budget.evaluations,
             budget_s=budget.seconds,
+            expected_gain=expected,
+            expected_gain_s=expected.evaluation_count * PROSPECT_S / ahead if expected else 0.0,
         )

@@ -13,6 +13,10 @@ from kernelwright.evaluate.timing import TimingPlan
 from kernelwright.problem.config import Value
 
 
+FORECAST_COUNT = 50
+"""Over how many further evaluations the expected gain is judged; as many as `no-gain` waits for one. A guess."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """When the search stops; the first limit that is reached counts. No limit at all means: the whole space."""
@@ -23,6 +27,8 @@ class Budget:
     patience: int | None = None
     """Stop after this many evaluations in a row without a gain of at least `min_gain_fraction`."""
     min_gain_fraction: float = 0.01
+    min_expected_gain_fraction: float | None = None
+    """Stop when `FORECAST_COUNT` further evaluations would, with a confidence of 90 %, bring less than this."""
 
     def __post_init__(self) -> None:
         """Refuse limits that no run can have."""
@@ -34,7 +40,8 @@ class Budget:
     @property
     def is_unlimited(self) -> bool:
         """True when only the end of the space stops the search."""
-        return self.evaluations is None and self.seconds is None and self.patience is None
+        limits = (self.evaluations, self.seconds, self.patience, self.min_expected_gain_fraction)
+        return all(limit is None for limit in limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,9 @@ class TuneSettings:
     searcher: str = "auto"
     searcher_options: Mapping[str, Value] = field(default_factory=dict)
     seed: int = 0
+    """Of the searcher."""
+    data_seed: int | None = None
+    """Of the inputs; None: drawn anew for each run, so that no kernel can know them, and kept with it."""
     device: str | None = None
     """A device id or a part of its name; None: the best one."""
     build_processes: int | None = None
@@ -82,7 +92,7 @@ class TuneSettings:
             specialise_timeout_s=self.launch_timeout_s,  # what it saves is the compiling in the first launch
             worker_memory_bytes=self.worker_memory_bytes,
             timing=TimingPlan(precision=self.precision, max_seconds=self.seconds_per_measurement),
-            seed=self.seed,
+            seed=self.seed if self.data_seed is None else self.data_seed,
             cache=self.cache or ("hot" if is_cpu else "cold"),
         )
 
@@ -104,7 +114,7 @@ _UNITS_S: Mapping[str, float] = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_budget(text: str) -> Budget:
-    """A budget from words: `200` or `200 evals`, `90s`, `5m`, `1h`, `no-gain`, or several joined by commas.
+    """A budget from words: `200` or `200 evals`, `90s`, `5m`, `1h`, `no-gain`, `gain<1%`, or several joined by commas.
 
     Raises:
         UsageError: a part is none of these.
@@ -118,6 +128,8 @@ def parse_budget(text: str) -> Budget:
 def _with_part(budget: Budget, part: str, text: str) -> Budget:
     if part in ("no-gain", "nogain", "until-no-gain"):
         return dataclasses.replace(budget, patience=50)
+    if part.startswith(("gain<", "until-gain-below")):
+        return dataclasses.replace(budget, min_expected_gain_fraction=_gain_fraction(part, text))
     number = part.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = part[len(number) :].strip()
     try:
@@ -127,7 +139,7 @@ def _with_part(budget: Budget, part: str, text: str) -> Budget:
     if not 0 < amount < 1e9:
         raise UsageError(
             f"{part!r} in the budget {text!r} is not an amount",
-            hint="say evaluations (200), time (90s, 5m, 1h), no-gain, or several joined by commas",
+            hint="say evaluations (200), time (90s, 5m, 1h), no-gain, gain<1%, or several joined by commas",
         )
     if unit in ("", "evals", "evaluations") and amount.is_integer():
         return dataclasses.replace(budget, evaluations=int(amount))
@@ -137,3 +149,18 @@ def _with_part(budget: Budget, part: str, text: str) -> Budget:
         f"{part!r} in the budget {text!r} has no known unit",
         hint="units are s, m, h for time and none (or evals) for whole evaluations",
     )
+
+
+def _gain_fraction(part: str, text: str) -> float:
+    """The fraction in `gain<1%`."""
+    number = part.removeprefix("gain<").removeprefix("until-gain-below").strip(" -%")
+    try:
+        percent = float(number)
+    except ValueError:
+        percent = float("nan")
+    if not (part.endswith("%") and 0 < percent < 100):
+        raise UsageError(
+            f"{part!r} in the budget {text!r} is not a gain in percent",
+            hint="say gain<1% to stop when 50 further evaluations would bring less than that",
+        )
+    return percent / 100

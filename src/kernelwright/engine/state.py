@@ -8,10 +8,16 @@ from types import MappingProxyType
 
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.settings import Budget
+from kernelwright.evaluate.base import Incumbent
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.search.base import Observation
 from kernelwright.store.event import Evaluated
+
+MIN_EVALUATIONS = 3
+"""Made even if the baseline used up the budget's time: a run that tried nothing helps nobody."""
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -24,7 +30,9 @@ class SearchState:
     next_index: int = 0
     best_value: float | None = None
     best_ms: dict[str, float] = field(default_factory=dict)
-    """The lowest fully measured median by workload: what racing is against."""
+    """The lowest fully measured median by workload."""
+    incumbent: Incumbent | None = None
+    """What candidates race against; None without a baseline (no racing)."""
     since_gain_count: int = 0
     known: dict[str, Evaluated] = field(default_factory=dict)
     """By candidate id."""
@@ -32,10 +40,17 @@ class SearchState:
 
     @classmethod
     def of(
-        cls, events: Iterable[Evaluated], budget: Budget, *, baseline_ms: Mapping[str, float] = MappingProxyType({})
+        cls,
+        events: Iterable[Evaluated],
+        budget: Budget,
+        *,
+        baseline_ms: Mapping[str, float] = NOTHING,
+        weights: Mapping[str, float] = NOTHING,
     ) -> SearchState:
         """The state after `events`. Racing starts against the baseline: what is slower than that cannot win."""
-        state = cls(best_ms=dict(baseline_ms))
+        state = cls()
+        if baseline_ms:
+            state.incumbent = Incumbent(dict(baseline_ms), dict(weights), dict(baseline_ms), 1.0)
         for event in events:
             state.add(event, budget)
         return state
@@ -60,6 +75,8 @@ class SearchState:
         self._add_times(passed)
         if self.best_value is None or event.value < self.best_value:
             self.best_value = event.value
+        if self.incumbent is not None:
+            self.incumbent.value = min(self.incumbent.value, event.value)
         if self._gain_value is None or event.value < self._gain_value * (1 - budget.min_gain_fraction):
             self._gain_value = event.value
             self.since_gain_count = 0
@@ -68,12 +85,15 @@ class SearchState:
         complete = [each for each in passed.measurements if not each.stopped_early]
         for workload, time_ms in medians_ms(complete).items():
             self.best_ms[workload] = min(time_ms, self.best_ms.get(workload, time_ms))
+            if self.incumbent is not None:
+                self.incumbent.best_ms[workload] = min(time_ms, self.incumbent.best_ms[workload])
 
     def is_budget_spent(self, budget: Budget, *, spent_s: float, reserved_s: float = 0.0) -> bool:
         """Whether no further evaluation may start; `reserved_s` is kept for the final comparison."""
         if budget.evaluations is not None and self.evaluated_count >= budget.evaluations:
             return True
-        return budget.seconds is not None and spent_s + reserved_s >= budget.seconds
+        is_started = self.evaluated_count >= MIN_EVALUATIONS
+        return budget.seconds is not None and is_started and spent_s + reserved_s >= budget.seconds
 
     def has_stalled(self, budget: Budget) -> bool:
         """Whether patience with a search that brings no gain is over."""

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import os
+import secrets
 import shutil
 import time
 import uuid
@@ -107,6 +108,8 @@ def tune(
         InfrastructureError: the device failed; `resume` continues the run.
     """
     settings = settings or TuneSettings()
+    if settings.data_seed is None:
+        settings = dataclasses.replace(settings, data_seed=secrets.randbits(31))
     listener, machine = listener or SilentListener(), machine or LocalMachine()
     listener.on_progress(Progress(phase="prepare"))
     subject = Subject.load(problem)
@@ -277,6 +280,7 @@ class _Session:
                 baseline = view.baseline
                 self._enter("baseline")
                 runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
+                self._clock = RunClock(earlier_s=view.spent_s)  # which the budget has paid for once
             searcher = self.searcher(self._kept_priors(view))
             searcher.tell(observations(view.evaluations))
             reason = self._search(runner, searcher, baseline, view.evaluations)
@@ -354,7 +358,8 @@ class _Session:
             listener=self._listener,
             reserved_s=0.0 if isinstance(runner, ReplayRunner) else self._reserved_s(baseline_ms),
         )
-        state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms)
+        weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
+        state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights)
         return SearchLoop(parts, state).run()
 
     def _finish(self, runner: MeasuringRunner, reason: str) -> None:

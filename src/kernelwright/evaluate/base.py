@@ -2,7 +2,7 @@
 
 ```
 with runner:
-    future = runner.submit(EvaluationRequest(candidate, incumbent_ms=...))
+    future = runner.submit(EvaluationRequest(candidate, incumbent=...))
     evaluation = future.result()                # never raises for a candidate's failure
     rounds = runner.compare([baseline, a, b])   # interleaved, for the final claim
 ```
@@ -10,6 +10,7 @@ with runner:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,16 +24,55 @@ EvaluationFuture = Future[Evaluation]
 """Resolves to an `Evaluation`; raises only `InfrastructureError` (the machine) or `UserError` (the reference)."""
 
 
+@dataclass(slots=True)
+class Incumbent:
+    """What a candidate races against. Live: the engine moves it on, a runner reads it when measuring.
+
+    A candidate is stopped on a workload only if it can then neither be the best there nor win over all workloads, even
+    if it reached `OPTIMISM` times the best known time on each workload that is still to come.
+    """
+
+    baseline_ms: Mapping[str, float]
+    weights: Mapping[str, float]
+    best_ms: dict[str, float]
+    """The lowest fully measured median by workload."""
+    value: float
+    """The best objective so far (weighted geometric mean of time over baseline time)."""
+
+    def limit_ms(self, workload: str, measured_ms: Mapping[str, float]) -> float:
+        """The time above which a candidate with these medians on earlier workloads cannot win any more."""
+        total = math.fsum(self.weights.values())
+        room = total * math.log(self.value)
+        for name, weight in self.weights.items():
+            if name != workload:
+                hoped_ms = measured_ms.get(name, OPTIMISM * self.best_ms[name])
+                room -= weight * math.log(hoped_ms / self.baseline_ms[name])
+        overall_ms = self.baseline_ms[workload] * math.exp(min(room / self.weights[workload], MAX_EXPONENT))
+        return max(overall_ms, self.best_ms[workload])
+
+    def is_beaten_by(self, measured_ms: Mapping[str, float]) -> bool:
+        """Whether these medians are the best on some workload, or overall."""
+        if any(time_ms < self.best_ms[name] for name, time_ms in measured_ms.items()):
+            return True
+        if measured_ms.keys() != self.weights.keys():
+            return False
+        logs = (w * math.log(measured_ms[name] / self.baseline_ms[name]) for name, w in self.weights.items())
+        return math.fsum(logs) < math.fsum(self.weights.values()) * math.log(self.value)
+
+
+OPTIMISM = 0.8
+"""Of the best known time on a workload, what a candidate is hoped to reach there before it is measured. A guess."""
+
+MAX_EXPONENT = 50.0
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
     """One candidate to evaluate on every workload of the problem."""
 
     candidate: Candidate
-    incumbent_ms: Mapping[str, float] = field(default_factory=dict)
-    """The best median so far by workload; a candidate that certainly cannot beat it is stopped early. Empty: no racing.
-
-    May be live: it is read when the candidate is measured, which may be long after it was submitted.
-    """
+    incumbent: Incumbent | None = None
+    """What it races against; None: no racing."""
     is_thorough: bool = False
     """Check on every dataset (seeds and hostile distributions) rather than the quick selection."""
     is_timed: bool = True
@@ -45,6 +85,8 @@ class Comparison:
 
     candidate_ids: tuple[str, ...]
     samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """Candidates whose last round wrote wrong results, by id, and why."""
 
 
 class Runner(Protocol):

@@ -6,6 +6,7 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from kernelwright.backend.base import Artifact, BuildFailed, DeviceInfo, LaunchFailed
 from kernelwright.errors import BaselineFailed, InfrastructureError
+from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.datasets import Dataset, datasets_for
 from kernelwright.evaluate.device_worker import (
     DEVICE_WORKER_FACTORY,
@@ -28,6 +30,7 @@ from kernelwright.evaluate.device_worker import (
     Job,
     TimeDone,
     TimeJob,
+    compared_folder,
 )
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -169,17 +172,17 @@ class DeviceLane:
     # -- time ----------------------------------------------------------------------------------------------------
 
     def measure(
-        self, candidate: Sequence[Built], *, incumbent_ms: Mapping[str, float]
+        self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None
     ) -> tuple[Measurement, ...] | Failed:
         """Time every workload, racing against the incumbent, and judge what the last timed launch wrote."""
-        measurements = []
+        measurements: list[Measurement] = []
         for built in candidate:
             name = built.rendered.workload.name
-            measured = self._measure_one(built, incumbent_ms.get(name))
+            limit_ms = incumbent.limit_ms(name, medians_ms(measurements)) if incumbent else None
+            measured = self._measure_one(built, limit_ms)
             if isinstance(measured, Failed):
                 return measured
             measurements.append(measured)
-            limit_ms = incumbent_ms.get(name)
             if limit_ms is not None and min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio:
                 measurements[-1] = replace(measured, stopped_early=True)
                 break
@@ -224,13 +227,18 @@ class DeviceLane:
             stopped_early=done.stopped_early,
         )
 
-    def compare(self, candidates: Sequence[Sequence[Built]], *, rounds: int) -> dict[str, CompareDone]:
-        """Measure candidates interleaved, workload by workload.
+    def compare(
+        self, candidates: Sequence[Sequence[Built]], *, rounds: int
+    ) -> tuple[dict[str, CompareDone], dict[int, str]]:
+        """Measure candidates interleaved, workload by workload, and judge what each one's last round wrote.
+
+        Gives the samples, and by place the candidates that were wrong, with the reason.
 
         Raises:
             InfrastructureError: the worker died twice; every candidate here has passed before.
         """
         results = {}
+        wrong: dict[int, str] = {}
         for index, workload in enumerate(self._problem.workloads):
             sets = self._timing_sets(workload)
             job = CompareJob(
@@ -240,12 +248,20 @@ class DeviceLane:
                 warmup_count=3,
                 is_cold=self._settings.cache == "cold",
                 seed=self._settings.seed,
+                out_folder=self._out,
             )
             timeout_s = self._settings.launch_timeout_s * (rounds + 4) * len(candidates)
             done = self._retried(lambda job=job, timeout_s=timeout_s: self._call_worker(job, timeout_s))  # type: ignore[misc]
             assert isinstance(done, CompareDone)
             results[workload.name] = done
-        return results
+            for place in range(len(candidates)):
+                folder = compared_folder(self._out, place)
+                verdict = self._call_referee(JudgeJob(workload.name, sets[done.last_set], folder))
+                assert isinstance(verdict, Verdict)
+                if verdict.failure:
+                    wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
+                shutil.rmtree(folder, ignore_errors=True)
+        return results, wrong
 
     def measure_ceiling(self) -> float | None:
         """Copy bandwidth of the device in bytes per second, or None when it cannot be measured."""
@@ -321,11 +337,11 @@ class DeviceLane:
         """`action`, once more on a fresh worker when the machine fails."""
         try:
             return action()
-        except (JobTimeout, WorkerDied, InfrastructureError):
+        except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
             self._worker.kill()
         try:
             return action()
-        except (JobTimeout, WorkerDied) as error:
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
             raise InfrastructureError(f"the device worker failed twice: {error}") from error
 
     # -- plumbing ------------------------------------------------------------------------------------------------
@@ -409,6 +425,11 @@ class DeviceLane:
             self._referee.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
             self._restored.add(key)
         return self._referee.call(job, timeout_s=timeout_s)
+
+
+def medians_ms(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """Median time by workload."""
+    return {each.workload: statistics.median(each.samples_ms) for each in measurements}
 
 
 def worst_errors(errors: Sequence[OutputError]) -> tuple[OutputError, ...]:

@@ -26,7 +26,7 @@ from kernelwright.evaluate.artifact_cache import ArtifactCache
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
-from kernelwright.evaluate.lane import Built, DeviceLane
+from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.evaluate.scratch import make_scratch
 from kernelwright.evaluate.settings import EvaluationSettings
@@ -112,7 +112,7 @@ class LocalRunner:
         with self._use_lane, self._lock:
             errors = self._lane.calibrate(built)
             check_s = time.perf_counter() - start_s
-            measured = self._lane.measure(built, incumbent_ms={})
+            measured = self._lane.measure(built)
         if isinstance(measured, Failed):
             raise BaselineFailed(f"the baseline cannot be timed: {measured.message}")
         cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
@@ -123,9 +123,11 @@ class LocalRunner:
         """Measure `candidates` interleaved on every workload."""
         built = [self._build_now(candidate)[0] for candidate in candidates]
         with self._use_lane, self._lock:
-            done = self._lane.compare(built, rounds=rounds)
+            done, wrong = self._lane.compare(built, rounds=rounds)
         samples = {workload: each.samples_ms for workload, each in done.items()}
-        return Comparison(tuple(candidate.id for candidate in candidates), samples)
+        ids = tuple(candidate.id for candidate in candidates)
+        rejected = {ids[place]: reason for place, reason in wrong.items() if place > 0}  # 0 is the baseline
+        return Comparison(ids, samples, rejected)
 
     def measure_ceiling(self) -> float | None:
         """Copy bandwidth of the device in bytes per second."""
@@ -159,6 +161,9 @@ class LocalRunner:
     # -- building ------------------------------------------------------------------------------------------------
 
     def _start_builds(self, pending: _Pending) -> None:
+        if pending.future.cancelled():
+            self._turns.builds_finished(makes_ready=False)
+            return
         pending.builds = [self._pool.submit(each) for each in pending.rendered.build_requests()]
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
@@ -242,9 +247,16 @@ class LocalRunner:
             return errors, check_s, 0.0
         if not request.is_timed:
             return Passed((), errors, _resources(built)), check_s, 0.0
-        measured, time_s = _timed(lambda: self._lane.measure(built, incumbent_ms=request.incumbent_ms))
+        measured, time_s = _timed(lambda: self._lane.measure(built, incumbent=request.incumbent))
         if isinstance(measured, Failed):
             return measured, check_s, time_s
+        complete = medians_ms([each for each in measured if not each.stopped_early])
+        if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
+            # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
+            errors, more_s = _timed(lambda: self._lane.check(built, is_thorough=True))
+            check_s += more_s
+            if isinstance(errors, Failed):
+                return errors, check_s, time_s
         return Passed(measured, errors, _resources(built)), check_s, time_s
 
 
