@@ -26,8 +26,10 @@ class Assignments:
     def assign(self, node: nodes.Assign) -> Value:
         """`=` and the compound assignments."""
         join = join_of(node)
+        if join is not None and join.operation == "recurrence":
+            return self._recurrence(node)
         if join is not None:
-            return self.join(node.target, join, node.place)
+            return self.join(node.target, join, self.expressions.parts(node.value, join.operands), node.place)
         if node.operator == "=":
             value = self.expressions.value(node.value)
             self.expressions.store(node.target, value, node.place)
@@ -69,16 +71,15 @@ class Assignments:
         sources = Sources(frozenset((access,))) | self.state.atoms.sources(value)
         return self.state.atoms.fresh("float", sources)
 
-    def join(self, target: nodes.Expression, join: Join, place: Place) -> Value:
-        """`target = target op operand`: perhaps a reduction."""
-        if join.operation == "recurrence":
-            return self._recurrence(target, join, place)
-        values = [self.expressions.value(operand) for operand in join.operands]
+    def join(self, target: nodes.Expression, join: Join, values: list[Value], place: Place) -> Value:
+        """`target = target op operand` with the operands' values: perhaps a reduction."""
         atoms = self.state.atoms
         factors: tuple[Sources, ...] = ()
-        for value in values:
+        for value in values if join.is_product else values[:1] if len(values) == 1 else ():
             factors += atoms.factors(value)
-        joined: Value = values[0] if len(values) == 1 else self.expressions.unknown(*values, is_float=True)
+        joined = values[0]
+        for value in values[1:]:
+            joined = self.expressions.combined("*" if join.is_product else "+", joined, value)
         if isinstance(target, nodes.Name):
             return self._join_variable(target.name, join, joined, factors, place)
         pointer = self.expressions.pointer_to(target)
@@ -97,7 +98,7 @@ class Assignments:
         if not isinstance(before, Pointer):
             loops = state.loops_around(name)
             sources = state.atoms.sources(joined)
-            is_followed = join.operator in ("+", "-") and not state.atoms.is_float(before) and not sources.accesses
+            is_followed = bool(join.operator) and not state.atoms.is_float(before) and not sources.accesses
             if not is_followed:
                 reduction = self.expressions.calls.reduction_of(
                     name,
@@ -120,16 +121,21 @@ class Assignments:
         self.expressions.set_variable(name, value_)
         return value_
 
-    def _recurrence(self, target: nodes.Expression, join: Join, place: Place) -> Value:
+    def _recurrence(self, node: nodes.Assign) -> Value:
         """`s = s * scale + e`: joined over loops, but not by one operation."""
-        value = self.expressions.value(join.operands[0])
-        if isinstance(target, nodes.Name):
-            loops = self.state.loops_around(target.name)
-            sources = self.state.atoms.sources(value)
-            if self.state.is_float_type(self.state.declared_types.get(target.name, "auto")):
-                reduced = self.expressions.calls.reduction_of(target.name, "recurrence", loops, sources, (), place)
-                value = self.state.atoms.fresh("float", sources | reduced)
-        self.expressions.store(target, value, place)
+        value, target = self.expressions.value(node.value), node.target
+        if not isinstance(target, nodes.Name):
+            if node.operator != "=":
+                return self._accumulate(target, value, node.place)
+            self.expressions.store(target, value, node.place)
+            return value
+        if node.operator != "=":
+            value = self._moved_or_combined(node.operator[:-1], self.expressions.named(target), value)
+        loops, sources = self.state.loops_around(target.name), self.state.atoms.sources(value)
+        if self.state.is_float_type(self.state.declared_types.get(target.name, "auto")):
+            reduced = self.expressions.calls.reduction_of(target.name, "recurrence", loops, sources, (), node.place)
+            value = self.state.atoms.fresh("float", sources | reduced)
+        self.expressions.set_variable(target.name, value)
         return value
 
     def _holds_floats(self, name: str, before: Value) -> bool:

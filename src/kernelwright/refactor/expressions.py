@@ -9,7 +9,6 @@ from kernelwright.refactor import nodes
 from kernelwright.refactor.assignments import Assignments
 from kernelwright.refactor.calls import Calls
 from kernelwright.refactor.facts import NO_SOURCES, CastFact, Comparison
-from kernelwright.refactor.joins import key
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, number
 from kernelwright.refactor.preprocess import Place
 from kernelwright.refactor.state import State, both, negated, opposite
@@ -30,6 +29,7 @@ class Expressions:
         self.state = state
         self.inline = inline
         """Follows a call of a function of the file; None when it is not one."""
+        self._wanted: dict[int, Value | None] = {}
         self.calls = Calls(state, self)
         self.assignments = Assignments(state, self)
         self._ways: Mapping[type, Callable[..., Value]] = {
@@ -55,7 +55,17 @@ class Expressions:
         with self.state.nested(node.place) as is_possible:
             if not is_possible:
                 return self.unknown()
-            return self._ways[type(node)](node)
+            value = self._ways[type(node)](node)
+            if id(node) in self._wanted:
+                self._wanted[id(node)] = value
+            return value
+
+    def parts(self, whole: nodes.Expression, wanted: tuple[nodes.Expression, ...]) -> list[Value]:
+        """Evaluate an expression, for what happens on the way; gives the values of some of its parts."""
+        saved, self._wanted = self._wanted, dict.fromkeys(id(part) for part in wanted)
+        self.value(whole)
+        found, self._wanted = self._wanted, saved
+        return [value if (value := found[id(part)]) is not None else self.unknown() for part in wanted]
 
     def integer(self, node: nodes.Expression) -> Polynomial:
         """The value of an index, a size, a step."""
@@ -238,11 +248,17 @@ class Expressions:
         is_integer = all(isinstance(each, Polynomial) and not state.atoms.is_float(each) for each in (yes, no))
         if is_integer and not truth.sources.accesses:
             values = (state.atoms.integer(yes), state.atoms.integer(no))
-            return state.atoms.select(f"({key(node.condition)} ? {values[0]} : {values[1]})", values)
+            return state.atoms.select(self._choice(truth, values), values)
         merged = state.atoms.merged((yes, no))
         if merged in (yes, no) or not truth.sources.accesses:
             return merged
         return self.unknown(merged, truth, is_float=state.atoms.is_float(merged))
+
+    def _choice(self, truth: Truth, values: tuple[Polynomial, Polynomial]) -> str:
+        """A name that two choices share only when they are the same."""
+        if not truth.says_all_of_yes:
+            return self.state.atoms.unique("select~1")
+        return f"({' && '.join(map(str, truth.yes))} ? {values[0]} : {values[1]})"
 
     # Memory
 

@@ -130,7 +130,7 @@ class LoopFact:
     pragmas: tuple[Mark, ...]
     span: Span
     is_exact: bool
-    """Whether the span is the loop and nothing else (false inside a macro)."""
+    """Whether the span is the loop and nothing else (false where a macro gives the loop and more)."""
     body: Span
     inlined_in: str
     """The helper function that it stands in; empty for the kernel itself."""

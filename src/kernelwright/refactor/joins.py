@@ -24,6 +24,8 @@ class Join:
     operator: str
     """The C operator, where the operation is one: empty for `max`."""
     operands: tuple[nodes.Expression, ...]
+    """Parts of the assignment; several are added, or multiplied."""
+    is_product: bool = False
 
     @property
     def is_exchange(self) -> bool:
@@ -72,13 +74,10 @@ def _of_sum(value: nodes.Expression, target: str) -> Join | None:
     if len(own) != 1 or any(_mentions(term, target) for _, term in others):
         return None
     signs = {sign for sign, _ in others}
+    operands = tuple(term for _, term in others)
     if signs == {1}:
-        joined = others[0][1]
-        for _, term in others[1:]:
-            joined = nodes.Binary(value.place, "+", joined, term)
-        return Join("sum", "+", (joined,))
-    operator = "-" if len(others) == 1 else ""
-    return Join("sum", operator, tuple(term for _, term in others))
+        return Join("sum", "+", operands)
+    return Join("sum", "-" if len(others) == 1 else "", operands)
 
 
 def _terms(node: nodes.Expression, sign: int = 1) -> list[tuple[int, nodes.Expression]]:
@@ -109,7 +108,7 @@ def _of_call(value: nodes.Expression, target: str) -> Join | None:
         factors = arguments[:2]
         if any(_mentions(factor, target) for factor in factors):
             return None
-        return Join("sum", "+", (nodes.Binary(value.place, "*", *factors),))
+        return Join("sum", "+", factors, is_product=True)
     operations: dict[str, Operation] = {"max": "max", "min": "min", "fmax": "max", "fmin": "min", "add": "sum"}
     if base in operations and len(arguments) == 2:
         others = [argument for argument in arguments if key(_bare(argument)) != target]

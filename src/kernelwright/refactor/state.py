@@ -10,7 +10,7 @@ from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.model import Language
 from kernelwright.refactor import facts, nodes
 from kernelwright.refactor.facts import NO_SOURCES, Access, AccessKind, Array, Comparison, Guard, Opaque, Sources
-from kernelwright.refactor.lowering import vector_width
+from kernelwright.refactor.lowering_expressions import vector_width
 from kernelwright.refactor.polynomial import ONE, Polynomial
 from kernelwright.refactor.preprocess import Place
 from kernelwright.refactor.span import Span

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from kernelwright.refactor import nodes
 from kernelwright.refactor.expressions import Expressions
 from kernelwright.refactor.facts import Array, ThreadIndex
-from kernelwright.refactor.joins import join_of_if
+from kernelwright.refactor.joins import Join, join_of_if
 from kernelwright.refactor.loops import Loops
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial
 from kernelwright.refactor.span import Span
@@ -175,10 +175,17 @@ class Statements:
         rest, self.rest = self.rest, None
         found = join_of_if(node)
         if found is not None:
-            assign, join = found
-            self.expressions.assignments.join(assign.target, join, assign.place)
+            self._join_where(node, *found)
             return False
         return self._branches(node, rest)
+
+    def _join_where(self, node: nodes.If, assign: nodes.Assign, join: Join) -> None:
+        """`if (e > m) m = e;`."""
+        truth = self.expressions.truth(node.condition)
+        text, place = self.state.text(node.condition.place), node.condition.place
+        with self.state.guarded(truth, text, place, node.yes.place.span, kind="branch"):
+            values = self.expressions.parts(assign.value, join.operands)
+        self.expressions.assignments.join(assign.target, join, values, assign.place)
 
     def _branches(self, node: nodes.If, rest: Span | None) -> bool:
         state = self.state

@@ -99,15 +99,15 @@ class _FileReader:
         name = node.child_by_field_name("declarator") or node.child_by_field_name("name")
         meaning = node.child_by_field_name("type")
         if name is not None and meaning is not None and name.type == "type_identifier":
-            self.types[self.lowering.text(name)] = self.lowering.text(meaning)
+            self.types[self.lowering.expressions.text(name)] = self.lowering.expressions.text(meaning)
 
     def _enumerators(self, node: tree_sitter.Node) -> None:
         body = node.child_by_field_name("body")
         for each in body.named_children if body is not None else ():
             name, value = each.child_by_field_name("name"), each.child_by_field_name("value")
             if each.type == "enumerator" and name is not None and value is not None:
-                place = self.lowering.place(each)
-                self.constants.append(nodes.Constant(place, self.lowering.text(name), self.lowering.expression(value)))
+                lower = self.lowering.expressions
+                self.constants.append(nodes.Constant(lower.place(each), lower.text(name), lower.expression(value)))
 
 
 def _declaration_of(lowering: Lowering, node: tree_sitter.Node) -> nodes.Declaration | None:
