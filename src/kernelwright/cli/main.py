@@ -100,7 +100,8 @@ def analyse(
 def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
-        str, typer.Option(help="When to stop: 200 (evaluations), 90s, 5m, 1h, no-gain, or several: 5m,no-gain.")
+        str,
+        typer.Option(help="When to stop: 200 (evaluations), 90s, 5m, 1h, no-gain, gain<1%, or several: 5m,no-gain."),
     ] = "60s",
     searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,

@@ -72,7 +72,25 @@ def status_line(progress: Progress) -> str:
     left_s = time_left_s(progress, rate)
     if left_s is not None:
         parts.append(f"{_duration(left_s)} left")
-    return ", ".join(parts)
+    prospect = _prospect(progress)
+    return ", ".join(parts) + (f"; {prospect}" if prospect else "")
+
+
+def _prospect(progress: Progress) -> str:
+    """What going on would bring, in words."""
+    expected = progress.expected_gain
+    if expected is None or expected.evaluation_count == 0:
+        return ""
+    duration = _duration(max(1, progress.expected_gain_s))
+    return (
+        f"another {duration} would bring about {_percent(expected.fraction)}, "
+        f"at most {_percent(expected.bound_fraction)}"
+    )
+
+
+def _percent(fraction: float) -> str:
+    percent = 100 * fraction
+    return f"{percent:.1f}%" if percent < 1 else f"{percent:.0f}%"
 
 
 def time_left_s(progress: Progress, rate: float) -> float | None:

@@ -12,7 +12,6 @@ from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.timing import TimingPlan
 from kernelwright.problem.config import Value
 
-
 FORECAST_COUNT = 50
 """Over how many further evaluations the expected gain is judged; as many as `no-gain` waits for one. A guess."""
 

@@ -81,6 +81,28 @@ class Searcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedGain:
+    """What going on would bring: by how much the best is expected to fall, as fractions of it in [0, 1)."""
+
+    evaluation_count: int
+    """How many further evaluations this is about; fewer than asked for where the space ends."""
+    fraction: float
+    """On average."""
+    bound_fraction: float
+    """Exceeded with probability `1 - confidence` at most."""
+    confidence: float
+
+
+@runtime_checkable
+class Forecaster(Protocol):
+    """A searcher that knows when to stop: an optional capability, a pure function of what was told."""
+
+    def expected_gain(self, count: int, *, confidence: float = 0.9) -> ExpectedGain | None:
+        """What the next `count` evaluations would bring; None while too little was told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class SearcherInfo:
     """What a person may know of a searcher before choosing it."""
 

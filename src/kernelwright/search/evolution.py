@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelwright.problem.config import Config
-    from kernelwright.search.base import Observation, Prior
+    from kernelwright.search.base import ExpectedGain, Observation, Prior
     from kernelwright.space.feasible import Space
 
 INFO = SearcherInfo(
@@ -117,6 +117,10 @@ class EvolutionSearch:
         """Take in finished evaluations; see `Searcher.tell`."""
         for observation in observations:
             self._history.record(observation)
+
+    def expected_gain(self, count: int, *, confidence: float = 0.9) -> ExpectedGain | None:
+        """What going on would bring; see `Forecaster.expected_gain`."""
+        return self._history.expected_gain(count, confidence=confidence)
 
     def _child(self, population: Sequence[Config], rng: np.random.Generator) -> Config:
         """A config bred from the population (whose order is best first); it may have been told already."""

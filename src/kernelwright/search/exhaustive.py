@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelwright.problem.config import Config
-    from kernelwright.search.base import Observation, Prior
+    from kernelwright.search.base import ExpectedGain, Observation, Prior
     from kernelwright.space.feasible import Space
 
 INFO = SearcherInfo(
@@ -48,3 +48,7 @@ class ExhaustiveSearch:
         """Take in finished evaluations; see `Searcher.tell`."""
         for observation in observations:
             self._history.record(observation)
+
+    def expected_gain(self, count: int, *, confidence: float = 0.9) -> ExpectedGain | None:
+        """What going on would bring; see `Forecaster.expected_gain`."""
+        return self._history.expected_gain(count, confidence=confidence)

@@ -16,11 +16,12 @@ import numpy as np
 
 from kernelwright.problem.config import Config
 from kernelwright.search.base import OptionInfo
+from kernelwright.search.forecast import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kernelwright.search.base import Observation, Prior
+    from kernelwright.search.base import ExpectedGain, Observation, Prior
     from kernelwright.space.feasible import Space
 
 PRIOR_COUNT = OptionInfo(
@@ -43,6 +44,7 @@ class History:
         self.space = space
         self._by_config: dict[Config, Observation] = {}
         self._best: Config | None = None
+        self._records = Records()
         self.replaced_count = 0
         """How many partial observations a full one has replaced; with `count` it names the record's state."""
 
@@ -63,6 +65,7 @@ class History:
         elif config not in self.space:
             return False
         self._by_config[config] = observation
+        self._records.add(observation)
         if self.is_success(config) and (self._best is None or self.value(config) < self.value(self._best)):
             self._best = config
         return True
@@ -106,6 +109,10 @@ class History:
     def is_better(self, config: Config, than: Config) -> bool:
         """Whether `config` was measured in full and has a lower value than `than`."""
         return self.is_success(config) and self.value(config) < self.value(than)
+
+    def expected_gain(self, count: int, *, confidence: float) -> ExpectedGain | None:
+        """What the next `count` evaluations would bring; see `Forecaster.expected_gain`."""
+        return self._records.expect(min(count, self.space.feasible_count - self.count), confidence=confidence)
 
     def ranking(self) -> list[Config]:
         """Fully measured configs, best first, the earlier told first among equals."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kernelwright.problem.config import Config
-    from kernelwright.search.base import Observation, Prior
+    from kernelwright.search.base import ExpectedGain, Observation, Prior
     from kernelwright.space.feasible import Space
 
 Kind = Literal["adjacent", "hamming"]
@@ -129,6 +129,10 @@ class LocalSearch:
             best_before = self._history.best
             if self._history.record(observation):
                 self._advance(observation.config, best_before)
+
+    def expected_gain(self, count: int, *, confidence: float = 0.9) -> ExpectedGain | None:
+        """What going on would bring; see `Forecaster.expected_gain`."""
+        return self._history.expected_gain(count, confidence=confidence)
 
     def _neighbours(self, config: Config) -> tuple[Config, ...]:
         """Neighbours, nearest kind first, each kind in an order that the seed and the config decide."""

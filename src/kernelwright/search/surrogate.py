@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelwright.problem.config import Config
-    from kernelwright.search.base import Observation, Prior
+    from kernelwright.search.base import ExpectedGain, Observation, Prior
     from kernelwright.space.feasible import Space
 
 INFO = SearcherInfo(
@@ -108,8 +108,8 @@ CEILING_QUANTILE = 0.75
 would otherwise be most of what the model explains. Chosen on the simulated objectives of `testing.synthetic`."""
 
 TRANSFER_DESIGN = 4
-"""How many configs, the favourites of earlier runs and the spread ones in turn, come before the first model when there
-are such runs: two of each is the least that shows whether what was fast there is fast here."""
+"""How many configs, spread ones and the favourites of earlier runs in turn, come before the first model when there are
+such runs: two of each is the least that shows whether what was fast there is fast here."""
 
 SETTLED = 0.9
 """A hypothesis of this probability counts as true: until one is, the design goes on. A guess."""
@@ -221,10 +221,15 @@ class SurrogateSearch:
         self._spreading: list[Config] = []
         """The configs that are spread, where they take turns with those that earlier runs favour."""
         if self._sources:
-            first = list(dict.fromkeys([*first, *favourites(self._sources, count=prior_count)]))
-            self._spreading = self._spread(spread_count, away_from=first[:1])
-            turns = itertools.chain.from_iterable(itertools.zip_longest(first, self._spreading))
-            self._design = list(dict.fromkeys(config for config in turns if config is not None))
+            favoured = list(
+                dict.fromkeys([*first[default is not None :], *favourites(self._sources, count=prior_count)])
+            )
+            head = first[: default is not None]
+            self._spreading = self._spread(spread_count, away_from=head)
+            # Not a favourite first: of an earlier run that misleads, it may be the slowest config of all.
+            head = head or self._spreading[:1]
+            turns = itertools.chain.from_iterable(itertools.zip_longest(favoured, self._spreading))
+            self._design = list(dict.fromkeys([*head, *(config for config in turns if config is not None)]))
         else:
             self._design = [*first, *self._spread(spread_count, away_from=first)]
         self._model_from = TRANSFER_DESIGN if self._sources else len(self._design)
@@ -258,6 +263,10 @@ class SurrogateSearch:
             is_due = count >= math.ceil(self._fit_count * self._refit_growth)
             if is_due or self._history.best != best_before:
                 self._fit_count = count
+
+    def expected_gain(self, count: int, *, confidence: float = 0.9) -> ExpectedGain | None:
+        """What going on would bring; see `Forecaster.expected_gain`."""
+        return self._history.expected_gain(count, confidence=confidence)
 
     def _spread(self, count: int, *, away_from: Sequence[Config]) -> list[Config]:
         """Up to `count` configs of a random pool, each far from all before it and from those given."""

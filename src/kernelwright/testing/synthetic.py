@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from kernelwright.identity import ID_LENGTH, content_id
 from kernelwright.problem.config import Config
+from kernelwright.problem.expression import Expression
 from kernelwright.search.base import Observation
-from kernelwright.space.parameter import Parameter
+from kernelwright.space.feasible import Space
+from kernelwright.space.parameter import Constraint, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +54,12 @@ MATMUL_CONSTRAINTS = {
     "even_loads": "BLOCK_K * THREAD_M * THREAD_N % (VEC * BLOCK_N) == 0",
 }
 """Name -> condition, in the expression language of constraints."""
+
+
+def matmul_space() -> Space:
+    """The feasible set of `MATMUL_PARAMETERS` under `MATMUL_CONSTRAINTS`."""
+    constraints = [Constraint(name, Expression.parse(text)) for name, text in MATMUL_CONSTRAINTS.items()]
+    return Space.build(MATMUL_PARAMETERS, constraints)
 
 
 def unit(*parts: object) -> float:
