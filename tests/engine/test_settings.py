@@ -17,6 +17,8 @@ from kernelwright.errors import UsageError
         ("5m", Budget(seconds=300)),
         ("1.5h", Budget(seconds=5400)),
         ("no-gain", Budget(patience=50)),
+        ("gain<1%", Budget(min_expected_gain_fraction=0.01)),
+        ("until-gain-below 2.5%, 10m", Budget(min_expected_gain_fraction=0.025, seconds=600)),
         ("5m, 300, no-gain", Budget(evaluations=300, seconds=300, patience=50)),
     ],
 )
@@ -24,7 +26,9 @@ def test_a_budget_is_read_from_words(text: str, budget: Budget) -> None:
     assert parse_budget(text) == budget
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5", "5 parsecs", "1.5", "nan", "inf", "ten", "5m,,"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-5", "5 parsecs", "1.5", "nan", "inf", "ten", "5m,,", "gain<1", "gain<0%", "gain<x%"]
+)
 def test_a_wrong_budget_says_what_it_may_be(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_budget(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.listener import Progress
+from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import replay, resume, tune
 from kernelwright.errors import SpecError, UsageError
@@ -89,6 +89,32 @@ def test_patience_ends_a_search_without_gain(saxpy: Path, tmp_path: Path) -> Non
     result = tune(saxpy, settings=settings(patience=5, searcher="random"), run=tmp_path / "run", machine=flat)
     assert result.reason == "no-gain"
     assert len(result.view.evaluations) < 16
+
+
+def test_a_search_ends_when_little_more_is_expected(saxpy: Path, tmp_path: Path) -> None:
+    template = saxpy / "saxpy.cl"
+    source = template.read_text()
+    changes = {
+        "[16, 32, 64, 128]": str(list(range(16, 129))),
+        "[1, 2, 4, 8]": str(list(range(1, 33))),
+        "n % (BLOCK * ITEMS) == 0": "BLOCK * ITEMS <= n",
+    }
+    for before, after in changes.items():
+        assert before in source
+        source = source.replace(before, after)
+    template.write_text(source)
+    heard: list[Progress] = []
+
+    class Hearing(SilentListener):
+        def on_progress(self, progress: Progress) -> None:
+            heard.append(progress)
+
+    budget = Budget(min_expected_gain_fraction=0.02)
+    chosen = TuneSettings(budget=budget, searcher="surrogate")
+    result = tune(saxpy, settings=chosen, run=tmp_path / "run", machine=machine(), listener=Hearing())
+    assert result.reason == "no-gain"
+    assert 20 <= len(result.view.evaluations) < result.view.started.space["feasible_count"]
+    assert any(progress.expected_gain is not None and progress.expected_gain_s > 0 for progress in heard)
 
 
 @pytest.mark.parametrize("searcher", ["random", "local", "evolution", "surrogate", "exhaustive"])
