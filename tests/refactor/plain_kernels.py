@@ -854,4 +854,153 @@ __global__ void f(Args args) {
         "generic",
         opaque="not followed",
     ),
+    Case(
+        "last_iteration_kept",
+        "cuda",
+        """
+__global__ void diff(const float *x, float *y, int rows, int n) {
+  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  float prev = 0;
+  for (int k = 0; k < n; k++) { float v = x[r * n + k]; y[r * n + k] = v - prev; prev = v; }
+}
+""",
+        "generic",
+        near="elementwise",
+    ),
+    Case(
+        "scan_in_shared",
+        "cuda",
+        """
+__global__ void scan(const float *x, float *y) {
+  __shared__ float t[256];
+  int i = blockIdx.x * 256 + threadIdx.x;
+  t[threadIdx.x] = x[i];
+  __syncthreads();
+  for (int o = 1; o < 256; o *= 2) {
+    float v = 0;
+    if (threadIdx.x >= o) v = t[threadIdx.x - o];
+    __syncthreads();
+    t[threadIdx.x] += v;
+    __syncthreads();
+  }
+  y[i] = t[threadIdx.x];
+}
+""",
+        "generic",
+        near="row-wise",
+    ),
+    Case(
+        "periodic_stencil",
+        "cuda",
+        """
+__global__ void derivative(const float *x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[(i + 1) % n] - x[(i + n - 1) % n];
+}
+""",
+        "stencil",
+        confidence="likely",
+    ),
+    Case(
+        "direct_convolution",
+        "cuda",
+        """
+__global__ void conv(const float *in, const float *w, float *out, int C, int H, int W, int OC, int KH, int KW) {
+  int ox = blockIdx.x * blockDim.x + threadIdx.x, oy = blockIdx.y, oc = blockIdx.z;
+  int OW = W - KW + 1, OH = H - KH + 1;
+  if (ox >= OW) return;
+  float s = 0;
+  for (int c = 0; c < C; c++)
+    for (int i = 0; i < KH; i++)
+      for (int j = 0; j < KW; j++)
+        s += in[(c * H + oy + i) * W + ox + j] * w[((oc * C + c) * KH + i) * KW + j];
+  out[(oc * OH + oy) * OW + ox] = s;
+}
+""",
+        "contraction",
+        "convolution",
+        roles={"in": "left factor", "w": "right factor"},
+    ),
+    Case(
+        "rotary_pairs",
+        "cuda",
+        """
+__global__ void rope(float *q, const float *cosines, const float *sines, int D) {
+  int t = blockIdx.x, i = threadIdx.x, h = D / 2;
+  if (i >= h) return;
+  float a = q[t * D + i], b = q[t * D + i + h], c = cosines[t * h + i], s = sines[t * h + i];
+  q[t * D + i] = a * c - b * s;
+  q[t * D + i + h] = a * s + b * c;
+}
+""",
+        "elementwise",
+        roles={"q": "several elements, in place"},
+    ),
+    Case(
+        "optimiser_step",
+        "hip",
+        """
+__global__ void adam(float *p, const float *g, float *m, float *v, float lr, float b1, float b2, float eps, int n) {
+  for (int i = hipBlockIdx_x * hipBlockDim_x + hipThreadIdx_x; i < n; i += hipBlockDim_x * hipGridDim_x) {
+    float gi = g[i], mi = b1 * m[i] + (1 - b1) * gi, vi = b2 * v[i] + (1 - b2) * gi * gi;
+    m[i] = mi; v[i] = vi;
+    p[i] -= lr * mi / (sqrtf(vi) + eps);
+  }
+}
+""",
+        "elementwise",
+        sweeps=("grid-stride",),
+        roles={"p": "same index, in place", "m": "same index, in place", "g": "same index"},
+    ),
+    Case(
+        "sparse_rows",
+        "cuda",
+        """
+__global__ void spmv(const int *starts, const int *columns, const float *v, const float *x, float *y, int n) {
+  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r < n) {
+    float s = 0;
+    for (int k = starts[r]; k < starts[r + 1]; k++) s += v[k] * x[columns[k]];
+    y[r] = s;
+  }
+}
+""",
+        "gather/scatter",
+        "gather with a reduction",
+        roles={"x": "gathered", "columns": "index"},
+    ),
+    Case(
+        "volatile_memory",
+        "opencl",
+        """
+__kernel void f(volatile __global int *flags) { flags[get_global_id(0)] = 1; }
+""",
+        "generic",
+        near="elementwise",
+        opaque="volatile",
+    ),
+    Case(
+        "hidden_variable",
+        "cuda",
+        """
+__global__ void f(float *a, int n) {
+  int t = threadIdx.x;
+  for (int c = 0; c < n; ++c) { a[t] = 0; int t = 5; t += 3; a[t] = 1; }
+}
+""",
+        "generic",
+    ),
+    Case(
+        "many_to_one",
+        "cuda",
+        """
+__global__ void halve(const float *x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i / 2] = x[i];
+}
+""",
+        "generic",
+        near="elementwise",
+    ),
 )

@@ -118,7 +118,7 @@ def _holds(guard: Guard, numbers: Numbers) -> bool:
 
 SIZES = {"n": 6, "m": 5, "k": 3, "rows": 4, "cols": 5, "d": 3, "w": 5, "h": 3, "width": 6, "height": 4, "tokens": 3,
          "GROUP": 4, "V": 5, "nx": 9, "ny": 7, "nz": 4, "RADIUS": 2, "M": 4, "N": 5, "K": 3, "wA": 4, "wB": 4, "BS": 2,
-         "C": 2, "H": 3, "W": 4}  # fmt: skip
+         "C": 2, "D": 6, "H": 3, "W": 4}  # fmt: skip
 
 
 def known_accesses(analysis: Analysis) -> int:

@@ -185,6 +185,11 @@ def _facts(state: State, function: nodes.Function, statements: Statements) -> Ke
     unclear = [
         Opaque(each.span, each.reason) for each in tree.expanded.unclear if any(each.span.overlaps(s) for s in spans)
     ]
+    unclear += [
+        Opaque(mark.span, "volatile: every access must stay as it is")
+        for mark in tree.expanded.marks
+        if mark.text in ("volatile", "__volatile__") and any(span.contains(mark.span) for span in spans)
+    ]
     return KernelFacts(
         name=function.name,
         span=function.place.span,

@@ -30,9 +30,15 @@ class Sources:
     accesses: frozenset[int] = frozenset()
     """Indices of reads."""
     reductions: frozenset[int] = frozenset()
+    carried: frozenset[int] = frozenset()
+    """Loops whose earlier iterations left a part of it."""
 
     def __or__(self, other: Sources) -> Sources:
-        return Sources(self.accesses | other.accesses, self.reductions | other.reductions)
+        return Sources(self.accesses | other.accesses, self.reductions | other.reductions, self.carried | other.carried)
+
+    def after(self, loop: int) -> Sources:
+        """The same once a loop has ended."""
+        return Sources(self.accesses, self.reductions, self.carried - {loop})
 
 
 NO_SOURCES = Sources()

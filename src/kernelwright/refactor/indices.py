@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -77,7 +78,7 @@ class Indices:
 
     def name(self, atom: str) -> str:
         """An atom as the source calls it."""
-        return self.facts.names.get(atom, atom)
+        return "something unknown" if "~" in atom else self.facts.names.get(atom, atom)
 
     def loop(self, atom: str) -> LoopFact | None:
         """The loop that an atom counts."""
@@ -143,7 +144,7 @@ class Indices:
         return all(any(self._is_same_element(read, write) for write in stored) for read in loaded)
 
     def _is_same_element(self, read: Access, write: Access) -> bool:
-        if read.element is None or write.element is None:
+        if read.element is None or write.element is None or write.index > read.index:
             return False
         names = {
             name: named(other)
@@ -157,6 +158,10 @@ class Indices:
         """The loads from a shared or local array whose element is affine."""
         found = (self._touch(a) for a in self.facts.accesses if a.array == array and a.kind == "read")
         return tuple(touch for touch in found if touch is not None)
+
+    def needs_earlier_iteration(self, touch: Touch) -> bool:
+        """Whether a stored value is made of what an earlier iteration of a loop around the store left."""
+        return bool(touch.access.sources.carried & set(touch.access.loops))
 
     def conditions(self, touch: Touch) -> tuple[tuple[str, str], ...]:
         """What decides on an access beside bounds of indices: as written, and the guard's kind."""
@@ -199,7 +204,7 @@ class Indices:
     def _touch(self, access: Access) -> Touch | None:
         if access.element is None:
             return None
-        element, is_clamped = self._without_limits(access.element)
+        element, is_clamped = self._without_limits(access)
         for _ in range(4):
             split = element.replaced(self._splits)
             if split == element or not split.is_small:
@@ -208,19 +213,31 @@ class Indices:
         form = affine_form(element, self.facts.atoms)
         return None if form is None else Touch(access, form, is_clamped)
 
-    def _without_limits(self, element: Polynomial) -> tuple[Polynomial, bool]:
-        """With `min(i, n - 1)` as `i`: where the index is inside its range anyway."""
-        is_clamped = False
+    def _without_limits(self, access: Access) -> tuple[Polynomial, bool]:
+        """With `min(i, n - 1)` and `(i + 1) % n` as `i` and `i + 1`: where the index is inside its range anyway."""
+        element, is_clamped = access.element, False
+        assert element is not None
+        bounds = self.analysis.bounds(access)
         for _ in range(4):
-            limits = {
-                name: usual
-                for name in element.names
-                if (usual := self.facts.atoms[name].usual) is not None and self.facts.atoms[name].kind == "select"
-            }
+            limits = {name: usual for name in element.names if (usual := self._usual(name, bounds)) is not None}
             if not limits:
                 break
             element, is_clamped = element.replaced(limits), True
         return element, is_clamped
+
+    def _usual(self, name: str, bounds: Mapping[str, Polynomial]) -> Polynomial | None:
+        """What an index is away from the borders; None for one that is not kept inside a range."""
+        atom = self.facts.atoms[name]
+        if atom.kind == "select":
+            return atom.usual
+        if atom.kind != "remainder":
+            return None
+        whole, length = atom.parts
+        moving = [each for each in whole.names if self.facts.atoms[each].kind != "size"]
+        if len(moving) != 1 or whole.coefficient(moving[0]) != ONE or bounds.get(moving[0]) != length:
+            return None
+        back = whole - length
+        return back if len(back.terms) < len(whole.terms) else whole
 
 
 def difference(left: Touch, right: Touch) -> Polynomial | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.expressions import Expressions
-from kernelwright.refactor.facts import Atom, Comparison, LoopFact, LoopSweep, Step
+from kernelwright.refactor.facts import Atom, Comparison, LoopFact, LoopSweep, Sources, Step
 from kernelwright.refactor.headers import Header, read_header
 from kernelwright.refactor.polynomial import ONE, Polynomial, named
 from kernelwright.refactor.state import OpenLoop, State
@@ -35,13 +35,13 @@ class Loops:
         before = dict(state.variables)
         index = self._open(node, header)
         changed = ((nodes.assigned_names(node) | self._given_away(node)) & before.keys()) - own
-        self._forget(changed - ({header.variable} if header else set()), before)
+        self._forget(changed - ({header.variable} if header else set()), before, index)
         if header is not None:
             self._count(node, header, index, before)
         self._follow_secondary(node, header, index, before)
         self._body(node, header, index)
         state.open_loops.pop()
-        self._leave(changed, before)
+        self._leave(changed, before, index)
         for name, (value, c_type) in hidden.items():
             if value is None:
                 state.variables.pop(name, None)
@@ -82,17 +82,19 @@ class Loops:
         state.open_loops.append(OpenLoop(index, known, len(state.inlined), len(state.active_guards)))
         return index
 
-    def _forget(self, names: frozenset[str], before: dict[str, Value]) -> None:
+    def _forget(self, names: frozenset[str], before: dict[str, Value], index: int) -> None:
         """What a loop changes is not known when an iteration starts."""
-        atoms = self.state.atoms
+        atoms, carried = self.state.atoms, Sources(carried=frozenset((index,)))
         for name in sorted(names):
             value = before[name]
             if isinstance(value, Pointer):
                 if not self.state.is_array_variable(name):
-                    self.state.variables[name] = replace(value, offset=value.offset + atoms.fresh("carried"))
+                    self.state.variables[name] = replace(value, offset=value.offset + atoms.fresh("carried", carried))
             else:
                 is_float = self._is_float(name, value)
-                self.state.variables[name] = atoms.fresh("float" if is_float else "carried", atoms.sources(value))
+                self.state.variables[name] = atoms.fresh(
+                    "float" if is_float else "carried", atoms.sources(value) | carried
+                )
 
     def _is_float(self, name: str, value: Value) -> bool:
         c_type = self.state.declared_types.get(name, "auto")
@@ -182,9 +184,10 @@ class Loops:
         body = node.body.statements if isinstance(node.body, nodes.Block) else (node.body,)
         places += [each.expression for each in body if isinstance(each, nodes.Evaluate)]
         found: dict[str, nodes.Expression | None] = {}
+        hidden = nodes.declared_names(node.body) | {header.variable}
         for expression in places:
             name, amount = _move(expression)
-            if name and name != header.variable and _changes(node, name) == 1:
+            if name and name not in hidden and _changes(node, name) == 1:
                 found[name] = amount
         if any(isinstance(each, nodes.Jump) and each.word == "continue" for each in nodes.walk(node.body)):
             return {
@@ -242,7 +245,7 @@ class Loops:
         holds = Comparison(named(loop.atom), header.operator, loop.bound)  # type: ignore[arg-type]
         return Truth((holds,), (), says_all_of_yes=True, says_all_of_no=False, sources=self.state.atoms.sources(ONE))
 
-    def _leave(self, changed: frozenset[str], before: dict[str, Value]) -> None:
+    def _leave(self, changed: frozenset[str], before: dict[str, Value], index: int) -> None:
         """After a loop its variables hold what they held before, or what an iteration left."""
         atoms = self.state.atoms
         for name in sorted(changed):
@@ -252,7 +255,7 @@ class Loops:
             if isinstance(first, Pointer) and isinstance(last, Pointer) and first.array == last.array:
                 self.state.variables[name] = replace(first, offset=atoms.fresh("unknown"))
                 continue
-            sources = atoms.sources(first) | atoms.sources(last)
+            sources = (atoms.sources(first) | atoms.sources(last)).after(index)
             is_float = self._is_float(name, first) or atoms.is_float(last)
             self.state.variables[name] = atoms.fresh("float" if is_float else "unknown", sources)
 

@@ -25,7 +25,9 @@ def _why_no_map(indices: Indices) -> list[str]:
     for touch in indices.writes:
         if not touch.atoms:
             missing.append(f"{touch.array} is stored at one place, by all threads")
-        extra = [i for i in touch.access.loops if facts.loops[i].atom and facts.loops[i].atom not in touch.atoms]
+        if indices.needs_earlier_iteration(touch):
+            missing.append(f"{touch.array} is made of what an earlier iteration left")
+        extra = [i for i in touch.access.loops if facts.loops[i].atom not in touch.atoms]
         if extra and (indices.feeding(touch) or touch.access.kind == "accumulate"):
             missing.append(f"{touch.array} is stored again in every iteration of a loop")
     if facts.exchanges:
@@ -229,7 +231,8 @@ def _elementwise(indices: Indices) -> Verdict:
             word, sentence = relation(indices, read, write)
             if word == "other":
                 missing.append(f"{read.array} is read {sentence}, which {write.array} has not")
-            if read.array == write.array and word != "same index":
+            own = [each.form for each in indices.writes if each.array == read.array]
+            if own and indices.aligned(read, write).form not in own:
                 missing.append(f"{read.array} is read {sentence} and written: threads may meet")
             evidence.append(f"{read.array} is read {sentence}.")
             roles[read.array] = _joined_role(roles.get(read.array), word, indices, read, write)
@@ -273,8 +276,9 @@ def _joined_role(before: str | None, word: str, indices: Indices, read: Touch, w
     """The role of an array that is read in several ways: `strided halves` for silu_and_mul's input."""
     if before is None:
         return word
-    if before in ("output", "same index, in place"):
-        return "same index, in place" if word == "same index" else f"output; {word}"
+    if before == "output" or before.endswith("in place"):
+        is_one = word == "same index" and not before.startswith("several")
+        return "same index, in place" if is_one else "several elements, in place"
     if {before, word} <= {"strided", "strided halves"}:
         offset = read.form.offset
         is_half = any(offset + offset == c for c in read.form.terms.values()) or _is_pair(indices, read, write)

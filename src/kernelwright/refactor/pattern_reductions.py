@@ -22,9 +22,9 @@ def recognise_reduction(indices: Indices) -> Verdict | None:
     reduced = [each for each in (_reduced(indices, r) for r in indices.facts.reductions) if each.reads]
     if not reduced:
         return None
-    scan = _running(indices)
-    if scan is not None:
-        return scan
+    running = _running(indices)
+    if running is not None:
+        return Verdict(None, (NearMiss("row-wise", (running,)),))
     return (
         _contraction(indices, reduced)
         or _window(indices, reduced)
@@ -39,20 +39,23 @@ def _reduced(indices: Indices, reduction: Reduction) -> _Reduced:
     return _Reduced(reduction, reads)
 
 
-def _running(indices: Indices) -> Verdict | None:
-    """A running sum: what is stored in an iteration is what was joined up to it."""
+def _running(indices: Indices) -> str | None:
+    """Why results are running ones: what is stored for an element joins only what stands before it."""
+    facts = indices.facts
     for write in indices.writes:
-        for index in write.access.sources.reductions:
-            reduction = indices.facts.reductions[index]
-            inside = [i for i in reduction.loops if i in write.access.loops]
-            if write.access.kind == "write" and inside and _stores_each(indices, write, inside):
-                why = f"{write.array} is stored inside the loop that joins {reduction.target or 'it'}: a running result"
-                return Verdict(None, (NearMiss("row-wise", (why,)),))
+        if indices.needs_earlier_iteration(write):
+            return f"{write.array} is stored inside a loop from what its earlier iterations left: a running result"
+    for exchange in facts.exchanges:
+        if "_up" in exchange.function or "scan" in exchange.function:
+            return f"{exchange.function} gives every thread a result of its own: a running result"
+    for reduction in facts.reductions:
+        array = facts.arrays.get(reduction.target)
+        if array is None or array.space != "shared" or reduction.scope != "block":
+            continue
+        loads = [access for access in facts.accesses if access.array == reduction.target and access.kind == "read"]
+        if not any(a.element is not None and not indices.thread_axes_of(a.element) for a in loads):
+            return f"no load of {reduction.target} is the same for all threads: a running result, or a histogram"
     return None
-
-
-def _stores_each(indices: Indices, write: Touch, loops: list[int]) -> bool:
-    return any(indices.facts.loops[i].atom in write.atoms or not indices.facts.loops[i].atom for i in loops)
 
 
 # Contractions
@@ -72,7 +75,10 @@ def _contraction(indices: Indices, reduced: list[_Reduced]) -> Verdict | None:
             continue
         first, second, own_first, own_second = found
         if own_first and own_second:
-            return Verdict(_contraction_pattern(indices, reduction, output, found, "matrix-matrix"))
+            is_tiled = any(access.space == "shared" for access in indices.facts.accesses)
+            is_window = bool(_windowed(indices, each, output)) and not is_tiled
+            variant = "convolution" if is_window else "matrix-matrix"
+            return Verdict(_contraction_pattern(indices, reduction, output, found, variant))
         is_vector = not _moving(indices, first if not own_first else second, output)
         if (own_first or own_second) and is_vector and not _windowed(indices, each, output):
             return Verdict(_contraction_pattern(indices, reduction, output, found, "matrix-vector"))
@@ -250,6 +256,7 @@ def _is_flat(indices: Indices, read: Touch) -> bool:
 
 
 def _row_wise(indices: Indices, reduced: list[_Reduced]) -> Verdict | None:
+    """Each row becomes one value, or is stored again from such values."""
     rows = _rows(indices, reduced)
     if rows is None:
         return None
@@ -284,7 +291,13 @@ def _row_wise(indices: Indices, reduced: list[_Reduced]) -> Verdict | None:
         for read in indices.feeding(write):
             roles.setdefault(read.array, "per column" if not read.atoms & row else "per row")
     axes = {"row": " + ".join(sorted(row)), "column": " + ".join(sorted(column))}
-    return Verdict(Pattern("row-wise", variant, tuple(evidence), roles=roles, axes=axes, passes=len(sweeps)))
+    nested = [e.reduction for e in reduced if e.reduction.scope == "thread" and len(e.reduction.loops) > 1]
+    missing = (f"what is joined is walked by {len(nested[0].loops)} loops, one in the other",) if nested else ()
+    found = Pattern(
+        "row-wise", variant, tuple(dict.fromkeys(evidence)), "likely" if missing else "certain", missing,
+        roles=roles, axes=axes, passes=len(sweeps),
+    )  # fmt: skip
+    return Verdict(found)
 
 
 def _passes_in_words(count: int, *, is_online: bool) -> str:

@@ -106,7 +106,7 @@ class Atoms:
     def _union(self, names: Iterable[str]) -> Sources:
         total = Sources()
         for name in names:
-            if (atom := self.by_name.get(name)) is not None and (atom.sources.accesses or atom.sources.reductions):
+            if (atom := self.by_name.get(name)) is not None and atom.sources != NO_SOURCES:
                 total |= atom.sources
         return total
 
