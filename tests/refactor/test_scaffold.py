@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import plain_kernels
 import pytest
 
 from kernelwright.errors import ReferenceFailed, SpecError
 from kernelwright.problem.load import load_problem
-from kernelwright.problem.model import Problem
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Problem
 from kernelwright.problem.reference import call_reference, load_reference
 from kernelwright.refactor.scaffold import scaffold_problem
+from kernelwright.refactor.signature import read_kernels
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Template
 
@@ -157,14 +159,10 @@ def test_one_of_several_kernels_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_a_kernel_without_sizes_gets_one(tmp_path: Path) -> None:
-    problem, _ = write(
-        tmp_path, "k.cl", "kernel void k(global float *n, local uint *t) { n[get_global_id(0)] = t[0]; }"
-    )
+    problem, _ = write(tmp_path, "k.cl", "kernel void k(global float *n) { n[get_global_id(0)] = 1; }")
     assert problem.size_names == ("size",)
-    assert [(each.role, [extent.text for extent in each.shape]) for each in problem.arguments] == [
-        ("output", ["size"]),
-        ("local", ["BLOCK"]),
-    ]
+    (argument,) = problem.arguments
+    assert (argument.role, [extent.text for extent in argument.shape]) == ("output", ["size"])
 
 
 def test_the_reference_says_that_it_must_be_filled_in(tmp_path: Path) -> None:
@@ -195,3 +193,123 @@ __kernel void rows(__global const float *x, __global float *y, const int rows, c
 """
     problem, _ = write(tmp_path, "rows.cl", source)
     assert problem.workloads[0].sizes == {"rows": 1024, "cols": 128}
+
+
+LOCAL = """\
+__kernel void total(__global const float *x, __local float *part, __global float *out, int n) {
+  int i = get_global_id(0);
+  part[get_local_id(0)] = i < n ? x[i] : 0;
+  if (i < n) out[i] = part[get_local_id(0)];
+}
+"""
+
+
+def test_local_arguments_are_the_templates_because_parameters_size_them(tmp_path: Path) -> None:
+    """So a plain baseline, which has no parameters, can be added to the problem."""
+    problem, template = write(tmp_path, "total.cl", LOCAL)
+    assert [each.name for each in problem.arguments] == ["x", "out", "n"]
+    assert [(each.name, each.role, each.shape[0].text) for each in template.scratch] == [("part", "local", "BLOCK")]
+    assert template.steps[0].arguments == ("x", "part", "out", "n")
+    plain = LOCAL.replace("__local float *part, ", "").replace("part[get_local_id(0)]", "part")
+    (tmp_path / "out" / "plain.cl").write_text(plain.replace("  part =", "  float part ="))
+    with (tmp_path / "out" / "problem.toml").open("a") as file:
+        file.write('[baseline]\nkernel = "plain.cl"\nlaunch = { grid = ["ceil_div(n, 64)"], block = [64] }\n')
+    problem = load_problem(tmp_path / "out")
+    assert load_baseline(problem, load_template(problem)).template.scratch == ()
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ("extern __shared__ float tile[];", "4 * BLOCK"),
+        ("extern __shared__ double tile[];", "8 * BLOCK"),
+        ("extern __shared__ __align__(16) unsigned char tile[];", "1 * BLOCK"),
+        ("__shared__ float tile[32];", None),
+    ],
+)
+def test_dynamic_shared_memory_is_in_the_launch(declared: str, expected: str | None, tmp_path: Path) -> None:
+    kernel = f"__global__ void k(const float *x, float *y, int n) {{ {declared} y[blockIdx.x] = x[0]; }}\n"
+    other = "__global__ void other(float *z) { extern __shared__ double theirs[]; z[0] = theirs[0]; }\n"
+    _, template = write(tmp_path, "k.cu", kernel + other, entry="k")
+    shared = template.steps[0].shared_bytes
+    assert (shared.text if shared else None) == expected
+
+
+def test_what_is_left_out_of_several_kernels_is_said(tmp_path: Path) -> None:
+    (tmp_path / "both.cl").write_text(SAXPY + MATMUL)
+    scaffold = scaffold_problem(tmp_path / "both.cl", entry="saxpy")
+    (note,) = scaffold.notes
+    assert "matmul (line 6: a, b, c, m, n, k)" in note
+    assert "[[launch]]" in note
+    assert "# Left out, with the arguments that only they take: matmul" in scaffold.files["problem.toml"]
+    write(tmp_path, "both.cl", SAXPY + MATMUL, entry="saxpy")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "words"),
+    [
+        ("k.cl", "int2 size", "'size'.*`int2` by value: a vector"),
+        ("k.cl", "size_t n", "'n'.*`size_t` by value.*OpenCL does not allow"),
+        ("k.cl", "struct Args n", "'n'.*by value: a structure"),
+        ("k.cl", "Args n", "'n'.*by value: a structure"),
+        ("k.cu", "float4 n", "'n'.*`float4` by value: a vector"),
+        ("k.cu", "const cudaTextureObject_t n", "'n'.*texture"),
+        ("k.cl", "read_only image2d_t n", "'n'.*image"),
+    ],
+)
+def test_parameters_that_no_argument_can_be_are_refused(name: str, parameter: str, words: str, tmp_path: Path) -> None:
+    word = "__kernel void" if name.endswith("cl") else "__global__ void"
+    pointer = "__global float *x" if name.endswith("cl") else "float *x"
+    structures = "struct Args { int a; };\ntypedef struct { int b; } Args;\n"
+    source = f"{structures}{word} k({pointer}, {parameter}) {{ x[0] = 1; }}"
+    (tmp_path / name).write_text(source)
+    with pytest.raises(SpecError, match=words) as caught:
+        scaffold_problem(tmp_path / name)
+    assert caught.value.location is not None
+    assert caught.value.location.line == 3
+
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted(path for suffix in ("cl", "cu") for path in (ROOT / "examples").rglob(f"*.{suffix}"))
+
+
+def corpus() -> list[tuple[str, str, str]]:
+    """File name, source and entry of every kernel that the tests and examples have."""
+    sources = [(path.name, path.read_text()) for path in EXAMPLES]
+    sources += [(f"{case.name}.{_SUFFIX[case.language]}", case.source) for case in plain_kernels.CASES]
+    return [
+        (name, source, entry)
+        for name, source in sources
+        for entry in dict.fromkeys(
+            each.name for each in read_kernels(source, LANGUAGE_OF_SUFFIX[Path(name).suffix], file=Path(name))
+        )
+    ]
+
+
+_SUFFIX = {"opencl": "cl", "cuda": "cu", "hip": "hip"}
+
+
+REFUSALS = ("already has a template header", "by value: ", "writes to none of its arguments")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "entry"), corpus(), ids=lambda value: value[:24] if "\n" not in value else ""
+)
+def test_every_kernel_of_the_corpus_loads_or_is_refused_with_one_message(
+    name: str, source: str, entry: str, tmp_path: Path
+) -> None:
+    try:
+        problem, template = write(tmp_path, name, source, entry=entry)
+    except SpecError as error:
+        refusal = error
+    else:
+        refusal = None
+    if refusal is not None:
+        assert any(words in refusal.message for words in REFUSALS), refusal
+        assert refusal.hint
+        return
+    reference = problem.reference.file
+    outputs = ", ".join(each.name for each in problem.outputs)
+    assert f"fill in {problem.reference.function} in reference.py: return {outputs}" in reference.read_text()
+    assert template.steps[0].entry == entry
+    load_reference(problem.reference)

@@ -8,15 +8,22 @@ from __future__ import annotations
 import json
 import keyword
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
+from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, integer_range, is_vector_c_type
-from kernelwright.problem.expression_syntax import ARITY
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
-from kernelwright.problem.source_scan import MacroDefinition, macro_definitions, mask_comments, used_words
+from kernelwright.problem.source_scan import (
+    MacroDefinition,
+    macro_definitions,
+    mask_comments,
+    scan_kernels,
+    used_words,
+)
 from kernelwright.problem.toml_file import read_text
 from kernelwright.refactor.signature import (
     KernelParameter,
@@ -41,6 +48,7 @@ _BLOCKS: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]] = {
 
 _BLOCK_WORDS = re.compile(r"BLOCK|GROUP|WG|LOCAL|THREADS|TPB|\bTB\b", re.IGNORECASE)
 _AXES = "XYZ"
+_DYNAMIC_SHARED = re.compile(r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w\s]+?)\s*\w+\s*\[")
 _INTEGER = re.compile(r"\(?\s*(\d+)\s*[uUlL]*\s*\)?")
 
 
@@ -51,6 +59,8 @@ class Scaffold:
     files: Mapping[str, str]
     entry: str
     """The kernel they are for."""
+    notes: tuple[str, ...] = ()
+    """What was left out, and why; one sentence each, for the person who asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +94,7 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold
 
     Raises:
         SpecError: the file is missing or in no language that is read here, defines no kernel, several kernels
-            without an `entry`, or one whose parameters cannot be read.
+            without an `entry`, or one whose parameters cannot be read or be given by a problem.
     """
     language = LANGUAGE_OF_SUFFIX.get(source_path.suffix)
     if language is None or language == "triton":
@@ -92,13 +102,14 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold
             f"cannot read a signature from {source_path.name}",
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
-    source = read_text(source_path, what="the kernel source")
+    source = read_text(source_path, what="the kernel source").removeprefix("\ufeff")
     if re.search(r"^[ \t]*(?://|\*)?[ \t]*///[ \t]*kernelwright[ \t]*$", source, re.MULTILINE):
         raise SpecError(
             f"{source_path.name} already has a template header",
             hint="write problem.toml beside it, or give the plain kernel",
         )
     kernel = find_kernel(source, language, file=source_path, entry=entry)
+    _refuse_impossible_values(source, kernel, language, source_path)
     draft = _Draft(source, source_path, kernel, language)
     if not any(guess.role in ("output", "inout") for guess in draft.arguments):
         raise SpecError(
@@ -113,7 +124,38 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold
             source_path.name: draft.template_text(),
         },
         kernel.name,
+        tuple(draft.notes),
     )
+
+
+_NO_VALUES: Mapping[str, str] = {"bool": "int", "half": "float", "size_t": "ulong", "ptrdiff_t": "long"}
+"""Types that OpenCL does not allow for kernel arguments by value, and what to take instead."""
+
+
+def _refuse_impossible_values(source: str, kernel: KernelSignature, language: Language, file: Path) -> None:
+    """Refuse by-value parameters that no scalar of a problem can be: vectors, structures, types OpenCL forbids."""
+    text = mask_comments(source)
+    for parameter in kernel.parameters or ():
+        if parameter.is_pointer:
+            continue
+        name = parameter.c_type.removeprefix("struct ").strip()
+        word = re.escape(name)
+        if is_vector_c_type(name, language):
+            what, hint = "a vector", "pass its components as scalars of their own"
+        elif name in _NO_VALUES and language == "opencl":
+            what, hint = "a type that OpenCL does not allow by value", f"take `{_NO_VALUES[name]}` in the kernel"
+        elif re.search(rf"\bstruct\s+{word}\b|\bstruct\b[^;{{]*{{[^}}]*}}\s*{word}\s*;", text):
+            what, hint = "a structure", "pass its members as scalars and pointers of their own"
+        elif re.search(r"image\d|sampler_t|\bpipe\b|texture|queue_t|cudaTextureObject", name):
+            what, hint = "an image, sampler, texture or pipe", "only buffers and numbers can be given to a kernel"
+        else:
+            continue
+        raise SpecError(
+            f"parameter {parameter.name!r} of {kernel.name!r} is `{parameter.c_type}` by value: {what}, which no "
+            "argument of a problem can be",
+            hint=hint,
+            location=Location(file, parameter.line),
+        )
 
 
 class _Draft:
@@ -136,9 +178,37 @@ class _Draft:
             for name, shape in index_shapes(source, kernel).items()
             if name in renamed and all(renamed[extent] in self.sizes for extent in shape)
         }
-        self.arguments = self._guess_arguments()
+        guesses = self._guess_arguments()
+        self.order = tuple(guess.name for guess in guesses)
+        self.arguments = tuple(guess for guess in guesses if guess.role != "local")
+        self.local = tuple(guess for guess in guesses if guess.role == "local")
+        """Sized by parameters, so they are the template's own, not the problem's."""
+        self.others = tuple(
+            each for each in scan_kernels(source, language) if each.name != kernel.name and each.body != kernel.body
+        )
+        self.notes = self._notes()
 
     # Guesses
+
+    def _notes(self) -> list[str]:
+        """What this problem leaves out of the source."""
+        notes = []
+        if self.others:
+            named = ", ".join(
+                f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
+                for each in self.others
+            )
+            notes.append(
+                f"left out, with the arguments that only they take: {named}. A new problem launches one kernel, here "
+                f"{self.kernel.name}. If others belong to the same work, add their arguments to [arguments] and write "
+                "a [[launch]] for each in the header, in order, with its own arguments = [...]"
+            )
+        if self.local:
+            notes.append(
+                f"{', '.join(guess.name for guess in self.local)}: local memory, sized by parameters, so it is under "
+                "[scratch] in the header of the kernel source"
+            )
+        return notes
 
     def _guess_sizes(self) -> tuple[str, ...]:
         """The integer scalars; one size `n` when there is none."""
@@ -244,7 +314,8 @@ class _Draft:
             f"entry = {_quoted(self.kernel.name)}",
             f"reference = {_quoted(f'reference.py:{self._function_name()}')}",
             "",
-            "# In the kernel's order. Roles: input, output, inout (read and written), scalar, scratch, local.",
+            *(line for note in self.notes for line in _commented(note)),
+            "# In the kernel's order. Roles: input, output, inout (read and written), scalar, scratch.",
             "# Shapes are in sizes, outermost extent first, like [\"rows\", \"2 * cols\"].",
             "[arguments]",
             *_aligned(list(self._argument_lines())),
@@ -264,7 +335,7 @@ class _Draft:
 
     def _workload(self) -> dict[str, int]:
         """A value for each size: some megabytes an array, and what the size's own type can hold."""
-        arrays = [len(guess.shape) for guess in self.arguments if guess.role not in ("scalar", "local")]
+        arrays = [len(guess.shape) for guess in self.arguments if guess.role != "scalar"]
         value = _SIZE_BY_DIMENSIONS[max(self.dimensions, *arrays, 1) - 1]
         largest = {
             guess.name: integer_range(guess.dtype)[1]
@@ -276,12 +347,7 @@ class _Draft:
 
     def _argument_lines(self) -> Iterator[tuple[str, str, str]]:
         for guess in self.arguments:
-            fields = [f"role = {_quoted(guess.role)}", f"dtype = {_quoted(guess.dtype.name)}"]
-            if guess.role == "scalar":
-                fields.append(f"value = {_quoted(guess.value)}")
-            else:
-                fields.append("shape = [" + ", ".join(_quoted(extent) for extent in guess.shape) + "]")
-            yield guess.name, "{ " + ", ".join(fields) + " }", guess.note
+            yield _argument_line(guess)
 
     def _outputs(self) -> list[str]:
         return [guess.name for guess in self.arguments if guess.role in ("output", "inout")] or ["out"]
@@ -343,10 +409,45 @@ class _Draft:
         grid = [f"ceil_div({extent}, {block.text})" for extent, block in zip(self.extents, self.blocks, strict=True)]
         yield "grid = [" + ", ".join(_quoted(text) for text in grid) + "]  # guess: blocks along x, y, z"
         yield "block = [" + ", ".join(_quoted(block.text) for block in self.blocks) + "]"
-        if self.language != "opencl" and re.search(r"\bextern\s+__shared__", mask_comments(self.source)):
+        if self.local and self.order[len(self.arguments) :] != tuple(guess.name for guess in self.local):
+            yield "arguments = [" + ", ".join(_quoted(name) for name in self.order) + "]"
+        shared = self._shared_bytes()
+        if shared is not None:
+            item_bytes, note = shared
             size = " * ".join(block.text for block in self.blocks)
-            yield f"shared_bytes = {_quoted(f'4 * {size}')}  # guess: 4 bytes a thread"
+            yield f"shared_bytes = {_quoted(f'{item_bytes} * {size}')}  # guess: {note}"
+        if self.local:
+            yield "# Local memory is an argument; what has another size for each configuration is declared here."
+            yield "[scratch]"
+            yield from _aligned([_argument_line(guess) for guess in self.local])
         yield "///"
+
+    def _shared_bytes(self) -> tuple[int, str] | None:
+        """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
+        if self.language == "opencl":
+            return None
+        for found in _DYNAMIC_SHARED.finditer(mask_comments(self.source)):
+            if any(start <= found.start() < end for start, end in (each.body for each in self.others)):
+                continue  # declared in another kernel
+            dtype = dtype_of_c_type(" ".join(found[1].split()), self.language)
+            if dtype is None:
+                return 4, "4 bytes a thread"
+            return dtype.item_bytes, f"one {dtype.name} a thread"
+        return None
+
+
+def _argument_line(guess: _Guess) -> tuple[str, str, str]:
+    fields = [f"role = {_quoted(guess.role)}", f"dtype = {_quoted(guess.dtype.name)}"]
+    if guess.role == "scalar":
+        fields.append(f"value = {_quoted(guess.value)}")
+    else:
+        fields.append("shape = [" + ", ".join(_quoted(extent) for extent in guess.shape) + "]")
+    return guess.name, "{ " + ", ".join(fields) + " }", guess.note
+
+
+def _commented(text: str) -> list[str]:
+    """A sentence as comment lines of a TOML file."""
+    return [f"# {line}" for line in textwrap.wrap(text[0].upper() + text[1:] + ".", 116)]
 
 
 def _argument_names(parameters: Sequence[KernelParameter]) -> tuple[str, ...]:
@@ -360,13 +461,13 @@ def _argument_names(parameters: Sequence[KernelParameter]) -> tuple[str, ...]:
     return tuple(names)
 
 
-_RESERVED = frozenset(("device", "kernel", "true", "false", "bool", "half", "global", "local", "constant", "private"))
-
-
 def _python_name(name: str) -> str:
     """`name`, or with `_` behind where Python, C or the expression language uses the word."""
-    is_taken = keyword.iskeyword(name) or name in ARITY or name in _RESERVED or keyword.issoftkeyword(name)
-    return f"{name}_" if is_taken and name != "_" else name
+    try:
+        check_name(name, what="argument", location=Location(Path()))
+    except SpecError:
+        return f"{name}_"
+    return f"{name}_" if keyword.issoftkeyword(name) and name != "_" else name
 
 
 def _role(parameter: KernelParameter, use: PointerUse) -> str:
