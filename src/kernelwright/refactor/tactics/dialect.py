@@ -1,0 +1,103 @@
+"""How CUDA, HIP and OpenCL C spell the same things: for text that tactics write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from kernelwright.problem.model import Language
+
+AXES = ("x", "y", "z")
+Joined = Literal["sum", "product", "max", "min"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One dialect's spellings."""
+
+    language: Language
+    helper: str
+    """Before a function that kernels call."""
+    barrier: str
+    """Waits for the block, with its shared memory visible; a statement."""
+    shared: str
+    """Before an array in shared memory."""
+    restrict: str
+    space: str
+    """Before a pointer to global memory."""
+    unsigned_64: str
+    signed_64: str
+    pointer_integer: str
+    """An integer that holds an address."""
+
+    @property
+    def is_opencl(self) -> bool:
+        """Whether it is OpenCL C."""
+        return self.language == "opencl"
+
+    def thread(self, axis: str) -> str:
+        """The thread's place in its block."""
+        return f"(int)get_local_id({AXES.index(axis)})" if self.is_opencl else f"(int)threadIdx.{axis}"
+
+    def block(self, axis: str) -> str:
+        """The block's place in the launch."""
+        return f"(int)get_group_id({AXES.index(axis)})" if self.is_opencl else f"(int)blockIdx.{axis}"
+
+    def block_size(self, axis: str) -> str:
+        """Threads of a block along an axis."""
+        return f"(int)get_local_size({AXES.index(axis)})" if self.is_opencl else f"(int)blockDim.{axis}"
+
+    def grid_size(self, axis: str) -> str:
+        """Blocks of the launch along an axis."""
+        return f"(int)get_num_groups({AXES.index(axis)})" if self.is_opencl else f"(int)gridDim.{axis}"
+
+    def bits_of(self, value: str, *, to: Literal["float", "int"]) -> str:
+        """The bits of a 32-bit value as another type."""
+        if self.is_opencl:
+            return f"as_{to}({value})"
+        return f"__int_as_float({value})" if to == "float" else f"__float_as_int({value})"
+
+    def unroll(self, count: str | int) -> str:
+        """The line before a loop that asks for `count` steps written out; 1 asks for none."""
+        return f"#pragma unroll {count}"
+
+
+_DIALECTS: Mapping[Language, Dialect] = MappingProxyType({
+    "opencl": Dialect("opencl", "static inline", "barrier(CLK_LOCAL_MEM_FENCE);", "__local", "restrict", "__global ",
+                      "ulong", "long", "size_t"),
+    "cuda": Dialect("cuda", "static __device__ __forceinline__", "__syncthreads();", "__shared__", "__restrict__", "",
+                    "unsigned long long", "long long", "size_t"),
+    "hip": Dialect("hip", "static __device__ __forceinline__", "__syncthreads();", "__shared__", "__restrict__", "",
+                   "unsigned long long", "long long", "size_t"),
+})  # fmt: skip
+
+
+def dialect(language: Language) -> Dialect:
+    """The spellings of a language that tactics write.
+
+    Raises:
+        KeyError: Triton, which no tactic writes.
+    """
+    return _DIALECTS[language]
+
+
+_OPENCL_JOIN = MappingProxyType({"sum": "({0}) + ({1})", "product": "({0}) * ({1})", "max": "fmax({0}, {1})",
+                                 "min": "fmin({0}, {1})"})  # fmt: skip
+_CUDA_JOIN = MappingProxyType({"sum": "({0}) + ({1})", "product": "({0}) * ({1})", "max": "fmaxf({0}, {1})",
+                               "min": "fminf({0}, {1})"})  # fmt: skip
+
+
+def joined(language: Language, operation: Joined, left: str, right: str, *, c_type: str) -> str:
+    """Two values of a scalar type joined by an operation."""
+    if c_type in ("float", "double"):
+        table = _OPENCL_JOIN if language == "opencl" else _CUDA_JOIN
+        text = table[operation]
+        if c_type == "double":
+            text = text.replace("fmaxf", "fmax").replace("fminf", "fmin")
+        return text.format(left, right)
+    sign = ">" if operation == "max" else "<"
+    if operation in ("max", "min"):
+        return f"(({left}) {sign} ({right}) ? ({left}) : ({right}))"
+    return _OPENCL_JOIN[operation].format(left, right)

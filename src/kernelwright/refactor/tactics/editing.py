@@ -1,0 +1,216 @@
+"""Editing steps that every tactic needs: parameters near the top, helpers before the kernel, the finished rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kernelwright.errors import SpecError
+from kernelwright.problem.config import Value
+from kernelwright.problem.expression import Expression
+from kernelwright.problem.source_scan import used_words
+from kernelwright.refactor import nodes
+from kernelwright.refactor.rewrite import Edit, EditConflict, apply, insertion
+from kernelwright.refactor.span import Span
+from kernelwright.refactor.syntax import parse
+from kernelwright.refactor.tactics.base import Effect, Family, Rewrite, Subject, Unfit
+from kernelwright.refactor.tactics.draft import HeaderDraft
+from kernelwright.refactor.tokens import integer_value, tokens_of
+from kernelwright.space.parameter import Parameter
+
+
+@dataclass
+class Plan:
+    """A rewrite in the making: edits, parameters, text before the kernel. Used inside one call of a tactic."""
+
+    subject: Subject
+    tactic: str
+    family: Family
+    draft: HeaderDraft = field(init=False)
+    edits: list[Edit] = field(default_factory=list)
+    prelude: list[str] = field(default_factory=list)
+    """Text right before the kernel, in order; after the parameters."""
+    added: list[str] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.draft = self.subject.draft
+
+    def fresh(self, name: str) -> str:
+        """`name`, or with a number behind, such that neither the source nor the problem has it."""
+        subject = self.subject
+        taken = self._names | used_words(subject.source, subject.language) | set(subject.problem.size_names)
+        taken |= {each.name for each in subject.problem.arguments} | {each.name for each in subject.draft.parameters}
+        free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in taken)
+        self._names.add(free)
+        return free
+
+    def parameter(self, name: str, values: Sequence[Value], default: Value, why: str) -> str:
+        """Declare a parameter of the template, a macro with its default in the source; its name, made unique."""
+        name = self.fresh(name)
+        ordered = tuple(dict.fromkeys(values))
+        assert default in ordered
+        self.draft = self.draft.with_parameters(Parameter(name, ordered, default, why))
+        self.added.append(name)
+        return name
+
+    def constraint(self, name: str, condition: str) -> None:
+        """Declare a condition; one that does not hold at the defaults makes the tactic unfit."""
+        self.draft = self.draft.with_constraint(name, condition)
+
+    def lift_macro(self, name: str, values: Sequence[Value], why: str) -> str:
+        """Make a parameter of a macro that the source defines as a plain integer, at the value that it has.
+
+        Raises:
+            Unfit: it is no such macro.
+        """
+        macro = self.subject.analysis.tree.expanded.macros.get(name)
+        if macro is None or macro.value is None:
+            raise Unfit(f"{name} is no macro with a plain number")
+        ordered = tuple(sorted({*values, macro.value}))
+        self.draft = self.draft.with_parameters(Parameter(name, ordered, macro.value, why))
+        if not macro.is_guarded:
+            self.insert(macro.span.start, f"#ifndef {name}\n")
+            self.insert(macro.span.end, "\n#endif")
+        return name
+
+    def lift_literal(self, span: Span, name: str, values: Sequence[Value], why: str) -> str:
+        """Make a parameter of an integer that stands in the source, at the value that it has; its name, made unique.
+
+        Raises:
+            Unfit: there is no plain integer.
+        """
+        value = integer_value(span.text(self.subject.source))
+        if value is None:
+            raise Unfit(f"{span.text(self.subject.source)!r} is no plain integer")
+        name = self.parameter(name, sorted({*values, value}), value, why)
+        self.replace(span, name)
+        return name
+
+    def replace(self, span: Span, text: str) -> None:
+        """The bytes of a span become `text`."""
+        self.edits.append(Edit(span, text))
+
+    def insert(self, at: int, text: str) -> None:
+        """`text` before byte `at`; what is inserted first at one place stands first."""
+        for index, edit in enumerate(self.edits):
+            if edit.span == Span(at, at):
+                self.edits[index] = insertion(at, edit.replacement + text)
+                return
+        self.edits.append(insertion(at, text))
+
+    def finish(self, explanation: str, effect: Effect, *, properties: Iterable[str] = ()) -> Rewrite:
+        """The rewrite, after a look at the result.
+
+        Raises:
+            Unfit: edits collide, the new text has no such kernel any more or is less understood than before, or a
+                default breaks a constraint on some workload.
+        """
+        subject = self.subject
+        anchors = tuple(sorted(edit.span for edit in self.edits))
+        macros = "".join(_macro(self.draft.parameter(name)) for name in self.added)
+        if macros:
+            self.insert(top(subject.source), macros + "\n")
+        if self.prelude:
+            self.insert(declaration_start(subject.source, subject.analysis.function), "".join(self.prelude))
+        try:
+            source = apply(subject.source, self.edits)
+        except EditConflict as conflict:
+            raise Unfit(f"two changes meet at one place ({conflict})") from conflict
+        _check_source(subject, source)
+        check_defaults(subject, self.draft)
+        return Rewrite(
+            self.tactic, self.family, source, self.draft, anchors, explanation, effect, tuple(self.added),
+            frozenset(properties),
+        )  # fmt: skip
+
+
+def _macro(parameter: Parameter | None) -> str:
+    assert parameter is not None
+    value = parameter.default
+    text = str(int(value)) if isinstance(value, bool) else str(value)
+    return f"#ifndef {parameter.name}\n#define {parameter.name} {text}\n#endif\n"
+
+
+def _check_source(subject: Subject, source: str) -> None:
+    tree = parse(source, subject.language)
+    if len(tree.opaque) > len(subject.analysis.tree.opaque):
+        raise Unfit("the rewritten text could not be read again")
+    if subject.entry not in [kernel.name for kernel in tree.kernels]:
+        raise Unfit(f"the rewritten text has no kernel {subject.entry} that can be read")
+
+
+def check_defaults(subject: Subject, draft: HeaderDraft) -> None:
+    """Refuse a draft whose defaults break a constraint or a launch on some workload.
+
+    Conditions on `device.*` are left to the space.
+
+    Raises:
+        Unfit: saying which.
+    """
+    defaults = {each.name: each.default for each in draft.parameters}
+    for workload in subject.problem.workloads:
+        names = {**workload.sizes, **defaults}
+        for name, condition in draft.constraints:
+            expression = Expression.parse(condition)
+            if any(each.startswith("device.") for each in expression.names):
+                continue
+            try:
+                holds = bool(expression.evaluate(names))
+            except SpecError as error:
+                raise Unfit(f"{condition!r} has no value on workload {workload.name}: {error}") from error
+            if not holds:
+                raise Unfit(f"no default meets {name!r} ({condition}) on workload {workload.name}")
+
+
+# Places
+
+
+def top(source: str) -> int:
+    """Where macros can be put: before the first thing that is neither blank nor a comment."""
+    data = source.encode("utf-8", "surrogatepass")
+    for token in tokens_of(data.decode("latin-1")):
+        if not token.is_blank:
+            return token.span.start
+    return len(data)
+
+
+def declaration_start(source: str, function: nodes.Function) -> int:
+    """Where a function's definition starts with everything that belongs to it: `template <...>`, `extern "C"`."""
+    data = source.encode("utf-8", "surrogatepass")
+    start = 0
+    is_line_start, in_directive, waiting = True, False, True
+    for token in tokens_of(data.decode("latin-1")):
+        if token.span.start >= function.place.span.start:
+            return start if not waiting else function.place.span.start
+        if token.kind == "newline":
+            if in_directive:
+                waiting = True
+            is_line_start, in_directive = True, False
+            continue
+        if token.is_blank or in_directive:
+            continue
+        if token.text == "#" and is_line_start:
+            in_directive = True
+            continue
+        is_line_start = False
+        if waiting:
+            start, waiting = token.span.start, False
+        if token.text in (";", "}", "{"):
+            waiting = True
+    return function.place.span.start
+
+
+def line_start(source: str, at: int) -> int:
+    """The first byte of the line that byte `at` is on."""
+    return source.encode("utf-8", "surrogatepass").rfind(b"\n", 0, at) + 1
+
+
+def indent(source: str, at: int) -> str:
+    """The blanks at the start of the line that byte `at` is on."""
+    data = source.encode("utf-8", "surrogatepass")
+    start = line_start(source, at)
+    end = start
+    while end < len(data) and data[end : end + 1] in (b" ", b"\t"):
+        end += 1
+    return data[start:end].decode()

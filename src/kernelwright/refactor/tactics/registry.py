@@ -1,0 +1,18 @@
+"""All tactics, in the order in which they are tried where the predicted effect is the same."""
+
+from __future__ import annotations
+
+from kernelwright.refactor.tactics.base import Family, Tactic
+
+TACTICS: tuple[Tactic, ...] = ()
+"""One module a tactic or two; a new one is imported above and listed here."""
+
+
+def by_family(family: Family) -> tuple[Tactic, ...]:
+    """The tactics of one family, in order."""
+    return tuple(each for each in TACTICS if each.family == family)
+
+
+def tactic(name: str) -> Tactic | None:
+    """The tactic of that name."""
+    return next((each for each in TACTICS if each.name == name), None)
