@@ -10,6 +10,7 @@ from kernelwright.errors import MissingDependency
 _EXTRA_OF = MappingProxyType(
     {
         "cuda": "cuda",
+        "pynvml": "cuda",
         "pyopencl": "opencl",
         "sklearn": "search",
         "scipy": "search",

@@ -206,11 +206,27 @@ class BoundLaunch:
     """By argument name, for every `BufferArgument` of the step."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """What a device says of itself at one moment; None for what it does not tell."""
+
+    clock_mhz: float | None = None
+    """Of the multiprocessors."""
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttled_by: tuple[str, ...] = ()
+    """What makes it slower than it could be, in words: `power cap`, `temperature (hardware)`, ..."""
+
+
 class DeviceSession(ABC):
     """One open device in one worker process. Not thread-safe; dies with its process."""
 
-    timer: ClassVar[str]
-    """What `time` measures with, e.g. `opencl-events`."""
+    @property
+    @abstractmethod
+    def timer(self) -> str:
+        """What `time` measures with, e.g. `opencl-events`."""
+
     alignment_bytes: ClassVar[int] = 256
     """Offsets of bound buffers are multiples of this."""
 
@@ -256,7 +272,22 @@ class DeviceSession(ABC):
 
     @abstractmethod
     def flush_cache(self) -> None:
-        """Evict the last-level cache by writing a buffer larger than it."""
+        """Evict the last-level cache by moving more than it holds."""
+
+    def is_same(self, first: Buffer, second: Buffer, byte_count: int) -> bool:
+        """Whether two buffers hold the same bytes. Backends that can, compare on the device."""
+        one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)
+        self.download(first, one)
+        self.download(second, other)
+        return bool(np.array_equal(one, other))
+
+    def free_memory_bytes(self) -> int | None:
+        """Device memory that no one uses; None where the device does not tell."""
+        return None
+
+    def read_state(self) -> DeviceReading | None:
+        """Clocks, temperature, power and throttling at this moment; None where the device does not tell."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

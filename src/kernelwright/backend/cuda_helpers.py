@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+OWN_PREFIX = "kernelwright_"
 READ_ENTRY = "kernelwright_read"
 DELAY_ENTRY = "kernelwright_delay"
+DIFFER_ENTRY = "kernelwright_differ"
 
 HELPER_PTX = """
 .version 6.3
@@ -47,6 +49,55 @@ DONE:
   setp.eq.u32 %p1, %r8, 0;
   @%p1 bra END;
   st.global.u32 [%d2], %r8;
+END:
+  ret;
+}
+
+// differ(const uint4 *first, const uint4 *second, u64 count, u32 *flag): sets the flag if any word differs.
+.visible .entry kernelwright_differ(.param .u64 first, .param .u64 second, .param .u64 count, .param .u64 flag)
+{
+  .reg .pred %p<3>;
+  .reg .b32 %r<16>;
+  .reg .b64 %d<12>;
+  ld.param.u64 %d0, [first];
+  ld.param.u64 %d1, [second];
+  ld.param.u64 %d2, [count];
+  ld.param.u64 %d3, [flag];
+  cvta.to.global.u64 %d0, %d0;
+  cvta.to.global.u64 %d1, %d1;
+  cvta.to.global.u64 %d3, %d3;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mov.u32 %r3, %nctaid.x;
+  mul.wide.u32 %d4, %r0, %r1;
+  cvt.u64.u32 %d5, %r2;
+  add.u64 %d4, %d4, %d5;
+  mul.wide.u32 %d6, %r3, %r1;
+  mov.u32 %r12, 0;
+LOOP:
+  setp.ge.u64 %p0, %d4, %d2;
+  @%p0 bra DONE;
+  shl.b64 %d7, %d4, 4;
+  add.u64 %d8, %d7, %d0;
+  add.u64 %d9, %d7, %d1;
+  ld.global.cg.v4.u32 {%r4, %r5, %r6, %r7}, [%d8];
+  ld.global.cg.v4.u32 {%r8, %r9, %r10, %r11}, [%d9];
+  xor.b32 %r4, %r4, %r8;
+  xor.b32 %r5, %r5, %r9;
+  xor.b32 %r6, %r6, %r10;
+  xor.b32 %r7, %r7, %r11;
+  or.b32 %r4, %r4, %r5;
+  or.b32 %r6, %r6, %r7;
+  or.b32 %r4, %r4, %r6;
+  or.b32 %r12, %r12, %r4;
+  add.u64 %d4, %d4, %d6;
+  bra LOOP;
+DONE:
+  setp.eq.u32 %p1, %r12, 0;
+  @%p1 bra END;
+  mov.u32 %r13, 1;
+  st.global.u32 [%d3], %r13;
 END:
   ret;
 }

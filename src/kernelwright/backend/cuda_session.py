@@ -1,11 +1,6 @@
 """An NVIDIA device open in one worker process: memory, launches, times.
 
-Times are taken between two events. So that neither the host's launch latency nor Python's is between them, a kernel
-that only waits goes first: by the time it ends, the first event, all launches and the last event are queued. What is
-left is the events' own share. On an H100 an empty kernel reads 3.0 us and every kernel 3.1 us more than it takes by the
-clock inside it, whether that is 0.3 us or 100 us (`benchmarks/cuda_timer.py`), and each further launch of a sequence
-adds 1.7 us. It is the same for all candidates and not subtracted, so ratios of kernels of a few microseconds come out
-closer to 1 than they are.
+How times are taken: `cuda_timing`.
 """
 
 from __future__ import annotations
@@ -16,7 +11,8 @@ import json
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -28,16 +24,20 @@ from kernelwright.backend.base import (
     BuildFailed,
     Bytes,
     DeviceInfo,
+    DeviceReading,
     DeviceSession,
     LaunchFailed,
     LocalArgument,
     PlanStep,
     ScalarArgument,
 )
+from kernelwright.backend.cuda_cupti import open_recorder
 from kernelwright.backend.cuda_driver import load_driver, ordinal_of
 from kernelwright.backend.cuda_errors import DriverCallFailed, call, launch_error, machine_error
 from kernelwright.backend.cuda_handles import CudaBuffer, CudaModule, MemoryPool
-from kernelwright.backend.cuda_helpers import DELAY_ENTRY, HELPER_PTX, READ_ENTRY
+from kernelwright.backend.cuda_helpers import DIFFER_ENTRY, HELPER_PTX, READ_ENTRY
+from kernelwright.backend.cuda_power import open_meter
+from kernelwright.backend.cuda_timing import Stopwatch
 from kernelwright.errors import InfrastructureError
 
 CUBIN_NAME = "unit.cubin"
@@ -49,11 +49,6 @@ FLUSH_FACTOR = 3
 """The flush reads this many times the second-level cache: its replacement is not strictly by age, and on large parts
 each half of the device keeps a copy of its own."""
 UNKNOWN_CACHE_BYTES = 64 << 20
-
-DELAY_NS = 30_000
-DELAY_PER_LAUNCH_NS = 10_000
-"""What queueing takes on the host: a launch through the bindings about 5 us. Doubled when it turns out too short."""
-MAX_DELAY_FACTOR = 16
 
 _PATTERN_TILE_BYTES = 1 << 16
 
@@ -71,27 +66,41 @@ class _Bound:
 class CudaSession(DeviceSession):
     """Memory and one stream on one device."""
 
-    timer: ClassVar[str] = "cuda-events"
-
-    def __init__(self, device: DeviceInfo) -> None:
+    def __init__(self, device: DeviceInfo, *, use_cupti: bool = True) -> None:
         self._device = device
         driver = self._driver = load_driver()
+        # Before there is a context; which may be used by another profiler, and then times are by events.
+        recorder, self.recorder_note = open_recorder() if use_cupti else (None, "not asked for")
         try:
             call(driver.cuInit(0))
             self._handle = call(driver.cuDeviceGet(ordinal_of(device.id)))
             call(driver.cuDevicePrimaryCtxSetFlags(self._handle, driver.CUctx_flags.CU_CTX_SCHED_SPIN))
             call(driver.cuCtxSetCurrent(call(driver.cuDevicePrimaryCtxRetain(self._handle))))
             self._stream = call(driver.cuStreamCreate(0))
-            self._first, self._last = call(driver.cuEventCreate(0)), call(driver.cuEventCreate(0))
             self._helpers = CudaModule(driver, HELPER_PTX.encode() + b"\0", {})
-            self._delay = self._helpers.function(DELAY_ENTRY)
+            self._stopwatch = Stopwatch(driver, self._stream, self._helpers, recorder)
         except (DriverCallFailed, RuntimeError) as error:
             raise InfrastructureError(f"opening {device.id}: {error}") from error
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
         self._memory = MemoryPool(driver)
         self._bound: dict[tuple[object, ...], _Bound] = {}
         self._flush: _Bound | None = None
-        self._delay_factor = 1
+        self._flag: CudaBuffer | None = None
+        self._meter, self.meter_note = open_meter(device)
+
+    @property
+    def timer(self) -> str:
+        """`cuda-cupti`, or `cuda-events` where there is no CUPTI."""
+        return self._stopwatch.timer
+
+    @property
+    def timer_note(self) -> str:
+        """Which CUPTI it is, or why there is none."""
+        return self._stopwatch.recorder_note or self.recorder_note
+
+    def read_state(self) -> DeviceReading | None:
+        """By NVML, where it is installed."""
+        return self._meter.read() if self._meter is not None else None
 
     # ---- modules ----
 
@@ -184,6 +193,33 @@ class CudaSession(DeviceSession):
         except DriverCallFailed as error:
             raise machine_error(error, f"copying {byte_count:,} bytes on the device") from error
 
+    def is_same(self, first: CudaBuffer, second: CudaBuffer, byte_count: int) -> bool:
+        """Compared on the device, at its memory's speed."""
+        words, rest = divmod(byte_count, 16)
+        if first.address % 16 or second.address % 16 or rest:
+            return super().is_same(first, second, byte_count)
+        try:
+            if self._flag is None:
+                self._flag = self.allocate(4)
+            self.fill(self._flag, b"\0", 4)
+            values = (first.address, second.address, words, self._flag.address)
+            step = PlanStep(
+                DIFFER_ENTRY, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ()
+            )
+            _start(self._bound_launch(self._helpers, step, [value.to_bytes(8, "little") for value in values]))
+            flag = np.empty(4, np.uint8)
+            self.download(self._flag, flag)
+            return not flag.any()
+        except DriverCallFailed as error:
+            raise machine_error(error, f"comparing {byte_count:,} bytes on the device") from error
+
+    def free_memory_bytes(self) -> int | None:
+        """As the driver says, without what is kept here for the next buffer."""
+        try:
+            return int(call(self._driver.cuMemGetInfo())[0])
+        except DriverCallFailed:
+            return None
+
     # ---- launches ----
 
     def launch(self, launches: Sequence[BoundLaunch]) -> None:
@@ -192,28 +228,12 @@ class CudaSession(DeviceSession):
             _start(bound)
 
     def time(self, launches: Sequence[BoundLaunch]) -> float:
-        """Milliseconds between an event before the first launch and one after the last."""
+        """Milliseconds from the first launch's start to the last one's end."""
         bound = [self._bind(each) for each in launches]
-        driver, stream = self._driver, self._stream
         try:
-            self._start_delay(len(bound))
-            call(driver.cuEventRecord(self._first, stream))
-            for each in bound:
-                _start(each)
-            call(driver.cuEventRecord(self._last, stream))
-            if int(driver.cuEventQuery(self._first)[0]) == 0:  # the device was waiting for the host
-                self._delay_factor = min(2 * self._delay_factor, MAX_DELAY_FACTOR)
-            call(driver.cuEventSynchronize(self._last))
-            return float(call(driver.cuEventElapsedTime(self._first, self._last)))
+            return self._stopwatch.time([partial(_start, each) for each in bound])
         except DriverCallFailed as error:
             raise launch_error(error, _words(launches[-1].step)) from error
-
-    def _start_delay(self, launch_count: int) -> None:
-        nanoseconds = (DELAY_NS + DELAY_PER_LAUNCH_NS * launch_count) * self._delay_factor
-        values, parameters = _parameters([nanoseconds.to_bytes(8, "little")])
-        address = ctypes.addressof(parameters)
-        call(self._driver.cuLaunchKernel(self._delay, 1, 1, 1, 1, 1, 1, 0, self._stream, address, 0))
-        del values
 
     def synchronize(self) -> None:
         """Wait for everything on the device that this process started."""
@@ -256,8 +276,7 @@ class CudaSession(DeviceSession):
         for module in list(self._modules):
             module.unload()
         self._memory.release()
-        driver.cuEventDestroy(self._first)
-        driver.cuEventDestroy(self._last)
+        self._stopwatch.close()
         driver.cuStreamDestroy(self._stream)
         driver.cuDevicePrimaryCtxRelease(self._handle)
 
