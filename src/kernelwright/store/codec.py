@@ -24,10 +24,15 @@ from kernelwright.errors import StoreError
 from kernelwright.problem.config import Config
 from kernelwright.store.event import (
     FORMAT,
+    ActionChosen,
     BaselineMeasured,
     Evaluated,
     Event,
     FinalistsCompared,
+    NodeJudged,
+    NodePlanned,
+    NodeProposed,
+    NodeTuned,
     Noted,
     RunFinished,
     RunStarted,
@@ -51,6 +56,11 @@ _KINDS: tuple[type[Event], ...] = (
     FinalistsCompared,
     Noted,
     RunFinished,
+    NodeProposed,
+    NodeJudged,
+    NodePlanned,
+    ActionChosen,
+    NodeTuned,
 )
 
 

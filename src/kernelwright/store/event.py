@@ -93,6 +93,8 @@ class FinalistsCompared:
     """By workload: one row a candidate, one column a round."""
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Finalists that failed the thorough check, by candidate id, and why."""
+    nodes: tuple[int, ...] = ()
+    """Aligned with `candidate_ids`: the node of the tree that each belongs to; empty for a run without a tree."""
     kind: Literal["finalists_compared"] = "finalists_compared"
 
 
@@ -114,4 +116,135 @@ class RunFinished:
     kind: Literal["run_finished"] = "run_finished"
 
 
-Event = RunStarted | SessionStarted | BaselineMeasured | Evaluated | FinalistsCompared | Noted | RunFinished
+@dataclass(frozen=True, slots=True)
+class NodeProposed:
+    """A new node of the tree: one structural idea, written out. Whether it is any good is not known yet."""
+
+    index: int
+    """Counts nodes from 0, the baseline."""
+    parent: int | None
+    """None: the baseline."""
+    role: str
+    """Who made it: `baseline`, `given` (the problem's own template), `template`, `code`, `debug`."""
+    tactic: str
+    """The idea's key at the parent; empty where there was none."""
+    family: str
+    instruction: str
+    """What was to be done, in one sentence."""
+    because: str
+    """Why it should help."""
+    predicted_gain: float | None
+    """How many times faster than its parent; None: no prediction."""
+    source_blob: str
+    """The template's text; empty when there is none, because the proposal was refused before it was written."""
+    language: str = ""
+    tactics: tuple[str, ...] = ()
+    """Everything that was applied since the baseline, in order."""
+    properties: tuple[str, ...] = ()
+    """What is known to hold of the source by construction; later rewrites rely on it."""
+    elapsed_s: float = 0.0
+    """Budget seconds of the whole run."""
+    kind: Literal["node_proposed"] = "node_proposed"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJudged:
+    """What came of a node's proof: its template at the default, checked as any candidate is."""
+
+    index: int
+    status: Literal["working", "failed", "refused"]
+    """`refused`: never built, because it does not load as a template of the problem, or is a node that exists."""
+    value: float | None = None
+    """Objective at the default, relative to the baseline, lower is better; None: not working."""
+    stage: str = ""
+    """Where it failed: one of the stages of an outcome, or `lint`."""
+    reason: str = ""
+    message: str = ""
+    log: str = ""
+    elapsed_s: float = 0.0
+    kind: Literal["node_judged"] = "node_judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """One thing that could be done to a node."""
+
+    key: str
+    """Unique at its node."""
+    family: str
+    """Relatives are given up together."""
+    instruction: str
+    because: str
+    predicted_gain: float | None
+    """How many times faster than the node; None: no prediction."""
+    promise: float | None = None
+    """`predicted_gain` with what it makes possible afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlanned:
+    """What could be done to a node, by the planner's opinion."""
+
+    index: int
+    ideas: tuple[Idea, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """What does not apply, by name, and why."""
+    elapsed_s: float = 0.0
+    kind: Literal["node_planned"] = "node_planned"
+
+
+@dataclass(frozen=True, slots=True)
+class ActionChosen:
+    """What the selection policy decided to spend the next part of the budget on."""
+
+    node: int
+    action: Literal["expand", "repair", "tune"]
+    reason: str
+    """In words."""
+    idea: str = ""
+    """Which of the node's ideas, for `expand`; empty: the agent plans one."""
+    until_evaluations: int = 0
+    """For `tune`: the node's evaluations when it ends."""
+    elapsed_s: float = 0.0
+    kind: Literal["action_chosen"] = "action_chosen"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTuned:
+    """Where a node's own run stands after it was searched for a while. The details are in that run."""
+
+    index: int
+    evaluated_count: int
+    failed_count: int
+    best_value: float | None
+    """The lowest objective so far, also from measurements that racing stopped; None: nothing passed."""
+    best_config: Mapping[str, Value]
+    spent_s: float
+    """Of the node's own run so far."""
+    reason: str
+    """Why the search stopped: `budget`, `exhausted`, `no-gain`."""
+    expected_gain_fraction: float | None = None
+    """What as many further evaluations again would bring; None: unknown."""
+    findings: tuple[str, ...] = ()
+    """The landscape in words: which parameters matter, which values win."""
+    elapsed_s: float = 0.0
+    kind: Literal["node_tuned"] = "node_tuned"
+
+
+TreeEvent = NodeProposed | NodeJudged | NodePlanned | ActionChosen | NodeTuned
+"""What `optimize` adds: the tree of structural ideas is a projection of these."""
+
+Event = (
+    RunStarted
+    | SessionStarted
+    | BaselineMeasured
+    | Evaluated
+    | FinalistsCompared
+    | Noted
+    | RunFinished
+    | NodeProposed
+    | NodeJudged
+    | NodePlanned
+    | ActionChosen
+    | NodeTuned
+)

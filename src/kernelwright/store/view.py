@@ -16,14 +16,20 @@ from kernelwright.errors import Location, StoreError
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import STAGES, Failed, Outcome, Passed, Stage
 from kernelwright.store.event import (
+    ActionChosen,
     BaselineMeasured,
     Evaluated,
     Event,
     FinalistsCompared,
+    NodeJudged,
+    NodePlanned,
+    NodeProposed,
+    NodeTuned,
     Noted,
     RunFinished,
     RunStarted,
     SessionStarted,
+    TreeEvent,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +66,8 @@ class RunView:
     notes: tuple[Noted, ...] = ()
     finished: RunFinished | None = None
     """None while the run goes on, after a crash, and once a later session has taken the run up again."""
+    tree_events: tuple[TreeEvent, ...] = ()
+    """Of `optimize`, in order; `kernelwright.tree` makes the tree of them."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -96,6 +104,7 @@ class RunView:
         sessions: list[SessionStarted] = []
         evaluations: list[Evaluated] = []
         notes: list[Noted] = []
+        tree_events: list[TreeEvent] = []
         baseline: BaselineMeasured | None = None
         comparison: FinalistsCompared | None = None
         finished: RunFinished | None = None
@@ -112,6 +121,8 @@ class RunView:
                     comparison = event
                 case Noted():
                     notes.append(event)
+                case NodeProposed() | NodeJudged() | NodePlanned() | ActionChosen() | NodeTuned():
+                    tree_events.append(event)
                 case RunFinished():
                     finished = event
                 case RunStarted():
@@ -131,6 +142,7 @@ class RunView:
             comparison=comparison,
             notes=tuple(notes),
             finished=finished,
+            tree_events=tuple(tree_events),
         )
 
     @cached_property
@@ -198,6 +210,7 @@ class RunView:
         """Budget seconds used so far, over all sessions."""
         spent = [session.spent_s for session in self.sessions]
         spent += [evaluated.elapsed_s for evaluated in self.evaluations]
+        spent += [event.elapsed_s for event in self.tree_events]
         spent += [self.finished.spent_s] if self.finished is not None else []
         return max(spent, default=0.0)
 
@@ -253,7 +266,7 @@ class RunView:
         if not weights or not weights.keys() <= rows.keys():
             return None
         medians_ms = {name: median(row[place]) for name, row in rows.items()}
-        ratios = {name: medians_ms[name] / median(rows[name][0]) for name in weights}
+        ratios = {name: _ratio_in_rounds(rows[name][place], rows[name][0]) for name in weights}
         return Winner(
             candidate_id=self.comparison.candidate_ids[place],
             config=Config(self.comparison.configs[place]),
@@ -290,6 +303,12 @@ def weighted_geometric_mean(values: Mapping[str, float], weights: Mapping[str, f
     """The mean of `values` (> 0) over the names in `weights`, which has at least one positive weight."""
     total = math.fsum(weights.values())
     return math.exp(math.fsum(weights[name] * math.log(values[name]) for name in weights) / total)
+
+
+def _ratio_in_rounds(samples_ms: Sequence[float], baseline_ms: Sequence[float]) -> float:
+    """The median ratio within a round: the same estimate as the claim's, so that ranks and claims agree."""
+    logs = (math.log(own / other) for own, other in zip(samples_ms, baseline_ms, strict=False))
+    return math.exp(median(logs))
 
 
 def _outcome_medians_ms(outcome: Outcome) -> dict[str, float]:
