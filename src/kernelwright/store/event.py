@@ -99,6 +99,29 @@ class FinalistsCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class DispatchProbed:
+    """Configs measured side by side on the tuned workloads and on shapes that were not tuned: who serves which sizes."""
+
+    loss: float
+    """What a config may lose against the best one, as a fraction."""
+    shapes: Mapping[str, Mapping[str, int]]
+    """Sizes by name; the tuned workloads keep theirs."""
+    tuned: tuple[str, ...]
+    """Which shapes are tuned workloads."""
+    candidate_ids: tuple[str, ...]
+    """The baseline first."""
+    configs: tuple[Mapping[str, Value], ...]
+    """Aligned with `candidate_ids`; empty mapping for the baseline."""
+    samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]
+    """By shape: one row a candidate, one column a round; an empty row: not feasible there."""
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """Configs that were wrong on some shape, by candidate id, and why."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Shapes that could not be measured, by name, and why."""
+    kind: Literal["dispatch_probed"] = "dispatch_probed"
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something a person should know, e.g. a dataset on which the baseline itself fails."""
 
@@ -240,6 +263,7 @@ Event = (
     | BaselineMeasured
     | Evaluated
     | FinalistsCompared
+    | DispatchProbed
     | Noted
     | RunFinished
     | NodeProposed

@@ -18,6 +18,7 @@ from kernelwright.problem.outcome import STAGES, Failed, Outcome, Passed, Stage
 from kernelwright.store.event import (
     ActionChosen,
     BaselineMeasured,
+    DispatchProbed,
     Evaluated,
     Event,
     FinalistsCompared,
@@ -33,7 +34,7 @@ from kernelwright.store.event import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -62,6 +63,8 @@ class RunView:
     """The latest one that was measured."""
     evaluations: tuple[Evaluated, ...] = ()
     comparison: FinalistsCompared | None = None
+    """The latest one."""
+    dispatch: DispatchProbed | None = None
     """The latest one."""
     notes: tuple[Noted, ...] = ()
     finished: RunFinished | None = None
@@ -107,6 +110,7 @@ class RunView:
         tree_events: list[TreeEvent] = []
         baseline: BaselineMeasured | None = None
         comparison: FinalistsCompared | None = None
+        dispatch: DispatchProbed | None = None
         finished: RunFinished | None = None
         for event in events:
             match event:
@@ -119,6 +123,8 @@ class RunView:
                     baseline = event
                 case FinalistsCompared():
                     comparison = event
+                case DispatchProbed():
+                    dispatch = event
                 case Noted():
                     notes.append(event)
                 case NodeProposed() | NodeJudged() | NodePlanned() | ActionChosen() | NodeTuned():
@@ -140,6 +146,7 @@ class RunView:
             baseline=baseline,
             evaluations=tuple(evaluations),
             comparison=comparison,
+            dispatch=dispatch,
             notes=tuple(notes),
             finished=finished,
             tree_events=tuple(tree_events),
