@@ -285,6 +285,13 @@ class DeviceSession(ABC):
         """Device memory that no one uses; None where the device does not tell."""
         return None
 
+    def measure_ceilings(self) -> dict[str, float]:
+        """What the device can do at most: `copy_bytes_per_s`, `cache_bytes_per_s`, `fp32_operations_per_s`, ...
+
+        By kernels of the backend's own. Default: nothing; whoever asks can still time a plain copy.
+        """
+        return {}
+
     def read_state(self) -> DeviceReading | None:
         """Clocks, temperature, power and throttling at this moment; None where the device does not tell."""
         return None

@@ -102,6 +102,12 @@ class CudaSession(DeviceSession):
         """By NVML, where it is installed."""
         return self._meter.read() if self._meter is not None else None
 
+    def measure_ceilings(self) -> dict[str, float]:
+        """Bandwidth of memory and cache, and the rate of each arithmetic pipe."""
+        from kernelwright.backend.cuda_ceilings import measure_ceilings
+
+        return measure_ceilings(self, self._device)
+
     # ---- modules ----
 
     def load(self, artifact: Artifact) -> CudaModule:

@@ -14,7 +14,7 @@ class Progress:
     """Where a run stands, after each event."""
 
     phase: str
-    """`prepare`, `baseline`, `search`, `compare`, `done`."""
+    """`prepare`, `baseline`, `search`, `compare`, `done`; `expand` while a new node is written and proven."""
     evaluated_count: int = 0
     failed_count: int = 0
     in_flight_count: int = 0
@@ -27,6 +27,12 @@ class Progress:
     """What going on for a while would bring; None while that is unknown."""
     expected_gain_s: float = 0.0
     """How long that while is, at the rate so far."""
+    node_count: int = 0
+    """Of `optimize`: nodes of the tree so far; 0 for a run without a tree."""
+    doing: str = ""
+    """Of `optimize`: what is done to which node, in words."""
+    floor_share: float | None = None
+    """Of the best so far: the least time that the device allows over its own; None where that is unknown."""
 
 
 class RunListener(Protocol):

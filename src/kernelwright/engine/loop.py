@@ -13,11 +13,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelwright.engine.listener import Progress, RunListener
-from kernelwright.engine.objective import objective
+from kernelwright.engine.objective import medians_ms, objective
 from kernelwright.engine.settings import FORECAST_COUNT, Budget
+from kernelwright.engine.speed_of_light import Floor, doubted, share_of_floor
 from kernelwright.engine.state import SearchState, observation
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationFuture, EvaluationRequest, Runner
@@ -64,6 +65,8 @@ class LoopParts:
     listener: RunListener
     reserved_s: float = 0.0
     """Budget seconds kept for the final comparison."""
+    floors: Mapping[str, Floor] = field(default_factory=dict)
+    """By workload what the device allows, where it is known."""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,9 @@ class SearchLoop:
         self._is_exhausted = False
 
     def run(self) -> str:
-        """Search until a limit is reached; gives the reason: `budget`, `no-gain`, `exhausted` or `interrupted`.
+        """Search until a limit is reached; gives the reason.
+
+        It is `budget`, `target` (close enough to what the device allows), `no-gain`, `exhausted` or `interrupted`.
 
         Raises:
             InfrastructureError: the machine failed twice on the same candidate; the run can be resumed.
@@ -102,6 +107,8 @@ class SearchLoop:
             return None
         if self._is_spent():
             return "budget"
+        if self._is_at_floor():
+            return "target"
         if self._has_no_prospect():
             return "no-gain"
         return "exhausted" if self._is_exhausted else None
@@ -114,6 +121,18 @@ class SearchLoop:
     def _is_spent(self) -> bool:
         parts = self._parts
         return self.state.is_budget_spent(parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s)
+
+    def _floor_share(self) -> float | None:
+        """How much of what the device allows the best reaches."""
+        parts, best = self._parts, self.state.best_value
+        weights = {workload.name: workload.weight for workload in parts.workloads}
+        share = share_of_floor(parts.floors, parts.baseline_ms, weights)
+        return None if share is None or best is None else share / best
+
+    def _is_at_floor(self) -> bool:
+        """Whether the best is so close to what the device allows that the settings ask for no more."""
+        wanted, share = self._parts.budget.floor_fraction, self._floor_share()
+        return wanted is not None and share is not None and share >= wanted
 
     def _has_no_prospect(self) -> bool:
         """Whether gains have stopped coming, or are not expected to be worth waiting for."""
@@ -133,7 +152,7 @@ class SearchLoop:
     def _fill(self) -> None:
         """Ask for as many configs as may be in flight, and submit them."""
         parts = self._parts
-        if self._is_exhausted or self._is_spent() or self._has_no_prospect():
+        if self._is_exhausted or self._is_spent() or self._is_at_floor() or self._has_no_prospect():
             return
         count = parts.runner.capacity - len(self._in_flight)
         remaining = self.state.remaining_evaluations(parts.budget)
@@ -182,6 +201,8 @@ class SearchLoop:
 
     def _event(self, each: _InFlight, evaluation: Evaluation) -> Evaluated:
         parts, outcome = self._parts, evaluation.outcome
+        if isinstance(outcome, Passed):
+            outcome = doubted(outcome, parts.floors, medians_ms(outcome.measurements))
         value = objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
         return Evaluated(
             index=self.state.next_index,
@@ -216,4 +237,5 @@ class SearchLoop:
             budget_s=budget.seconds,
             expected_gain=expected,
             expected_gain_s=expected.evaluation_count * PROSPECT_S / ahead if expected else 0.0,
+            floor_share=self._floor_share(),
         )

@@ -1,20 +1,16 @@
-"""Work of a workload and ceilings of a device, for the distance to the speed of light."""
+"""The work of a workload: bytes that it must move and operations, declared or from its arguments."""
 
 from __future__ import annotations
 
-import json
 import math
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from kernelwright.backend.base import DeviceInfo
-from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.model import Argument, Problem, Workload
+from kernelwright.problem.model import Argument, Problem, Role, Workload
 
-CEILING_LIFETIME_S = 7 * 24 * 3600.0
-"""A measured ceiling is kept a week: drivers change, clocks do not matter that much. A guess."""
+TIMES_MOVED: Mapping[Role, int] = MappingProxyType({"input": 1, "output": 1, "inout": 2})
+"""By role, how often an argument goes over the memory's wires at least; others need not."""
 
 
 def floor_bytes(problem: Problem, workload: Workload) -> int:
@@ -22,7 +18,11 @@ def floor_bytes(problem: Problem, workload: Workload) -> int:
     declared = problem.work.bytes
     if declared is not None:
         return int(declared.evaluate(workload.sizes))
-    return sum(_times_moved(argument) * _byte_count(argument, workload) for argument in problem.arguments)
+    return sum(
+        times * argument_bytes(argument, workload)
+        for argument in problem.arguments
+        if (times := TIMES_MOVED.get(argument.role, 0))
+    )
 
 
 def operations(problem: Problem, workload: Workload) -> int | None:
@@ -31,37 +31,7 @@ def operations(problem: Problem, workload: Workload) -> int | None:
     return None if declared is None else int(declared.evaluate(workload.sizes))
 
 
-def _times_moved(argument: Argument) -> int:
-    return {"input": 1, "output": 1, "inout": 2}.get(argument.role, 0)
-
-
-def _byte_count(argument: Argument, workload: Workload) -> int:
+def argument_bytes(argument: Argument, workload: Workload) -> int:
+    """Bytes of one array on `workload`; 0 for a scalar."""
     extents = [int(extent.evaluate(workload.sizes)) for extent in argument.shape]
     return math.prod(extents) * DTYPES[argument.dtype].item_bytes if extents else 0
-
-
-def copy_ceiling(
-    device: DeviceInfo, measure: Callable[[], float | None], *, folder: Path, now: Callable[[], float] = time.time
-) -> float | None:
-    """Copy bandwidth of `device` in bytes per second: the kept one if it is recent, else measured and kept.
-
-    On a CPU device it is measured every time: it depends on what else the host does.
-    """
-    if device.shares_host_cores:
-        return measure()
-    path = folder / f"{content_id(device.id, device.name, device.driver)}.json"
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if now() - float(kept["measured_at_s"]) < CEILING_LIFETIME_S:
-            return float(kept["copy_bytes_per_s"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # nothing kept, or not readable: measure
-    value = measure()
-    if value is not None:
-        record = {"measured_at_s": now(), "copy_bytes_per_s": value, "device": device.name}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(record), encoding="utf-8")
-        except OSError:
-            pass  # a read-only cache costs a measurement next time, nothing else
-    return value

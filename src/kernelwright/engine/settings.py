@@ -28,6 +28,8 @@ class Budget:
     min_gain_fraction: float = 0.01
     min_expected_gain_fraction: float | None = None
     """Stop when `FORECAST_COUNT` further evaluations would, with a confidence of 90 %, bring less than this."""
+    floor_fraction: float | None = None
+    """Stop when the best reaches this share of what the device allows (floor over time, geometric mean)."""
 
     def __post_init__(self) -> None:
         """Refuse limits that no run can have."""
@@ -35,11 +37,13 @@ class Budget:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"the budget's {name} is {value!r}, expected more than 0")
+        if self.floor_fraction is not None and not 0 < self.floor_fraction <= 1:
+            raise UsageError(f"the budget's floor_fraction is {self.floor_fraction!r}, expected more than 0, at most 1")
 
     @property
     def is_unlimited(self) -> bool:
         """True when only the end of the space stops the search."""
-        limits = (self.evaluations, self.seconds, self.patience, self.min_expected_gain_fraction)
+        limits = (self.evaluations, self.seconds, self.patience, self.min_expected_gain_fraction, self.floor_fraction)
         return all(limit is None for limit in limits)
 
 
@@ -92,8 +96,12 @@ class TuneSettings:
             worker_memory_bytes=self.worker_memory_bytes,
             timing=TimingPlan(precision=self.precision, max_seconds=self.seconds_per_measurement),
             seed=self.seed if self.data_seed is None else self.data_seed,
-            cache=self.cache or ("hot" if is_cpu else "cold"),
+            cache=self.cache_of(is_cpu=is_cpu),
         )
+
+    def cache_of(self, *, is_cpu: bool) -> Literal["hot", "cold"]:
+        """The state of the cache before timed launches on a device of this kind."""
+        return self.cache or ("hot" if is_cpu else "cold")
 
     def as_record(self) -> dict[str, Any]:
         """JSON-ready, for the run folder."""
@@ -113,7 +121,9 @@ _UNITS_S: Mapping[str, float] = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_budget(text: str) -> Budget:
-    """A budget from words: `200` or `200 evals`, `90s`, `5m`, `1h`, `no-gain`, `gain<1%`, or several joined by commas.
+    """A budget from words: one of these, or several joined by commas.
+
+    `200` or `200 evals`, `90s`, `5m`, `1h`, `no-gain`, `gain<1%`, `floor>97%`.
 
     Raises:
         UsageError: a part is none of these.
@@ -127,6 +137,8 @@ def parse_budget(text: str) -> Budget:
 def _with_part(budget: Budget, part: str, text: str) -> Budget:
     if part in ("no-gain", "nogain", "until-no-gain"):
         return dataclasses.replace(budget, patience=50)
+    if part.startswith("floor>"):
+        return dataclasses.replace(budget, floor_fraction=_percent(part, "floor>", text))
     if part.startswith(("gain<", "until-gain-below")):
         return dataclasses.replace(budget, min_expected_gain_fraction=_gain_fraction(part, text))
     number = part.rstrip("abcdefghijklmnopqrstuvwxyz ")
@@ -138,7 +150,7 @@ def _with_part(budget: Budget, part: str, text: str) -> Budget:
     if not 0 < amount < 1e9:
         raise UsageError(
             f"{part!r} in the budget {text!r} is not an amount",
-            hint="say evaluations (200), time (90s, 5m, 1h), no-gain, gain<1%, or several joined by commas",
+            hint="say evaluations (200), time (90s, 5m, 1h), no-gain, gain<1%, floor>97%, or several joined by commas",
         )
     if unit in ("", "evals", "evaluations") and amount.is_integer():
         return dataclasses.replace(budget, evaluations=int(amount))
@@ -148,6 +160,20 @@ def _with_part(budget: Budget, part: str, text: str) -> Budget:
         f"{part!r} in the budget {text!r} has no known unit",
         hint="units are s, m, h for time and none (or evals) for whole evaluations",
     )
+
+
+def _percent(part: str, prefix: str, text: str) -> float:
+    """The fraction in `floor>97%`."""
+    try:
+        percent = float(part.removeprefix(prefix).strip(" %"))
+    except ValueError:
+        percent = float("nan")
+    if not (part.endswith("%") and 0 < percent <= 100):
+        raise UsageError(
+            f"{part!r} in the budget {text!r} is not a share in percent",
+            hint="say floor>97% to stop when the best takes at most 1/0.97 of the least time that the device allows",
+        )
+    return percent / 100
 
 
 def _gain_fraction(part: str, text: str) -> float:

@@ -27,10 +27,27 @@ from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.replay import ReplayRunner
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.roofline import copy_ceiling, floor_bytes, operations
+from kernelwright.engine.roofline import floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
+from kernelwright.engine.speed_of_light import (
+    Ceilings,
+    Floor,
+    device_ceilings,
+    doubt,
+    floors,
+    pipe_rate,
+    recorded_floors,
+    without_impossible,
+)
 from kernelwright.engine.state import SearchState, observations
-from kernelwright.errors import InfrastructureError, KernelwrightError, SpecError, StoreError, UserError
+from kernelwright.errors import (
+    BaselineFailed,
+    InfrastructureError,
+    KernelwrightError,
+    SpecError,
+    StoreError,
+    UserError,
+)
 from kernelwright.evaluate.base import MeasuringRunner, Runner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
@@ -249,6 +266,7 @@ class _Session:
         self._listener = listener
         self._clock = RunClock()
         self._progress = Progress(phase="prepare")
+        self._floors: Mapping[str, Floor] = {}
         self._is_started = False
         self._is_finished = False
 
@@ -258,8 +276,10 @@ class _Session:
         self, runner: MeasuringRunner, searcher: Searcher, problem_id: str, priors: Sequence[Prior]
     ) -> TuneResult:
         with self._stopping_cleanly(), runner:
-            ceiling = copy_ceiling(self._device, runner.measure_ceiling, folder=knobs.cache_dir() / "ceilings")
-            self._append([self._started(problem_id, ceiling, priors), self._session_started()])
+            ceilings = device_ceilings(self._device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
+            started = self._started(problem_id, ceilings, priors)
+            self._floors = recorded_floors(started)
+            self._append([started, self._session_started()])
             baseline = self._measure_baseline(runner)
             reason = self._search(runner, searcher, baseline, ())
             self._finish(runner, reason)
@@ -267,6 +287,7 @@ class _Session:
 
     def run_again(self, runner: MeasuringRunner, view: RunView) -> TuneResult:
         self._clock = RunClock(earlier_s=view.spent_s)
+        self._floors = recorded_floors(view.started)
         self._append([self._session_started(view.spent_s)])
         if view.started.device.get("name") != self._device.name:
             self._note(
@@ -294,6 +315,7 @@ class _Session:
             created=_now(),
             settings={**self._settings.as_record(), "replay": recorded.view.started.run_id},
         )
+        self._floors = recorded_floors(started)
         self._append([started, self._session_started(), baseline])
         with ReplayRunner(recorded) as runner:
             reason = self._search(runner, searcher, baseline, ())
@@ -316,6 +338,14 @@ class _Session:
     def _measure_baseline(self, runner: MeasuringRunner) -> BaselineMeasured:
         self._enter("baseline")
         evaluation = runner.calibrate(self._subject.baseline)
+        assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
+        reason = doubt(self._floors, medians_ms(evaluation.outcome.measurements))
+        if reason:
+            raise BaselineFailed(
+                f"the baseline's time cannot be: {reason}",
+                hint="correct bytes and operations in [work]: both are the least that any kernel must do",
+                location=self._subject.problem.kernel.location,
+            )
         source = self._folder.blobs.put(self._subject.baseline.template.source)
         event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
         self._append([event, *(Noted("warning", text) for text in runner.notes)])
@@ -357,6 +387,7 @@ class _Session:
             append=self._folder.append,
             listener=self._listener,
             reserved_s=0.0 if isinstance(runner, ReplayRunner) else self._reserved_s(baseline_ms),
+            floors=self._floors,
         )
         weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
         state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights)
@@ -386,7 +417,7 @@ class _Session:
             is_late=self._is_late,
         )
         if comparison is not None:
-            self._append([comparison])
+            self._append([without_impossible(comparison, self._floors)])
 
     def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
         """Budget seconds kept for the final comparison: what it could take, at most a fifth of the budget."""
@@ -433,21 +464,29 @@ class _Session:
     def _session_started(self, spent_s: float = 0.0) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
 
-    def _started(self, problem_id: str, ceiling: float | None, priors: Sequence[Prior]) -> RunStarted:
+    def _started(self, problem_id: str, ceilings: Ceilings, priors: Sequence[Prior]) -> RunStarted:
+        problem = self._subject.problem
         device: dict[str, Any] = dataclasses.asdict(self._device)
-        if ceiling is not None:
-            device["copy_bytes_per_s"] = ceiling
+        if ceilings:
+            device["ceilings"] = dict(ceilings)
+        if "copy_bytes_per_s" in ceilings:
+            device["copy_bytes_per_s"] = ceilings["copy_bytes_per_s"]
+        if (rate := pipe_rate(problem, ceilings)) is not None:
+            device["operations_per_s"] = rate
+        cache = self._settings.cache_of(is_cpu=self._device.shares_host_cores)
+        found = floors(problem, self._device, ceilings, cache=cache)
         return RunStarted(
             run_id=uuid.uuid4().hex,
             created=_now(),
             version=VERSION,
-            problem_name=self._subject.problem.name,
+            problem_name=problem.name,
             problem_id=problem_id,
             settings={**self._settings.as_record(), "priors_blob": self._keep_priors(priors)},
             device=device,
             environment=environment(),
             space=_space_record(self._space),
-            workloads={each.name: self._workload_record(each) for each in self._subject.problem.workloads},
+            workloads={each.name: self._workload_record(each) for each in problem.workloads},
+            floors={name: _floor_record(floor) for name, floor in found.items()},
         )
 
     def _keep_priors(self, priors: Sequence[Prior]) -> str | None:
@@ -471,6 +510,12 @@ class _Session:
         if count is not None:
             record["operations"] = count
         return record
+
+
+def _floor_record(floor: Floor) -> dict[str, float | str]:
+    record = dataclasses.asdict(floor)
+    del record["workload"]
+    return record
 
 
 def _space_record(space: Space) -> dict[str, Any]:

@@ -129,6 +129,6 @@ class MeasuringRunner(Runner, Protocol):
         """
         ...
 
-    def measure_ceiling(self) -> float | None:
-        """Copy bandwidth of the device in bytes per second, if it can be measured."""
+    def measure_ceilings(self) -> Mapping[str, float]:
+        """What the device can do at most: `copy_bytes_per_s`, `fp32_operations_per_s`, ...; empty when unknown."""
         ...

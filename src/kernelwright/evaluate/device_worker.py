@@ -133,7 +133,7 @@ class CompareDone:
 
 @dataclass(frozen=True, slots=True)
 class CeilingJob:
-    """Measure the device's copy bandwidth with a plain buffer-to-buffer copy of `byte_count` bytes."""
+    """Measure what the device can do; where the backend has no kernels for that, a copy of `byte_count` bytes."""
 
     byte_count: int
     repetitions: int = 7
@@ -141,9 +141,9 @@ class CeilingJob:
 
 @dataclass(frozen=True, slots=True)
 class CeilingDone:
-    """Bytes read plus written per second, median of the repetitions, by wall clock around a synchronised copy."""
+    """Rates by name. `copy_bytes_per_s` counts bytes read and written."""
 
-    copy_bytes_per_s: float
+    rates: Mapping[str, float]
 
 
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
@@ -245,6 +245,11 @@ class DeviceWorker:
         return self._session.time(launches)
 
     def _ceiling(self, job: CeilingJob) -> CeilingDone:
+        rates = self._session.measure_ceilings()
+        return CeilingDone(rates or {"copy_bytes_per_s": self._copy_rate(job)})
+
+    def _copy_rate(self, job: CeilingJob) -> float:
+        """Median of the repetitions, by wall clock around a synchronised copy."""
         source, target = self._session.allocate(job.byte_count), self._session.allocate(job.byte_count)
         rates = []
         try:
@@ -257,7 +262,7 @@ class DeviceWorker:
         finally:
             self._session.free(source)
             self._session.free(target)
-        return CeilingDone(float(np.median(rates[2:])))
+        return float(np.median(rates[2:]))
 
 
 class _TimingLoop:

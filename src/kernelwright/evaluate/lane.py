@@ -51,6 +51,7 @@ from kernelwright.evaluate.timing import suspicious
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Measurement, OutputError, Stage
 
+CEILING_TIMEOUT_S = 120.0
 CEILING_BYTES = 256 * 1024 * 1024
 """Copied to measure bandwidth: several times a usual last-level cache, small enough for any device."""
 
@@ -263,14 +264,15 @@ class DeviceLane:
                 shutil.rmtree(folder, ignore_errors=True)
         return results, wrong
 
-    def measure_ceiling(self) -> float | None:
-        """Copy bandwidth of the device in bytes per second, or None when it cannot be measured."""
+    def measure_ceilings(self) -> Mapping[str, float]:
+        """What the device can do at most, by name; empty when it cannot be measured."""
         try:
-            done = self._call_worker(CeilingJob(CEILING_BYTES), 60.0)
-        except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed):
-            return None
+            done = self._call_worker(CeilingJob(CEILING_BYTES), CEILING_TIMEOUT_S)
+        except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed, BuildFailed):
+            self._worker.kill()
+            return {}
         assert isinstance(done, CeilingDone)
-        return done.copy_bytes_per_s
+        return done.rates
 
     def warm(self) -> None:
         """Start both processes without waiting for them."""

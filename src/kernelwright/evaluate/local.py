@@ -13,7 +13,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -129,10 +129,10 @@ class LocalRunner:
         rejected = {ids[place]: reason for place, reason in wrong.items() if place > 0}  # 0 is the baseline
         return Comparison(ids, samples, rejected)
 
-    def measure_ceiling(self) -> float | None:
-        """Copy bandwidth of the device in bytes per second."""
+    def measure_ceilings(self) -> Mapping[str, float]:
+        """What the device can do at most, by name; at least `copy_bytes_per_s` where a copy can be timed."""
         with self._use_lane, self._lock:
-            return self._lane.measure_ceiling()
+            return self._lane.measure_ceilings()
 
     def __enter__(self) -> Self:
         self._lane.warm()

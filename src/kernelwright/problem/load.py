@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, shown_path
@@ -19,6 +20,7 @@ from kernelwright.problem.load_launch import read_steps
 from kernelwright.problem.load_workloads import read_workloads
 from kernelwright.problem.model import (
     LANGUAGE_OF_SUFFIX,
+    Pipe,
     Problem,
     ReferenceSpec,
     SourceSpec,
@@ -170,8 +172,9 @@ def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
 def _read_work(table: Table | None, workloads: tuple[Workload, ...]) -> Work:
     if table is None:
         return Work()
-    table.refuse_unknown(("operations", "bytes"), what="[work]", hints={"flops": "did you mean 'operations'?"})
-    work = Work(table.expression("operations"), table.expression("bytes"))
+    hints = {"flops": "did you mean 'operations'?"}
+    table.refuse_unknown(("operations", "bytes", "pipe"), what="[work]", hints=hints)
+    work = Work(table.expression("operations"), table.expression("bytes"), _read_pipe(table))
     for key, expression in (("operations", work.operations), ("bytes", work.bytes)):
         if expression is None:
             continue
@@ -184,6 +187,16 @@ def _read_work(table: Table | None, workloads: tuple[Workload, ...]) -> Work:
                     message=f"work.{key} is {value!r} on workload {workload.name!r}, expected at least 0",
                 )
     return work
+
+
+def _read_pipe(table: Table) -> Pipe | None:
+    written = table.text("pipe")
+    if written is None:
+        return None
+    known: dict[str, Pipe] = {pipe: pipe for pipe in get_args(Pipe)}
+    if written not in known:
+        raise table.error("pipe", message=f"{written!r} is no arithmetic pipe; known are {', '.join(known)}")
+    return known[written]
 
 
 def _refuse_misspelt_size(root: Table, problem: Problem) -> None:

@@ -54,6 +54,8 @@ class Argument:
     """A scalar's value, in sizes (and parameters)."""
     distribution: Distribution = field(default_factory=Distribution)
     location: Location | None = None
+    special: bool = False
+    """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,10 @@ class SourceSpec:
     entry_location: Location | None = None
 
 
+Pipe = Literal["fp64", "fp32", "fp16", "int32", "tensor"]
+"""Units of a device that compute; `tensor`: matrix units."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """Operations and bytes of one workload, for the roofline. None: derived from the arguments, or unknown."""
@@ -128,6 +134,8 @@ class Work:
     """Arithmetic operations (a fused multiply-add counts 2)."""
     bytes: Expression | None = None
     """Global traffic floor; None: each input read once and each output written once."""
+    pipe: Pipe | None = None
+    """Which unit does the operations; None: that of the widest float type."""
 
 
 @dataclass(frozen=True, slots=True)

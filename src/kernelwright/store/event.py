@@ -36,6 +36,8 @@ class RunStarted:
     """`parameters` (name -> values), `feasible_count`, `raw_count`, `constraints` (name, text, origin)."""
     workloads: Mapping[str, Mapping[str, float]]
     """Name -> sizes and `weight`."""
+    floors: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    """Name -> what the device allows there: `floor_ms`, `limited_by`, `least_ms`, `least_because`."""
     kind: Literal["run_started"] = "run_started"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import numpy as np
@@ -29,6 +29,9 @@ SIMULATED_DEVICE = DeviceInfo(
 )
 
 
+NO_CEILINGS: Mapping[str, float] = MappingProxyType({})
+
+
 class SimulatedRunner:
     """Answers at once with `sample_count` noisy samples of the cost function."""
 
@@ -41,6 +44,7 @@ class SimulatedRunner:
         seed: int = 0,
         capacity: int = 1,
         sample_count: int = 5,
+        ceilings: Mapping[str, float] = NO_CEILINGS,
     ) -> None:
         self._problem = problem
         self._cost = cost
@@ -48,6 +52,7 @@ class SimulatedRunner:
         self._rng = np.random.default_rng(seed)
         self._capacity = capacity
         self._sample_count = sample_count
+        self._ceilings = ceilings
 
     @property
     def capacity(self) -> int:
@@ -63,9 +68,9 @@ class SimulatedRunner:
         """The cost of the baseline's config."""
         return self._evaluate(baseline)
 
-    def measure_ceiling(self) -> float | None:
-        """Unknown."""
-        return None
+    def measure_ceilings(self) -> Mapping[str, float]:
+        """As given."""
+        return dict(self._ceilings)
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """Done before it returns."""
@@ -111,8 +116,17 @@ class SimulatedRunner:
 class SimulatedMachine:
     """Gives the engine a `SimulatedRunner`."""
 
-    def __init__(self, cost: CostFunction, *, noise: float = 0.01, seed: int = 0, capacity: int = 1) -> None:
+    def __init__(
+        self,
+        cost: CostFunction,
+        *,
+        noise: float = 0.01,
+        seed: int = 0,
+        capacity: int = 1,
+        ceilings: Mapping[str, float] = NO_CEILINGS,
+    ) -> None:
         self._cost = cost
+        self._ceilings = ceilings
         self._noise = noise
         self._seed = seed
         self._capacity = capacity
@@ -125,4 +139,11 @@ class SimulatedMachine:
     def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SimulatedRunner:
         """A new runner with the same cost function."""
         del device, settings
-        return SimulatedRunner(problem, self._cost, noise=self._noise, seed=self._seed, capacity=self._capacity)
+        return SimulatedRunner(
+            problem,
+            self._cost,
+            noise=self._noise,
+            seed=self._seed,
+            capacity=self._capacity,
+            ceilings=self._ceilings,
+        )
