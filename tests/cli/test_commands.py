@@ -221,6 +221,7 @@ def test_show_candidate(run: Path, call: Call) -> None:
     winner = RunView.read(run).winner
     assert winner is not None
     assert winner.candidate_id in call("show", "candidate", run, "best")[1]
+    assert "checked on finite inputs of usual size only" in call("show", "candidate", run, "best")[1]
     for nonsense in ("99", "xyz", "zzzzzzzzzzzz", ""):
         status, out, err = call("show", "candidate", run, nonsense)
         assert (status, out) == (2, "")

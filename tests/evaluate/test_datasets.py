@@ -15,14 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.datasets import Dataset, Variant, datasets_for, make_inputs
+from kernelwright.evaluate.datasets import SPECIAL_VARIANTS, Dataset, Variant, datasets_for, make_inputs
 from kernelwright.problem.dtypes import DTYPES, largest_finite
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, Distribution, Problem, ReferenceSpec, Role, SourceSpec, Workload
 
 FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
 INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind != "float")
-VARIANTS: tuple[Variant, ...] = get_args(Variant)
+VARIANTS: tuple[Variant, ...] = tuple(each for each in get_args(Variant) if each not in SPECIAL_VARIANTS)
+"""Those that every argument gets, whether it asks or not."""
 
 
 def make(
@@ -30,8 +31,11 @@ def make(
     distribution: Distribution = Distribution(),  # noqa: B008 - frozen
     extents: tuple[str, ...] = ("rows", "columns"),
     role: Role = "input",
+    *,
+    special: bool = False,
 ) -> Argument:
-    return Argument("x", role, dtype, tuple(Expression.parse(text) for text in extents), distribution=distribution)
+    shape = tuple(Expression.parse(text) for text in extents)
+    return Argument("x", role, dtype, shape, distribution=distribution, special=special)
 
 
 def problem_of(*arguments: Argument, rows: int = 40, columns: int = 50) -> Problem:
@@ -250,3 +254,59 @@ def test_file_data_is_used_as_it_is(tmp_path: Path) -> None:
     loaded = fill(argument, rows=3, columns=2)
     assert loaded.dtype == ml_dtypes.bfloat16
     assert np.array_equal(loaded.astype(np.float32), data)
+
+
+# Special values
+
+
+def test_special_values_are_fed_only_where_they_are_asked_for() -> None:
+    asked = datasets_for(problem_of(make(special=True)), seed=1, is_thorough=True)
+    assert [each.name for each in asked if each.is_special] == ["special", "extreme"]
+    assert not any(each.is_special for each in datasets_for(problem_of(make()), seed=1, is_thorough=True))
+    quick = datasets_for(problem_of(make(special=True)), seed=1, is_thorough=False)
+    assert [each.name for each in quick] == ["declared-0", "mixed", "special", "extreme"]
+    assert np.isfinite(fill(make(), "special")).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("extents", [("rows", "columns"), ("columns",), ("1", "columns"), ("rows", "4")])
+def test_every_special_float_is_there_and_most_elements_are_usual(dtype: str, extents: tuple[str, ...]) -> None:
+    info = ml_dtypes.finfo(DTYPES[dtype].numpy_dtype)
+    values = fill(make(dtype, extents=extents, special=True), "special").astype(np.float64)
+    assert np.isnan(values).any()
+    assert np.any((values == 0) & np.signbit(values))
+    assert np.any(values == float(info.smallest_subnormal))
+    if dtype != "float8_e4m3fn":  # has no infinity
+        assert np.any(values == np.inf)
+        assert np.any(values == -np.inf)
+    assert np.mean(np.isfinite(values)) > 0.75
+    if extents == ("rows", "columns"):
+        assert np.mean(np.isfinite(values).all(axis=1)) > 0.5, "rows without them judge what sums do"
+    extreme = fill(make(dtype, extents=extents, special=True), "extreme").astype(np.float64)
+    assert np.isfinite(extreme).all()
+    for value in (float(info.max), -float(info.max), float(info.smallest_normal)):
+        assert np.any(extreme == value)
+
+
+@pytest.mark.parametrize("dtype", [name for name in INTEGERS if name != "bool"])
+def test_special_integers_are_the_ends_of_their_type_or_range(dtype: str) -> None:
+    info = np.iinfo(dtype)
+    values = fill(make(dtype, Distribution("integers"), special=True), "extreme")
+    assert {info.min, info.max, 0} <= set(values.reshape(-1).tolist())
+    ranged = fill(make(dtype, Distribution("integers", 3, 90), special=True), "extreme")
+    assert (ranged.min(), ranged.max()) == (3, 90)
+
+
+def test_the_ends_of_a_declared_integer_range_are_always_drawn() -> None:
+    for seed in range(5):
+        values = fill(make("int64", Distribution("integers", -(10**12), 10**15)), seed=seed)
+        assert (values.min(), values.max()) == (-(10**12), 10**15)
+
+
+@given(rows=st.integers(0, 6), columns=st.integers(0, 6), dtype=st.sampled_from([*FLOATS, "int8", "uint64"]))
+@settings(max_examples=60, deadline=None)
+def test_special_values_fit_every_shape(rows: int, columns: int, dtype: str) -> None:
+    kind = Distribution("integers") if dtype in INTEGERS else Distribution()
+    for variant in SPECIAL_VARIANTS:
+        made = fill(make(dtype, kind, special=True), variant, rows=rows, columns=columns)
+        assert made.shape == (rows, columns)

@@ -36,6 +36,7 @@ from kernelwright.problem.outcome import Failed, OutputError
 Array = np.ndarray[Any, Any]
 DECLARED = Dataset("declared-0", 1, "declared")
 LARGE = Dataset("large", 2, "large")
+SPECIAL = Dataset("special", 3, "special")
 
 MATRIX = """
 name = "scaled"
@@ -355,8 +356,70 @@ def test_an_inexact_baseline_widens_the_tolerance_with_a_note(tmp_path: Path) ->
     assert failure(bench.judge({"out": 2 * x * np.float32(1 + 9e-4)})).reason == "mismatch"
 
 
+@pytest.mark.parametrize("columns", [40, 30000])
+def test_an_elementwise_kernel_with_an_error_of_a_few_units_is_wrong_however_long_its_rows(
+    tmp_path: Path, columns: int
+) -> None:
+    bench = Bench(tmp_path, problem=MATRIX.replace("columns = 40", f"columns = {columns}"))
+    right = 2 * bench.inputs()["x"]
+    bench.calibrate({"out": right})
+    assert bench.judge({"out": right * np.float32(1 + 2e-7)}).failure is None
+    for error in (1e-4, 4e-6):
+        found = failure(bench.judge({"out": right * np.float32(1 + error)}))
+        assert found.reason == "mismatch"
+        assert "for sums of 1" in found.log
+
+
+@pytest.fixture
+def special_bench(tmp_path: Path) -> Bench:
+    """relu on inputs that ask for special values."""
+    problem = MATRIX.replace('"columns"] }\n[launch]', '"columns"], special = true }\n[launch]')
+    assert "special" in problem
+    reference = "import numpy as np\ndef scaled(x):\n    return np.where(x < 0, 0 * x, x)\n"
+    return Bench(tmp_path, problem=problem, reference=reference)
+
+
+def relu(x: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(x < 0, 0 * x, x))
+
+
+def test_a_kernel_that_swallows_nan_is_wrong_where_special_values_are_asked_for(special_bench: Bench) -> None:
+    bench, x = special_bench, special_bench.inputs(SPECIAL)["x"]
+    assert np.isnan(x).any()
+    assert bench.calibrate({"out": relu(x)}, SPECIAL).dropped is None
+    assert bench.judge({"out": relu(x)}, SPECIAL).failure is None
+    swallowed = np.fmax(x, np.float32(0))
+    found = failure(bench.judge({"out": swallowed}, SPECIAL))
+    assert found.reason == "mismatch"
+    assert "expected nan" in found.message
+    assert "'special'" in found.message
+
+
+def test_a_restored_referee_judges_special_values_without_the_baseline(special_bench: Bench) -> None:
+    x = special_bench.inputs(SPECIAL)["x"]
+    assert special_bench.judge({"out": relu(x)}, SPECIAL).failure is None
+
+
+def test_special_values_that_the_baseline_gets_wrong_are_dropped_with_a_reason(special_bench: Bench) -> None:
+    x = special_bench.inputs(SPECIAL)["x"]
+    calibration = special_bench.calibrate({"out": np.fmax(x, np.float32(0))}, SPECIAL)
+    assert calibration.dropped is not None
+    assert "'special' inputs" in calibration.dropped
+    assert "expected nan" in calibration.dropped
+
+
+def test_results_that_are_not_finite_are_a_mistake_on_all_other_data(special_bench: Bench) -> None:
+    x = special_bench.inputs()["x"]
+    assert np.isfinite(x).all()
+    special_bench.calibrate({"out": relu(x)})
+    wrong = relu(x).copy()
+    wrong[0, 0] = np.nan
+    assert failure(special_bench.judge({"out": wrong})).reason == "not-finite"
+
+
 def test_a_restored_calibration_judges_as_the_original(bench: Bench) -> None:
-    out = 2 * bench.inputs()["x"] * np.float32(1 + 1e-6)
+    out = 2 * bench.inputs()["x"] * np.float32(1 + 3e-7)
     calibration = bench.calibrate({"out": 2 * bench.inputs()["x"]})
     first = bench.judge({"out": out})
     bench.referee = make_referee(bench.argument)

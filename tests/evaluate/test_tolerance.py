@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from kernelwright.evaluate.fan_in import fan_in
 from kernelwright.evaluate.tolerance import (
     EXACT,
     Allowance,
     Scale,
     base_allowance,
     baseline_factor,
+    by_class,
+    class_allowance,
     compare,
     declared_allowance,
     natural_scale,
@@ -28,7 +32,8 @@ from kernelwright.evaluate.tolerance import (
     wrong_elements,
 )
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
-from kernelwright.problem.model import Tolerance
+from kernelwright.problem.expression import Expression
+from kernelwright.problem.model import Argument, Problem, ReferenceSpec, SourceSpec, Tolerance, Workload
 
 FLOAT32 = DTYPES["float32"]
 Array = np.ndarray[Any, Any]
@@ -46,11 +51,31 @@ def scale_of(reference: Any, inputs: dict[str, Array], seed: int = 0) -> Scale:
     return natural_scale(expected, [np.asarray(each) for each in perturbed])
 
 
+def sum_length(reference: Any, inputs: dict[str, Array]) -> int:
+    """As the referee finds it."""
+
+    def call(changed: dict[str, Array]) -> dict[str, Array]:
+        return {"out": np.asarray(reference(**{name: values.astype(np.float64) for name, values in changed.items()}))}
+
+    def shape(values: Array) -> tuple[Expression, ...]:
+        return tuple(Expression.parse(str(extent)) for extent in values.shape)
+
+    expected = call(inputs)
+    arguments = [Argument(name, "input", "float32", shape(values)) for name, values in inputs.items()]
+    problem = Problem(
+        name="p", file=Path("problem.toml"), kernel=SourceSpec(Path("k.cl"), "opencl", ()), baseline=None,
+        reference=ReferenceSpec(Path("reference.py"), "f"),
+        arguments=(*arguments, Argument("out", "output", "float32", shape(expected["out"]))),
+        workloads=(Workload("w", {}),), tolerances={},
+    )  # fmt: skip
+    return fan_in(problem, problem.workloads[0], inputs, expected, call, rng=np.random.default_rng(0))["out"]
+
+
 def within(reference: Any, inputs: dict[str, Array], got: Array, *, dtype: str = "float32") -> bool:
     """Whether `got` passes on the dtype's own terms, with a baseline that is exact."""
     expected = np.asarray(reference(**{name: values.astype(np.float64) for name, values in inputs.items()}))
-    longest = max(max(values.shape) for values in inputs.values())
-    allowance = base_allowance(DTYPES[dtype], scale_of(reference, inputs), longest_extent=longest)
+    length = sum_length(reference, inputs)
+    allowance = base_allowance(DTYPES[dtype], scale_of(reference, inputs), sum_length=length)
     return compare(np.asarray(got, DTYPES[dtype].numpy_dtype), expected, allowance).is_within
 
 
@@ -72,10 +97,10 @@ def test_a_matmul_on_cut_mantissas_is_outside_of_float32(depth: int, bits: int) 
     assert not within(lambda a, b: a @ b, inputs, got)
 
 
-@pytest.mark.parametrize("longest_extent", [1, 1000, 10**9])
-def test_no_reduction_is_so_long_that_ten_bits_of_mantissa_would_do(longest_extent: int) -> None:
+@pytest.mark.parametrize("sum_length", [1, 1000, 10**9])
+def test_no_reduction_is_so_long_that_ten_bits_of_mantissa_would_do(sum_length: int) -> None:
     expected = np.ones((4, 64))
-    allowance = base_allowance(FLOAT32, natural_scale(expected, []), longest_extent=longest_extent)
+    allowance = base_allowance(FLOAT32, natural_scale(expected, []), sum_length=sum_length)
     assert not compare(f32(expected * (1 + 2.0**-12)), expected, allowance).is_within
 
 
@@ -89,6 +114,20 @@ def test_half_precision_inside_an_elementwise_float32_kernel_is_seen_at_every_sc
 
     assert within(silu, {"x": x}, silu(x))
     assert not within(silu, {"x": x}, silu(x).astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize("columns", [64, 4096, 65536])
+def test_an_elementwise_map_keeps_to_its_dtype_however_long_its_rows_are(columns: int) -> None:
+    """An error of 3e-6 of the values: 25 units in the last place, and nothing is summed that could explain them."""
+    x = np.random.default_rng(11).standard_normal((4, columns), np.float32)
+
+    def exp(x: Array) -> Any:
+        return np.exp(x)
+
+    got = f32(exp(x))
+    assert within(exp, {"x": x}, got)
+    assert not within(exp, {"x": x}, f32(got * (1 + 3e-6)))
+    assert not within(exp, {"x": x}, f32(got * (1 + 1e-4)))
 
 
 def test_tiny_rows_are_judged_as_strictly_as_large_ones() -> None:
@@ -168,7 +207,7 @@ def test_one_rounding_to_the_output_dtype_passes_and_five_units_do_not(dtype: st
 
 def test_subnormals_may_be_flushed_in_float32_but_not_normal_values() -> None:
     expected = np.array([[1e-39] * 16, [3e-38] * 16])
-    allowance = base_allowance(FLOAT32, natural_scale(expected, []), longest_extent=16)
+    allowance = base_allowance(FLOAT32, natural_scale(expected, []), sum_length=16)
     assert compare(f32([[0] * 16, [3e-38] * 16]), expected, allowance).is_within
     assert not compare(np.zeros((2, 16), np.float32), expected, allowance).is_within
 
@@ -180,7 +219,7 @@ def test_the_baselines_own_error_widens_the_tolerance_threefold_and_no_more() ->
     rng = np.random.default_rng(6)
     expected = rng.standard_normal((64, 64))
     scale = natural_scale(expected, [])
-    base = base_allowance(FLOAT32, scale, longest_extent=64)
+    base = base_allowance(FLOAT32, scale, sum_length=64)
     assert baseline_factor(f32(expected), expected, base) == 1.0
     rough = f32(expected + 1e-3 * rng.uniform(-1, 1, expected.shape))
     factor = baseline_factor(rough, expected, base)
@@ -264,7 +303,7 @@ def test_comparison_is_the_definition_elementwise(data: st.DataObject, dtype: st
 def test_one_wrong_element_is_found_wherever_it_is(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(10)
     expected = rng.standard_normal(shape)
-    allowance = base_allowance(FLOAT32, natural_scale(expected, []), longest_extent=10)
+    allowance = base_allowance(FLOAT32, natural_scale(expected, []), sum_length=10)
     for place in (0, expected.size // 2, expected.size - 1):
         got = f32(expected)
         got.reshape(-1)[place] += 1.0
@@ -297,3 +336,74 @@ def test_integers_are_equal_or_wrong_also_beyond_float64() -> None:
     off = np.array([2**53 + 1, 12], np.int64)
     assert compare(off, expected, EXACT).max_abs == 7.0
     assert wrong_elements(off, expected, EXACT, limit=8)[1][0].got == 12
+
+
+# By class
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected", "got", "is_right"),
+    [
+        ("float32", NAN, NAN, True),
+        ("float32", NAN, 0.0, False),
+        ("float32", NAN, INF, False),
+        ("float32", 1.0, NAN, False),
+        ("float32", INF, INF, True),
+        ("float32", INF, -INF, False),
+        ("float32", -INF, -INF, True),
+        ("float32", INF, NAN, False),
+        ("float32", INF, 3.4e38, False),
+        ("float32", 1e39, INF, True),  # the dtype ends before
+        ("float32", -1e39, -INF, True),
+        ("float32", 1e39, -INF, False),
+        ("float32", 1e39, 3.4e38, False),
+        ("float32", 3.4e38, INF, True),  # the last rounding decides
+        ("float32", 3.4e38, -INF, False),
+        ("float32", 1e38, INF, False),
+        ("float32", 1.0, 1.0, True),
+        ("float32", 1.0, 1.01, False),
+        ("float32", -0.0, 0.0, True),
+        ("float32", 1e-40, 0.0, True),
+        ("float16", 7e4, INF, True),
+        ("float16", 7e4, 65504.0, False),
+        ("bfloat16", NAN, NAN, True),
+        ("float8_e4m3fn", 1e3, 448.0, True),  # no infinities: it may saturate, or give NaN
+        ("float8_e4m3fn", 1e3, NAN, True),
+        ("float8_e4m3fn", 1e3, -448.0, False),
+        ("float8_e4m3fn", NAN, 448.0, False),
+        ("float8_e5m2", INF, INF, True),
+        ("float64", 1.79e308, INF, True),
+    ],
+)
+def test_special_results_are_right_when_their_class_is(dtype: str, expected: float, got: float, is_right: bool) -> None:
+    target = np.ones((2, 32))
+    target[1, 5] = expected
+    stored = np.ones((2, 32), DTYPES[dtype].numpy_dtype)
+    stored[1, 5] = got
+    allowance = class_allowance(DTYPES[dtype], target, sum_length=1)
+    assert compare(stored, target, allowance).is_within == is_right
+    count, worst = wrong_elements(stored, target, allowance, limit=3)
+    assert count == (0 if is_right else 1)
+    assert [each.index for each in worst] == ([] if is_right else [(1, 5)])
+
+
+def test_rows_of_nothing_but_nan_and_rows_with_the_largest_numbers_are_judged() -> None:
+    expected = np.random.default_rng(12).standard_normal((3, 40))
+    expected[0], expected[1, 0] = NAN, 3e38
+    allowance = class_allowance(FLOAT32, expected, sum_length=1)
+    assert compare(f32(expected), expected, allowance).is_within
+    for row, column in ((0, 3), (1, 7), (2, 7)):
+        wrong = f32(expected)
+        wrong[row, column] = 0.5 if row == 0 else wrong[row, column] + 0.01
+        assert not compare(wrong, expected, allowance).is_within
+
+
+def test_a_declared_tolerance_counts_for_what_is_finite() -> None:
+    allowance = by_class(declared_allowance(Tolerance(0.0, 0.5)))
+    expected = np.array([1.0, NAN, INF])
+    assert compare(f32([1.4, NAN, INF]), expected, allowance).is_within
+    assert not compare(f32([1.6, NAN, INF]), expected, allowance).is_within
+    assert not compare(f32([1.4, 1.0, INF]), expected, allowance).is_within
+    assert by_class(EXACT) == EXACT

@@ -155,6 +155,10 @@ BAD = [
     Case("unknown distribution", '"uniform"', '"unifrom"', "unknown distribution", "unifrom", "'uniform'"),
     Case("float distribution of integers", 'shape = ["tokens"] }', 'shape = ["tokens"], distribution = "normal" }',
          "is for floats", "normal", "integers"),
+    Case("special that is no boolean", X_FILL, 'special = "yes"', "expected true or false", "yes"),
+    Case("special constant", X_FILL, "value = 2, special = true", "for arguments that are drawn", "special"),
+    Case("special output", 'role = "output", ', 'role = "output", special = true, ', "'special' is for arguments that",
+         "special"),
     Case("range of another distribution", '"uniform"', '"normal"', "'range' belongs to", "range = [-2"),
     Case("range with three ends", "range = [-2, 2]", "range = [-2, 2, 3]", "two numbers", "[-2, 2, 3]"),
     Case("range of texts", "range = [-2, 2]", 'range = ["a", 2]', "expected a number", 'a", 2'),
@@ -446,3 +450,10 @@ def test_a_problem_survives_a_process_boundary(tmp_path: Path) -> None:
     problem = load_problem(write_problem(tmp_path))
     assert pickle.loads(pickle.dumps(problem)) == problem
     assert content_id(problem.workloads[0].sizes) == content_id(pickle.loads(pickle.dumps(problem)).workloads[0].sizes)
+
+
+def test_special_values_are_asked_for_by_argument(tmp_path: Path) -> None:
+    text = PROBLEM.replace("range = [-2, 2]", "range = [-2, 2], special = true")
+    assert text != PROBLEM
+    problem = load_problem(write_problem(tmp_path, text))
+    assert [argument.name for argument in problem.inputs if argument.special] == ["x"]

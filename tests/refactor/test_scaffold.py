@@ -301,7 +301,7 @@ def test_every_kernel_of_the_corpus_loads_or_is_refused_with_one_message(
     try:
         problem, template = write(tmp_path, name, source, entry=entry)
     except SpecError as error:
-        refusal = error
+        refusal: SpecError | None = error
     else:
         refusal = None
     if refusal is not None:

@@ -13,10 +13,11 @@ from rich.table import Table
 
 from kernelwright.cli.tables import print_result, summary
 from kernelwright.engine.result import TuneResult
-from kernelwright.errors import UsageError
+from kernelwright.errors import KernelwrightError, UsageError
+from kernelwright.problem.load import load_problem
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import Evaluated
-from kernelwright.store.run_folder import list_runs
+from kernelwright.store.run_folder import RunFolder, list_runs
 from kernelwright.store.view import RunView
 
 
@@ -60,6 +61,21 @@ def print_run(run: Path, *, is_json: bool) -> None:
         console.print(f"{note.level}: {note.text}", highlight=False, markup=False)
 
 
+def _what_was_fed(run: Path) -> str:
+    """Which kinds of numbers the checks fed; what they did not feed, nothing is known of."""
+    try:
+        problem = load_problem(RunFolder.open(run, writable=False).problem_file)
+    except KernelwrightError:  # an older run's files need not load here; the rest can be shown
+        return ""
+    asking = [argument.name for argument in problem.inputs if argument.special]
+    others = [argument.name for argument in problem.inputs if not argument.special]
+    if not others:
+        return "checked with NaN, infinities and extreme values in every input"
+    if asking:
+        return f"checked with NaN, infinities and extreme values in {', '.join(asking)}; not in {', '.join(others)}"
+    return "checked on finite inputs of usual size only; special = true on an argument feeds NaN, infinities, extremes"
+
+
 def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
     """One candidate's configuration, outcome, samples and cost."""
     event = find_candidate(RunView.read(run), wanted)
@@ -92,6 +108,9 @@ def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
                     f"output {error.output}: worst absolute error {error.max_abs:.3g}, "
                     f"{error.tolerance_fraction:.1%} of what is allowed"
                 )
+            fed = _what_was_fed(run)
+            if fed:
+                line(fed)
             for entry, figures in passed.resources.items():
                 line(f"{entry}: " + ", ".join(f"{name} {value:g}" for name, value in figures.items()))
     cost = event.cost

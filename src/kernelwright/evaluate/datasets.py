@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -19,16 +20,25 @@ from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite
 from kernelwright.problem.model import Argument, Distribution, Problem, Workload
 
-Variant = Literal["declared", "small", "large", "negative", "constant", "sparse", "mixed"]
+Variant = Literal["declared", "small", "large", "negative", "constant", "sparse", "mixed", "special", "extreme"]
 
-HOSTILE_VARIANTS: tuple[Variant, ...] = ("mixed", "large", "sparse", "negative", "constant", "small")
+HOSTILE_VARIANTS: tuple[Variant, ...] = (
+    "mixed", "large", "sparse", "negative", "constant", "small", "special", "extreme",
+)  # fmt: skip
 """Best first: what the quick selection takes when it may take only one.
 
 `mixed` scales each row differently (0.001 to 30), so one launch sees tiny, usual and overflowing rows;
 `large` is times 30 (a softmax without its maximum overflows); `sparse` has isolated spikes in zeros (dropped
 terms show); `negative`, `constant` rows (variance by cancellation) and `small` (times 0.01: absolute slack
-shows) each catch a known shortcut.
+shows) each catch a known shortcut. `special` and `extreme` are for arguments that ask for them.
 """
+
+SPECIAL_VARIANTS: tuple[Variant, ...] = ("special", "extreme")
+"""Where results may be NaN or infinite, and are compared by class. Two, so that a baseline that overflows on the
+largest numbers does not cost the check of NaN."""
+
+SPECIAL_ROW_SHARE = 0.25
+"""Rows that get one special value each: most stay free, so that a sum that hands NaN on is not all there is."""
 
 DECLARED_SEEDS_THOROUGH = 3
 """Timed launches rotate over these, so that none sees the data of the one before."""
@@ -63,12 +73,18 @@ class Dataset:
         """True when it is not drawn as the problem declares."""
         return self.variant != "declared"
 
+    @property
+    def is_special(self) -> bool:
+        """True when inputs, and so results, may be NaN or infinite."""
+        return self.variant in SPECIAL_VARIANTS
+
 
 def datasets_for(problem: Problem, *, seed: int, is_thorough: bool) -> tuple[Dataset, ...]:
     """The datasets to check on, declared ones first; the quick ones are among the thorough ones.
 
-    Quick: one declared and one hostile dataset. Thorough: several declared seeds and every hostile variant
-    that changes at least one input (integers, files and constants are never changed).
+    Quick: one declared and one hostile dataset, and the special ones that arguments ask for. Thorough: several
+    declared seeds and every hostile variant that changes at least one input (constants and files are never changed,
+    integers only where they ask for special values).
     """
     if not any(_is_random(argument) for argument in problem.inputs):
         return (_dataset("declared-0", seed, "declared"),)
@@ -83,7 +99,10 @@ def datasets_for(problem: Problem, *, seed: int, is_thorough: bool) -> tuple[Dat
     elif not hostile:
         declared_count = 2
     declared = [_dataset(f"declared-{index}", seed, "declared") for index in range(declared_count)]
-    return (*declared, *(hostile if is_thorough else hostile[:1]))
+    if not is_thorough:
+        special = [each for each in hostile if each.is_special]
+        hostile = [*[each for each in hostile if not each.is_special][:1], *special]
+    return (*declared, *hostile)
 
 
 def _dataset(name: str, seed: int, variant: Variant) -> Dataset:
@@ -92,6 +111,8 @@ def _dataset(name: str, seed: int, variant: Variant) -> Dataset:
 
 def is_affected(argument: Argument, variant: Variant) -> bool:
     """Whether `variant` fills `argument` otherwise than declared."""
+    if variant in SPECIAL_VARIANTS:
+        return argument.special and (variant == "extreme" or DTYPES[argument.dtype].kind == "float")
     if variant == "declared" or DTYPES[argument.dtype].kind != "float":
         return False
     bounds = _bounds_of(argument.distribution)
@@ -124,10 +145,14 @@ def _make_input(argument: Argument, workload: Workload, dataset: Dataset) -> Arr
         return _from_file(argument, dtype, shape)
     key = content_id(dataset.seed, dataset.variant, argument.name, dict(workload.sizes), shape)
     rng = np.random.Generator(np.random.PCG64(int(key, 16)))
+    is_special = dataset.is_special and is_affected(argument, dataset.variant)
     if dtype.kind != "float":
-        return _draw_integers(rng, argument.distribution, dtype, shape)
+        drawn = _draw_integers(rng, argument.distribution, dtype, shape)
+        return _sprinkle(rng, drawn, _integer_extremes(argument.distribution, dtype)) if is_special else drawn
     values = _draw_floats(rng, argument.distribution, dtype, shape)
     bounds = _bounds_of(argument.distribution)
+    if is_special:
+        return _sprinkle(rng, _store(values, dtype, bounds), _special_values(dtype, dataset.variant))
     if is_affected(argument, dataset.variant) and values.size:
         values = _HOSTILE[dataset.variant](rng, values, bounds)
     return _store(values, dtype, bounds)
@@ -165,6 +190,9 @@ def _draw_integers(rng: np.random.Generator, distribution: Distribution, dtype: 
     low, high = _bounds_of(distribution) or _DEFAULT_INTEGERS
     low, high = max(int(np.ceil(low)), least), min(int(np.floor(high)), greatest)
     drawn = rng.integers(low, max(low, high), shape, endpoint=True, dtype=_draw_dtype(dtype))
+    if distribution.low is not None and drawn.size > 1 and low < high:
+        # A person wrote the ends down, so they must work; drawing alone would rarely hit those of a wide range.
+        drawn.reshape(-1)[rng.choice(drawn.size, 2, replace=False)] = low, high
     return np.ascontiguousarray(drawn.astype(dtype.numpy_dtype, copy=False)).reshape(shape)
 
 
@@ -254,6 +282,47 @@ def _toward_rest(values: _Floats, bounds: _Bounds, factor: float | _Floats) -> _
     return scaled
 
 
+# Special values -----------------------------------------------------------------------------------
+
+
+def _special_values(dtype: Dtype, variant: Variant) -> Array:
+    """NaN, infinities, zeros and subnormals; or the largest numbers and the smallest normal ones."""
+    info = ml_dtypes.finfo(dtype.numpy_dtype)
+    tiny, normal, largest = float(info.smallest_subnormal), float(info.smallest_normal), largest_finite(dtype)
+    if variant == "extreme":
+        return np.array([largest, normal, -largest, -normal], dtype.numpy_dtype)
+    subnormal = (normal - tiny, -tiny) if tiny < normal else ()
+    values = np.array([np.nan, np.inf, -0.0, tiny, -np.inf, *subnormal], np.float64).astype(dtype.numpy_dtype)
+    return values if _has_infinity(dtype) else values[[0, 2, 3, *range(5, values.size)]]
+
+
+def _has_infinity(dtype: Dtype) -> bool:
+    return bool(np.isinf(np.array(np.inf, dtype.numpy_dtype).astype(np.float64)))
+
+
+def _integer_extremes(distribution: Distribution, dtype: Dtype) -> Array:
+    """The ends of the declared range, or of the dtype."""
+    low, high = integer_range(dtype)
+    if distribution.low is not None and distribution.high is not None:
+        low, high = max(int(np.ceil(distribution.low)), low), min(int(np.floor(distribution.high)), high)
+    near_zero = [value for value in (0, -1, 1) if low <= value <= high]
+    return np.array([low, high, *near_zero], dtype.numpy_dtype)
+
+
+def _sprinkle(rng: np.random.Generator, values: Array, special: Array) -> Array:
+    """`values` with each of `special` at least once where there is room, one in each of a share of the rows."""
+    if not values.size:
+        return values
+    result = values.copy()
+    width = result.shape[-1] if result.ndim > 1 else 1
+    row_count = result.size // width
+    rows = rng.permutation(row_count)[: max(1, round(SPECIAL_ROW_SHARE * row_count))]
+    place = np.arange(max(rows.size, min(special.size, rows.size * width)))
+    columns = (rng.integers(width, size=rows.size)[place % rows.size] + place // rows.size) % width
+    result.reshape(-1)[rows[place % rows.size] * width + columns] = special[place % special.size]
+    return result
+
+
 _HOSTILE = MappingProxyType(
     {
         "small": _small,
@@ -264,7 +333,7 @@ _HOSTILE = MappingProxyType(
         "mixed": _mixed,
     }
 )
-assert {*_HOSTILE, "declared"} == set(get_args(Variant))
+assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared"} == set(get_args(Variant))
 
 
 # Storage ------------------------------------------------------------------------------------------

@@ -7,16 +7,18 @@ A declared tolerance is taken as it is. Integers and booleans must be equal. Eve
     factor  = max(1, 3 * the baseline's worst error as a fraction of the bracket)
 
 elementwise, where `eps_out` belongs to the output's dtype, `eps_acc` to float32 (or float64) accumulation,
-`L` is the longest extent of any input (nothing says how long a reduction is; it is at most that along one
-axis), and `scale` is what the result is made of: the larger of the expected values' root mean square and the
-reference's sensitivity to relative changes of its inputs. The sensitivity covers results by cancellation (a
-sum that happens to be near zero, a variance of constant rows), which no backward stable kernel can compute
-more exactly. Scales are kept by row, so that tiny rows are judged as strictly as large ones.
+`L` is how many elements of one input an element of the output depends on (see `fan_in`: 1 for an elementwise
+map, the columns for a softmax), and `scale` is what the result is made of: the larger of the expected values'
+root mean square and the reference's sensitivity to relative changes of its inputs. The sensitivity covers
+results by cancellation (a sum that happens to be near zero, a variance of constant rows), which no backward
+stable kernel can compute more exactly. Scales are kept by row, so that tiny rows are judged as strictly as large ones.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -45,6 +47,12 @@ costs, so a silent downgrade is seen however long the reduction."""
 BASELINE_FACTOR = 3.0
 """A candidate may be this many times less exact than the baseline: another order of summation moves the
 largest of many errors by less. A guess."""
+CLASS_FACTOR = 16.0
+"""Finite elements beside NaN and infinities. A guess: far below any wrong branch, far above any rounding."""
+CLASS_RTOL_MAX = 0.5
+"""So that the sign counts in 8-bit floats too."""
+EDGE = 2.0**-6
+"""Around the largest finite value: a rounding of bfloat16 and a few more decide between it and infinity."""
 GLOBAL_SHARE = 1e-4
 """Part of the whole output's scale that every row is granted; keeps rows of zeros from asking for exact
 zeros."""
@@ -80,6 +88,8 @@ class Allowance:
     """One number, one for each row (last extent 1), or one for each element."""
     origin: Literal["declared", "derived", "exact"]
     because: str
+    by_class: bool = False
+    """Whether NaN and infinities are right where the expected value, in the storage dtype, is the same."""
 
     @property
     def is_exact(self) -> bool:
@@ -191,15 +201,45 @@ def _has_element_scale(shape: Sequence[int]) -> bool:
 # Derivation ---------------------------------------------------------------------------------------
 
 
-def base_allowance(dtype: Dtype, scale: Scale, *, longest_extent: int) -> Allowance:
+def base_allowance(dtype: Dtype, scale: Scale, *, sum_length: int) -> Allowance:
     """What any careful kernel of this output dtype keeps to, before the baseline's own error is known."""
     eps_out = machine_epsilon(dtype)
     eps_acc = min(eps_out, machine_epsilon("float32"))
-    growth = ACCUMULATION_BASE + ACCUMULATION_GROWTH * math.sqrt(max(longest_extent, 1))
+    growth = ACCUMULATION_BASE + ACCUMULATION_GROWTH * math.sqrt(max(sum_length, 1))
     k = min(growth, ACCUMULATION_MAX)
     atol = k * eps_acc * scale.values + _least_step(dtype)
-    because = f"{STORE_ROUNDINGS:g} units of {dtype.name} + {k:.0f} roundings of {eps_acc:.2g} of its scale"
+    because = (
+        f"{STORE_ROUNDINGS:g} units of {dtype.name} + {k:.0f} roundings of {eps_acc:.2g} of its scale, "
+        f"for sums of {sum_length}"
+    )
     return Allowance(STORE_ROUNDINGS * eps_out, atol, "derived", because)
+
+
+def class_allowance(dtype: Dtype, expected: FloatArray, *, sum_length: int) -> Allowance:
+    """For data with NaN, infinities or the largest numbers in it: right is what is of the right class.
+
+    Finite elements are held to a bound that is `CLASS_FACTOR` times wider than usual, around values whose magnitude
+    is a median, since a sum or mean square would be that of the largest number: how exact a kernel is shows elsewhere.
+    """
+    size = np.where(np.isfinite(expected), np.abs(expected), np.nan)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a row that is all NaN
+        is_by_row = _has_rows(expected.shape)
+        typical = np.nanmedian(size, axis=-1, keepdims=True) if is_by_row else np.nanmedian(size, keepdims=True)
+    base = base_allowance(
+        dtype, Scale(_TO_DEVIATION * np.nan_to_num(typical, nan=0.0), is_by_row), sum_length=sum_length
+    )
+    k_eps = min(ACCUMULATION_BASE + ACCUMULATION_GROWTH * math.sqrt(max(sum_length, 1)), ACCUMULATION_MAX)
+    rtol = min(
+        CLASS_RTOL_MAX, CLASS_FACTOR * (base.rtol + k_eps * min(machine_epsilon(dtype), machine_epsilon("float32")))
+    )
+    because = f"NaN and infinities as the reference has them; else {CLASS_FACTOR:g} times {base.because}"
+    return Allowance(rtol, CLASS_FACTOR * base.atol, "derived", because, by_class=True)
+
+
+def by_class(allowance: Allowance) -> Allowance:
+    """`allowance`, with NaN and infinities right where they are expected."""
+    return dataclasses.replace(allowance, by_class=not allowance.is_exact)
 
 
 def baseline_factor(baseline: Array, expected: FloatArray, base: Allowance) -> float:
@@ -250,6 +290,8 @@ def compare(got: Array, expected: Array, allowance: Allowance) -> Deviation:
     """
     if allowance.is_exact:
         return _compare_exact(got, expected)
+    if allowance.by_class:
+        got, expected = _without_right_classes(got, expected)
     max_abs, fraction, is_within = 0.0, 0.0, True
     for got_part, expected_part, atol_part in _pieces(got, expected, allowance.atol):
         values = _to_float64(got_part)
@@ -273,6 +315,32 @@ def compare(got: Array, expected: Array, allowance: Allowance) -> Deviation:
     return Deviation(is_within and fraction <= 1.0, max_abs, fraction)
 
 
+def _without_right_classes(got: Array, expected: Array) -> tuple[FloatArray, FloatArray]:
+    """Both in float64, with zeros where `got` is NaN or infinite as it should be.
+
+    What should be is the expected value in the storage dtype. Within `EDGE` of the largest finite value the last
+    rounding decides, so both are right; a dtype without infinities may saturate.
+    """
+    values, target = _to_float64(got), np.array(expected, np.float64)
+    limit = float(ml_dtypes.finfo(got.dtype).max)
+    with np.errstate(all="ignore"):
+        stored = _to_float64(target.astype(got.dtype))
+        has_infinity = np.isinf(_to_float64(np.full(1, np.inf).astype(got.dtype)))[0]
+        is_over, is_inside = np.abs(target) > limit * (1 - EDGE), np.abs(target) <= limit * (1 + EDGE)
+        has_sign = np.signbit(values) == np.signbit(target)
+        is_right = np.isnan(values) & np.isnan(stored)
+        is_right |= np.isinf(values) & is_over & has_sign
+        is_right |= (
+            np.isfinite(values)
+            & is_over
+            & has_sign
+            & (np.abs(values) >= limit * (1 - EDGE))
+            & (is_inside | (not has_infinity))
+        )
+    values[is_right], target[is_right] = 0.0, 0.0
+    return values, target
+
+
 def _compare_exact(got: Array, expected: Array) -> Deviation:
     if np.array_equal(got, expected):
         return Deviation(is_within=True, max_abs=0.0, fraction=0.0)
@@ -284,13 +352,15 @@ def _compare_exact(got: Array, expected: Array) -> Deviation:
 def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[WrongElement]]:
     """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
     values, target = _to_float64(got), np.asarray(expected, np.float64)
+    if allowance.by_class:
+        values, target = _without_right_classes(got, target)
     if allowance.is_exact:
         wrong, allowed = np.asarray(got != expected), np.zeros(target.shape)
         excess = np.abs(values - target)
     else:
         allowed = np.broadcast_to(allowance.rtol * np.abs(target) + allowance.atol, target.shape)
         error = np.abs(values - target)
-        wrong = ~(error <= allowed)
+        wrong = ~(error <= allowed) | ~np.isfinite(error)
         with np.errstate(divide="ignore", invalid="ignore"):
             excess = np.where(np.isfinite(error), error / allowed, np.inf)
     flat = np.flatnonzero(wrong)

@@ -14,7 +14,7 @@ from kernelwright.problem.checks import (
     evaluate_on,
     file_beside,
 )
-from kernelwright.problem.dtypes import DTYPES, encode_scalar, find_dtype, integer_range, largest_finite
+from kernelwright.problem.dtypes import DTYPES, Dtype, encode_scalar, find_dtype, integer_range, largest_finite
 from kernelwright.problem.model import Argument, Distribution, Role, Tolerance, Workload
 from kernelwright.problem.toml_file import Table, did_you_mean
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 
-_KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file")
-_FILL_KEYS = ("distribution", "range", "scale", "file")
+_KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special")
+_FILL_KEYS = ("distribution", "range", "scale", "file", "special")
 _RANGE_FORM = "two numbers: [low, high]"
 
 
@@ -83,7 +83,21 @@ def read_argument(
     value = entry.expression("value") if role == "scalar" else None
     if role == "scalar" and value is None:
         raise entry.missing("value", expected=f'value = "{name}", the scalar in sizes')
-    return Argument(name, role, dtype.name, shape or (), value, distribution, location)
+    special = _read_special(entry, dtype, distribution)
+    return Argument(name, role, dtype.name, shape or (), value, distribution, location, special)
+
+
+def _read_special(entry: Table, dtype: Dtype, distribution: Distribution) -> bool:
+    """Whether the argument is fed special values too."""
+    is_special = entry.flag("special") or False
+    if is_special and (distribution.kind in ("constant", "file") or dtype.kind == "bool"):
+        what = "bool" if dtype.kind == "bool" else f"filled from a {distribution.kind}"
+        raise SpecError(
+            f"'special' is for arguments that are drawn, and {entry.name} is {what}",
+            hint="remove it",
+            location=entry.key_location("special"),
+        )
+    return is_special
 
 
 def _read_role(entry: Table, roles: Collection[Role], default: Role | None) -> Role:

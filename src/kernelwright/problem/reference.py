@@ -85,6 +85,8 @@ def call_reference(
     problem: Problem,
     workload: Workload,
     inputs: Mapping[str, npt.ArrayLike],
+    *,
+    may_be_infinite: bool = False,
 ) -> dict[str, Array]:
     """What the reference computes on one workload, by output, in the problem's order.
 
@@ -92,6 +94,8 @@ def call_reference(
     int64 or uint64, bool as bool; torch tensors of the same types when its file imports torch), scalars as
     Python numbers rounded to their dtype, and sizes. It returns one array, a tuple in the order of the
     outputs, or a dict by name.
+
+    With `may_be_infinite`, for inputs that are so themselves, results may be NaN or infinite.
 
     Returns:
         By output: a finite array of the declared shape, float64 for float outputs.
@@ -113,7 +117,8 @@ def call_reference(
         raise _user_failure(error, reference.file, doing=f"the reference, on workload {workload.name!r},") from error
     results = _by_output(result, problem)
     return {
-        argument.name: _checked(results[argument.name], argument, problem, workload) for argument in problem.outputs
+        argument.name: _checked(results[argument.name], argument, problem, workload, may_be_infinite=may_be_infinite)
+        for argument in problem.outputs
     }
 
 
@@ -259,8 +264,10 @@ def _by_output(result: object, problem: Problem) -> dict[str, object]:
     return dict(zip(names, items, strict=True))
 
 
-def _checked(value: object, argument: Argument, problem: Problem, workload: Workload) -> Array:
-    """One output as an array of the declared shape with finite values."""
+def _checked(
+    value: object, argument: Argument, problem: Problem, workload: Workload, *, may_be_infinite: bool
+) -> Array:
+    """One output as an array of the declared shape, with finite values unless others may be."""
     location = problem.reference.location
     where = f"output {argument.name!r} on workload {workload.name!r}"
     array = _to_numpy(value)
@@ -281,7 +288,7 @@ def _checked(value: object, argument: Argument, problem: Problem, workload: Work
             location=location,
         )
     array = array.reshape(shape)
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" and not may_be_infinite:
         finite = np.isfinite(array)
         if not finite.all():
             index = tuple(int(axis) for axis in np.argwhere(~finite)[0])

@@ -232,6 +232,15 @@ class Table:
             return None
         return self._checked_number(value, key)
 
+    def flag(self, key: str) -> bool | None:
+        """A boolean, or None when absent."""
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, bool):
+            raise self.wrong_type(key, value=value, expected="true or false, without quotes")
+        return value
+
     def number_pair(self, key: str, *, expected: str) -> tuple[float, float] | None:
         """A list of two numbers, or None when absent."""
         value = self.data.get(key)
