@@ -1,0 +1,198 @@
+"""The rule that says which config serves which sizes: thresholds on sizes that a person can read.
+
+```
+if tokens <= 512:
+    config 1
+elif tokens * d <= 9000000:
+    config 0
+else:
+    config 2
+```
+
+A leaf holds all configs in order of preference, and the first that is feasible for the sizes at hand serves them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_DEPTH = 4
+"""Questions one after the other; more, and nobody reads the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """No further question."""
+
+    order: tuple[int, ...]
+    """Places of configs, the preferred first; all of the table's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One question: is the product of these sizes at most the threshold?"""
+
+    sizes: tuple[str, ...]
+    threshold: int
+    below: int
+    """The largest measured value that is not above the threshold."""
+    above: int
+    """The smallest measured value above it: somewhere between the two the better config changes."""
+    low: Rule
+    high: Rule
+
+    def is_low(self, sizes: Mapping[str, int]) -> bool:
+        """The answer for these sizes."""
+        return feature(self.sizes, sizes) <= self.threshold
+
+
+Rule = Leaf | Split
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measured shape, for fitting."""
+
+    sizes: Mapping[str, int]
+    losses: tuple[float, ...]
+    """By config: time over the best config's time, minus 1; infinite where it is not feasible."""
+    is_over: tuple[bool, ...]
+    """By config: whether it is slower than the chosen loss allows, and that is no accident."""
+
+
+def feature(names: Sequence[str], sizes: Mapping[str, int]) -> int:
+    """What a question compares."""
+    return math.prod(sizes[name] for name in names)
+
+
+def leaf_of(rule: Rule, sizes: Mapping[str, int]) -> Leaf:
+    """Where the questions lead for these sizes."""
+    while isinstance(rule, Split):
+        rule = rule.low if rule.is_low(sizes) else rule.high
+    return rule
+
+
+def choose(rule: Rule, sizes: Mapping[str, int], is_feasible: Callable[[int], bool]) -> int | None:
+    """The place of the config for these sizes; None when no config is feasible."""
+    return next((place for place in leaf_of(rule, sizes).order if is_feasible(place)), None)
+
+
+def fit_rule(cases: Sequence[Case], size_names: Sequence[str]) -> Rule:
+    """The rule that keeps the most shapes within the loss, then loses least; as few questions as that needs.
+
+    Args:
+        cases: the measured shapes, at least one, with as many configs each.
+        size_names: the sizes that questions may ask for; also their product is asked for when there are several.
+    """
+    names = [name for name in size_names if len({case.sizes[name] for case in cases}) > 1]
+    features = [(name,) for name in names] + ([tuple(names)] if len(names) > 1 else [])
+    return _pruned(_grown(list(cases), features, MAX_DEPTH), list(cases))
+
+
+def crossovers(rule: Rule) -> Iterator[Split]:
+    """Every question of the rule, the first first."""
+    if isinstance(rule, Split):
+        yield rule
+        yield from crossovers(rule.low)
+        yield from crossovers(rule.high)
+
+
+def rule_lines(rule: Rule, name_of: Callable[[int], str], indent: str = "") -> list[str]:
+    """The rule as text, one line a question."""
+    if isinstance(rule, Leaf):
+        return [f"{indent}{name_of(rule.order[0])}"]
+    lines = [f"{indent}if {' * '.join(rule.sizes)} <= {rule.threshold}:"]
+    lines += rule_lines(rule.low, name_of, indent + "    ")
+    lines += [f"{indent}else:", *rule_lines(rule.high, name_of, indent + "    ")]
+    return lines
+
+
+_Score = tuple[int, float]
+"""How many shapes are over the loss, and the sum of log losses."""
+
+
+def _leaf(cases: Sequence[Case]) -> Leaf:
+    def key(place: int) -> tuple[float, float, int]:
+        feasible = [case for case in cases if math.isfinite(case.losses[place])]
+        if not feasible:
+            return math.inf, math.inf, place
+        over = sum(case.is_over[place] for case in feasible) / len(feasible)
+        return over, math.fsum(math.log1p(case.losses[place]) for case in feasible) / len(feasible), place
+
+    return Leaf(tuple(sorted(range(len(cases[0].losses)), key=key)))
+
+
+def _score(rule: Rule, cases: Sequence[Case]) -> _Score:
+    over, lost = 0, 0.0
+    for case in cases:
+        place = chosen_in(rule, case)
+        if place is not None:
+            over += case.is_over[place]
+            lost += math.log1p(case.losses[place])
+    return over, lost
+
+
+def chosen_in(rule: Rule, case: Case) -> int | None:
+    """The config that the rule chooses for a measured shape."""
+    return choose(rule, case.sizes, lambda place: math.isfinite(case.losses[place]))
+
+
+def _grown(cases: list[Case], features: Sequence[tuple[str, ...]], depth: int) -> Rule:
+    leaf = _leaf(cases)
+    score = _score(leaf, cases)
+    if depth == 0 or score[0] == 0:
+        return leaf
+    best: tuple[_Score, Split] | None = None
+    for split in _splits(cases, features):
+        found = _score(split, cases)
+        if found < score and (best is None or found < best[0]):
+            best = found, split
+    if best is None:
+        return leaf
+    split = best[1]
+    low = [case for case in cases if split.is_low(case.sizes)]
+    high = [case for case in cases if not split.is_low(case.sizes)]
+    return Split(
+        split.sizes,
+        split.threshold,
+        split.below,
+        split.above,
+        _grown(low, features, depth - 1),
+        _grown(high, features, depth - 1),
+    )
+
+
+def _splits(cases: Sequence[Case], features: Sequence[tuple[str, ...]]) -> Iterator[Split]:
+    for names in features:
+        values = sorted({feature(names, case.sizes) for case in cases})
+        for below, above in itertools.pairwise(values):
+            low = [case for case in cases if feature(names, case.sizes) <= below]
+            high = [case for case in cases if feature(names, case.sizes) >= above]
+            yield Split(names, readable_between(below, above), below, above, _leaf(low), _leaf(high))
+
+
+def readable_between(below: int, above: int) -> int:
+    """A threshold from `below` on, less than `above`, near their geometric mean, with as few digits as that allows."""
+    middle = math.isqrt(below * above)
+    for digits in range(1, 20):
+        step = int(10 ** max(len(str(middle)) - digits, 0))
+        rounded = (middle + step // 2) // step * step
+        if below <= rounded < above and abs(math.log(rounded / middle)) <= math.log(above / below) / 8:
+            return rounded
+        if step == 1:
+            break
+    return max(below, min(middle, above - 1))
+
+
+def _pruned(rule: Rule, cases: list[Case]) -> Rule:
+    """Without the questions that keep no further shape within the loss."""
+    if isinstance(rule, Leaf):
+        return rule
+    low = [case for case in cases if rule.is_low(case.sizes)]
+    high = [case for case in cases if not rule.is_low(case.sizes)]
+    kept = Split(rule.sizes, rule.threshold, rule.below, rule.above, _pruned(rule.low, low), _pruned(rule.high, high))
+    leaf = _leaf(cases)
+    return leaf if _score(leaf, cases)[0] <= _score(kept, cases)[0] else kept
