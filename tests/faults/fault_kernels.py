@@ -69,6 +69,8 @@ __kernel void softmax(__global const float *x, __global float *y, int cols, __gl
     memory[5] = 1;
 #elif MODE == changes_input_
     ((__global float *)x)[row * cols] = 0.5f;
+#elif MODE == hostile_crash_
+    if (fabs(in[0]) > 30.0f) y[(long)1 << 44] = 1.0f;
 #elif MODE == endless_print_
     for (int k = 0; k < 100; k++) printf("row %d says %d\n", row, k);
 #endif
@@ -140,6 +142,8 @@ FAULTS = (
     "writes_after", "writes_before", "writes_scratch", "changes_input", "overflows", "is_nan",
     "is_infinite", "is_wrong", "returns_early", "writes_nothing", "skips_repeats", "skips_written", "wrong_later",
 )  # fmt: skip
+HOSTILE_CRASH = "hostile_crash"
+"""Crashes on inputs that no person declared."""
 GOOD = ("slow", "fine", "endless_print")
 
 
@@ -147,7 +151,7 @@ def write_problem(folder: Path, modes: tuple[str, ...] = (*GOOD, *FAULTS)) -> Pa
     """A problem folder whose template has these modes."""
     folder.mkdir()
     listed = ", ".join(f'"{mode}"' for mode in modes)
-    every = dict.fromkeys((*GOOD, *FAULTS, *modes))
+    every = dict.fromkeys((*GOOD, *FAULTS, HOSTILE_CRASH))
     numbers = "\n".join(f"#define {mode}_ {k}\n#define {mode} {k}" for k, mode in enumerate(every))
     source = KERNEL.replace("@MODES@", listed).replace("@ENUM@", numbers)
     (folder / "softmax.cl").write_text(source)

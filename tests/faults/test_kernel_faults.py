@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 from cli_runs import children_of
-from fault_kernels import FAULTS, GOOD, write_problem
+from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, write_problem
 
+from kernelwright.engine.machine import LocalMachine
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
+from kernelwright.engine.tune import Subject, tune
 from kernelwright.errors import BaselineFailed
+from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import Evaluated
+from kernelwright.template.model import Candidate
 
 pytestmark = pytest.mark.opencl
 
@@ -98,6 +101,39 @@ def test_good_configurations_are_measured_and_the_best_wins(result: TuneResult, 
     assert result.is_gain
     assert result.speedup is not None
     assert result.speedup.low > 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("segfaults", "SIGSEGV"), ("hangs", r"no answer within 1\.5"), ("writes_after", "wrote outside of 'y'"),
+     ("changes_input", "input 'x'"), ("returns_early", "wrong in the comparison")],
+)  # fmt: skip
+def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
+    tmp_path: Path, mode: str, words: str
+) -> None:
+    subject = Subject.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
+    machine = LocalMachine()
+    faulty, fine = (Candidate(subject.template, Config({"MODE": each})) for each in (mode, "fine"))
+    settings = TuneSettings(launch_timeout_s=1.5)
+    with machine.runner(subject.problem, machine.device(None, "opencl"), settings) as runner:
+        runner.calibrate(subject.baseline)
+        comparison = runner.compare([subject.baseline, faulty, fine], rounds=12)
+    assert comparison is not None
+    assert comparison.candidate_ids == (subject.baseline.id, fine.id)
+    assert list(comparison.rejected) == [faulty.id]
+    assert re.search(words, comparison.rejected[faulty.id])
+    ((slow_ms, fine_ms),) = comparison.samples_ms.values()
+    assert min(slow_ms) > max(sorted(fine_ms)[:6])
+
+
+def test_inputs_that_crash_the_baseline_are_dropped_and_said(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path / "problem", ("fine", HOSTILE_CRASH))
+    source = problem / "softmax.cl"
+    source.write_text(source.read_text().replace('default = "slow"', f'default = "{HOSTILE_CRASH}"'))
+    result = tune(problem, settings=TuneSettings(budget=Budget(evaluations=2)), run=tmp_path / "run")
+    assert len(result.view.passed) == 2
+    notes = "\n".join(note.text for note in result.view.notes)
+    assert re.search("no candidate is judged on the '[a-z]+' inputs, because the baseline does not run there", notes)
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,10 @@ def compare_finalists(
     comparison = runner.compare([baseline, *accepted.values()], rounds=rounds)
     if comparison is None:
         return None
-    configs: list[Mapping[str, object]] = [{}, *(dict(each.config) for each in accepted.values())]
+    finalists = comparison.candidate_ids[1:]
+    configs: list[Mapping[str, object]] = [{}, *(dict(accepted[each].config) for each in finalists)]
     return FinalistsCompared(
-        candidate_ids=(baseline.id, *accepted),
+        candidate_ids=(baseline.id, *finalists),
         configs=tuple(configs),  # type: ignore[arg-type]
         samples_ms=comparison.samples_ms,
         rejected={**rejected, **comparison.rejected},

@@ -82,7 +82,10 @@ class TuneResult:
 
     @property
     def is_gain(self) -> bool:
-        """Whether a speedup may be claimed: the interval lies above 1."""
+        """Whether a speedup may be claimed: the interval lies above 1, and the winner is not the baseline itself."""
+        comparison, winner = self.view.comparison, self.view.winner
+        if comparison is None or winner is None or winner.candidate_id == comparison.candidate_ids[0]:
+            return False
         return self.speedup is not None and is_gain(self.speedup)
 
     @cached_property

@@ -6,6 +6,7 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 
 from __future__ import annotations
 
+import math
 import shutil
 import statistics
 import time
@@ -15,25 +16,22 @@ from pathlib import Path
 
 from kernelwright.backend.base import Artifact, BuildFailed, DeviceInfo, LaunchFailed
 from kernelwright.errors import BaselineFailed, InfrastructureError
+from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.base import Incumbent
+from kernelwright.evaluate.comparing import CompareDone, CompareJob, compared_folder, current_file
 from kernelwright.evaluate.datasets import Dataset, datasets_for
 from kernelwright.evaluate.device_worker import (
     DEVICE_WORKER_FACTORY,
-    BufferSpec,
     CeilingDone,
     CeilingJob,
     CheckDone,
     CheckJob,
-    CompareDone,
-    CompareJob,
     DeviceWorkerArgument,
-    Job,
     TimeDone,
     TimeJob,
-    compared_folder,
 )
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.referee import (
     REFEREE_FACTORY,
     CalibrateJob,
@@ -54,6 +52,15 @@ from kernelwright.problem.outcome import Failed, Measurement, OutputError, Stage
 CEILING_TIMEOUT_S = 120.0
 CEILING_BYTES = 256 * 1024 * 1024
 """Copied to measure bandwidth: several times a usual last-level cache, small enough for any device."""
+
+COMPARE_WARMUP_COUNT = 3
+"""Rounds of a comparison that do not count."""
+
+SLOWEST_COPY_BYTES_PER_S = 0.5e9
+"""At which a busy host still fills, copies and writes out a candidate's memory."""
+
+LOAD_TIMEOUT_S = 60.0
+"""For a comparison to load modules and fill memory before its first launch."""
 
 LAUNCHES_PAST_DEADLINE = 3
 """Of a timing job: the warm-up launch or sample that is under way, a first sample, and the one that is judged."""
@@ -133,13 +140,8 @@ class DeviceLane:
         for built in baseline:
             workload = built.rendered.workload
             for dataset in datasets_for(self._problem, seed=self._settings.seed, is_thorough=True):
-                try:
-                    self._call_unless_killed(self._check_job(built, dataset), self._settings.launch_timeout_s)
-                except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-                    raise BaselineFailed(
-                        f"the baseline does not run on workload {workload.name!r}: {error}",
-                        hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
-                    ) from error
+                if not self._baseline_runs(built, dataset):
+                    continue
                 calibration = self._call_referee(CalibrateJob(workload.name, dataset, self._out))
                 assert isinstance(calibration, Calibration)
                 self._calibrated[workload.name, dataset] = calibration.factors
@@ -150,6 +152,27 @@ class DeviceLane:
                 errors.extend(calibration.errors)
         self._control = baseline[0]
         return tuple(errors)
+
+    def _baseline_runs(self, built: Built, dataset: Dataset) -> bool:
+        """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
+        workload = built.rendered.workload.name
+        try:
+            self._call_unless_killed(self._check_job(built, dataset), self._settings.launch_timeout_s)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            self._refuse_when_closed()
+            if not dataset.is_hostile or isinstance(error, BuildFailed):
+                raise BaselineFailed(
+                    f"the baseline does not run on workload {workload!r}: {error}",
+                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
+                ) from error
+            self._worker.kill()
+            self._dropped.add((workload, dataset))
+            self.notes.append(
+                f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
+                f"baseline does not run there: {error}"
+            )
+            return False
+        return True
 
     def check(self, candidate: Sequence[Built], *, is_thorough: bool) -> tuple[OutputError, ...] | Failed:
         """Launch on every workload and dataset and have the referee judge."""
@@ -190,6 +213,16 @@ class DeviceLane:
         return tuple(measurements)
 
     def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
+        """Samples of one workload. Doubtful ones are taken once more: a busy host makes launches look odd, too."""
+        measured, doubt = self._take_samples(built, incumbent_ms)
+        if doubt:
+            measured, doubt = self._take_samples(built, incumbent_ms)
+        if doubt and not isinstance(measured, Failed):
+            return Failed("time", "suspicious", doubt, workload=built.rendered.workload.name)
+        return measured
+
+    def _take_samples(self, built: Built, incumbent_ms: float | None) -> tuple[Measurement | Failed, str | None]:
+        """The measurement, and why it cannot be taken as the kernel's time."""
         sets = self._timing_sets(built.rendered.workload)
         timing = replace(self._settings.timing, cache=self._settings.cache)
         job = TimeJob(
@@ -202,67 +235,89 @@ class DeviceLane:
         timeout_s = timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
         done = self._run("time", built, job, timeout_s)
         if isinstance(done, Failed):
-            return done
+            return done, None
         assert isinstance(done, TimeDone)
         verdict = self._judge(built, sets[done.last_set])
         if verdict.failure:
-            return replace(
-                verdict.failure,
-                stage="time",
-                message=f"wrong after timing, though right before: {verdict.failure.message}",
-            )
-        return self._as_measurement(built, done)
-
-    def _as_measurement(self, built: Built, done: TimeDone) -> Measurement | Failed:
-        name = built.rendered.workload.name
+            message = f"wrong after timing, though right before: {verdict.failure.message}"
+            return replace(verdict.failure, stage="time", message=message), None
         doubt = suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit)
-        if doubt:
-            return Failed("time", "suspicious", doubt, workload=name)
-        kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
-        return Measurement(
-            workload=name,
-            samples_ms=done.samples_ms,
-            timer=done.timer,
-            wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
-            warmup_count=done.warmup_count,
-            stopped_early=done.stopped_early,
-        )
+        return _as_measurement(built, done), doubt
 
     def compare(
         self, candidates: Sequence[Sequence[Built]], *, rounds: int
     ) -> tuple[dict[str, CompareDone], dict[int, str]]:
         """Measure candidates interleaved, workload by workload, and judge what each one's last round wrote.
 
-        Gives the samples, and by place the candidates that were wrong, with the reason.
+        Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
+        cannot be launched is wrong; its samples are NaN where it left none.
 
         Raises:
-            InfrastructureError: the worker died twice; every candidate here has passed before.
+            InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
         results = {}
         wrong: dict[int, str] = {}
         for index, workload in enumerate(self._problem.workloads):
-            sets = self._timing_sets(workload)
+            built = [candidate[index] for candidate in candidates]
+            done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
+            dataset = self._timing_sets(workload)[done.last_set]
+            for row, place in enumerate(standing):
+                folder = compared_folder(self._out, row)
+                verdict = self._call_referee(JudgeJob(workload.name, dataset, folder))
+                assert isinstance(verdict, Verdict)
+                if verdict.failure and place == 0:
+                    self.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
+                elif verdict.failure:
+                    wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
+                shutil.rmtree(folder, ignore_errors=True)
+            results[workload.name] = _in_places(done, standing, len(candidates))
+        return results, wrong
+
+    def _compare_one(
+        self, built: Sequence[Built], workload: Workload, *, rounds: int, wrong: dict[int, str]
+    ) -> tuple[CompareDone, list[int]]:
+        """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
+        is_retried = False
+        while True:
+            standing = [place for place in range(len(built)) if place not in wrong]
             job = CompareJob(
-                jobs=tuple(self._job(candidate[index]) for candidate in candidates),
-                input_sets=tuple(self._files(workload, dataset) for dataset in sets),
+                jobs=tuple(self._job(built[place]) for place in standing),
+                input_sets=tuple(self._files(workload, dataset) for dataset in self._timing_sets(workload)),
                 rounds=rounds,
-                warmup_count=3,
+                warmup_count=COMPARE_WARMUP_COUNT,
                 is_cold=self._settings.cache == "cold",
                 seed=self._settings.seed,
                 out_folder=self._out,
             )
-            timeout_s = self._settings.launch_timeout_s * (rounds + 4) * len(candidates)
-            done = self._retried(lambda job=job, timeout_s=timeout_s: self._call_worker(job, timeout_s))  # type: ignore[misc]
-            assert isinstance(done, CompareDone)
-            results[workload.name] = done
-            for place in range(len(candidates)):
-                folder = compared_folder(self._out, place)
-                verdict = self._call_referee(JudgeJob(workload.name, sets[done.last_set], folder))
-                assert isinstance(verdict, Verdict)
-                if verdict.failure:
-                    wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
-                shutil.rmtree(folder, ignore_errors=True)
-        return results, wrong
+            done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
+            if done is not None and not done.failed:
+                return done, standing
+            self._worker.kill()
+            row = next(iter(done.failed)) if done is not None else _current_row(self._out)
+            if row is not None and row > 0:
+                wrong[standing[row]] = f"failed in the comparison: {reason or (done and done.failed[row])}"
+            elif is_retried:
+                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
+            else:
+                is_retried = True
+
+    def _try_to_compare(self, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
+        """What came back, or why nothing did."""
+        watch.file.unlink(missing_ok=True)
+        launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
+        try:
+            done = self._call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            self._refuse_when_closed()
+            return None, str(error)
+        assert isinstance(done, CompareDone)
+        return done, ""
+
+    def _compare_watch(self, built: Sequence[Built]) -> Watch:
+        """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
+        byte_count = max(sum(spec.byte_count for spec in self._job(each).buffers) for each in built)
+        moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
+        return Watch(current_file(self._out), self._settings.launch_timeout_s + moved_s)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; empty when it cannot be measured."""
@@ -308,14 +363,14 @@ class DeviceLane:
         self._prove_machine_works(failed)
         return failed
 
-    def _call_unless_killed(self, job: object, timeout_s: float) -> object:
+    def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         """The job's result; a worker that something outside killed gets a second chance with the same job."""
         try:
-            return self._call_worker(job, timeout_s)
+            return self._call_worker(job, timeout_s, watch)
         except WorkerDied as error:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
-        return self._call_worker(job, timeout_s)
+        return self._call_worker(job, timeout_s, watch)
 
     def _prove_machine_works(self, failed: Failed) -> None:
         """Run the baseline on a fresh worker.
@@ -386,11 +441,11 @@ class DeviceLane:
         assert isinstance(verdict, Verdict)
         return verdict
 
-    def _call_worker(self, job: object, timeout_s: float) -> object:
+    def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         self._refuse_when_closed()
         start_s = time.perf_counter()
         try:
-            return self._worker.call(job, timeout_s=timeout_s)
+            return self._worker.call(job, timeout_s=timeout_s, watch=watch)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
@@ -427,6 +482,35 @@ class DeviceLane:
             self._referee.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
             self._restored.add(key)
         return self._referee.call(job, timeout_s=timeout_s)
+
+
+def _as_measurement(built: Built, done: TimeDone) -> Measurement:
+    kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
+    return Measurement(
+        workload=built.rendered.workload.name,
+        samples_ms=done.samples_ms,
+        timer=done.timer,
+        wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
+        warmup_count=done.warmup_count,
+        stopped_early=done.stopped_early,
+    )
+
+
+def _current_row(out_folder: Path) -> int | None:
+    """The job that ran when the worker was lost; None when none had begun."""
+    try:
+        return int(current_file(out_folder).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> CompareDone:
+    """The same with a row for every candidate; those that do not stand have no times."""
+    rounds = len(done.samples_ms[0])
+    rows = [(math.nan,) * rounds] * count
+    for place, row in zip(standing, done.samples_ms, strict=True):
+        rows[place] = row
+    return replace(done, samples_ms=tuple(rows))
 
 
 def medians_ms(measurements: Sequence[Measurement]) -> dict[str, float]:

@@ -124,10 +124,10 @@ class LocalRunner:
         built = [self._build_now(candidate)[0] for candidate in candidates]
         with self._use_lane, self._lock:
             done, wrong = self._lane.compare(built, rounds=rounds)
-        samples = {workload: each.samples_ms for workload, each in done.items()}
-        ids = tuple(candidate.id for candidate in candidates)
-        rejected = {ids[place]: reason for place, reason in wrong.items() if place > 0}  # 0 is the baseline
-        return Comparison(ids, samples, rejected)
+        right = [place for place in range(len(candidates)) if place not in wrong]
+        samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
+        rejected = {candidates[place].id: reason for place, reason in wrong.items()}
+        return Comparison(tuple(candidates[place].id for place in right), samples, rejected)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; at least `copy_bytes_per_s` where a copy can be timed."""

@@ -58,6 +58,14 @@ _PASSED_PREFIXES = (
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A file that a long job touches as it goes on: when it stops changing, the job hangs."""
+
+    file: Path
+    patience_s: float
+
+
 @dataclass(frozen=True)
 class WorkerSettings:
     """How a worker is started."""
@@ -178,6 +186,8 @@ class WorkerProcess:
         self._child: _Child | None = None
         self._state_lock = threading.Lock()
         self._call_lock = threading.Lock()
+        self._stall: _Stall | None = None
+        """Of the call under way."""
         self.start_count = 0
 
     def __enter__(self) -> Self:
@@ -206,17 +216,18 @@ class WorkerProcess:
         if self._child is None:
             self._start()
 
-    def call(self, job: object, *, timeout_s: float) -> object:
+    def call(self, job: object, *, timeout_s: float, watch: Watch | None = None) -> object:
         """What the handler returns for `job`.
 
         Raises:
-            JobTimeout: no answer within `timeout_s`; the worker was killed.
+            JobTimeout: no answer within `timeout_s`, or no sign of life; the worker was killed.
             WorkerDied: the worker ended before it answered.
             RemoteError: the job's exception cannot be rebuilt here, or its result is no plain data.
             Exception: whatever the handler, or the factory at start-up, raised.
         """
         body = pickle.dumps(job, protocol=5)
         with self._call_lock:
+            self._stall = _Stall(watch) if watch is not None else None
             kind, reply = self._exchange(body, timeout_s)
         if kind == worker_main.ERROR:
             raise _rebuild_error(reply, self.settings.name)
@@ -240,7 +251,9 @@ class WorkerProcess:
             return kind, reply
         except _DeadlinePassed:
             self._end()
-            raise JobTimeout(self.settings.name, timeout_s, self.log_tail()) from None
+            is_stalled = self._stall is not None and self._stall.is_over
+            waited_s = self._stall.watch.patience_s if self._stall and is_stalled else timeout_s
+            raise JobTimeout(self.settings.name, waited_s, self.log_tail()) from None
         except _ChildEnded:
             exit_code = self._end()
             raise WorkerDied(self.settings.name, exit_code, self.log_tail()) from None
@@ -396,6 +409,30 @@ class WorkerProcess:
             if child.exit_sentinel in descriptors:
                 raise _ChildEnded
             _cap_log(self._log_file)
+            if self._stall is not None and self._stall.look():
+                raise _DeadlinePassed
+
+
+class _Stall:
+    """Looks at a watched file from time to time; a file that is not there yet is no reason to give up."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.is_over = False
+        self._changed_ns: int | None = None
+        self._seen_s = time.monotonic()
+
+    def look(self) -> bool:
+        """Whether the file has not changed for longer than the patience."""
+        try:
+            changed_ns = self.watch.file.stat().st_mtime_ns
+        except OSError:
+            return False
+        now_s = time.monotonic()
+        if changed_ns != self._changed_ns:
+            self._changed_ns, self._seen_s = changed_ns, now_s
+        self.is_over = now_s - self._seen_s > self.watch.patience_s
+        return self.is_over
 
 
 def _spawn(settings: WorkerSettings, folder: Path, log: int) -> _Child:

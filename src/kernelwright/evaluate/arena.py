@@ -1,0 +1,228 @@
+"""Guarded device memory that candidates are launched on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from kernelwright.backend.base import (
+    Artifact,
+    BoundBuffer,
+    BoundLaunch,
+    Buffer,
+    Bytes,
+    DeviceSession,
+    LaunchPlan,
+    Module,
+)
+from kernelwright.evaluate.layout import GUARD_BYTES, GUARD_PATTERN
+from kernelwright.problem.model import Role
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """One global buffer of a launch."""
+
+    name: str
+    role: Role
+    byte_count: int
+    poison: bytes
+    """Pattern that outputs and scratch are filled with before a checked launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every job launches."""
+
+    artifact: Artifact
+    plan: LaunchPlan
+    buffers: tuple[BufferSpec, ...]
+
+
+class Arena:
+    """Guarded device memory for candidates of one workload: inputs once for each input set, all else once.
+
+    Each buffer is guard, data, guard. In-out arguments keep a pristine copy that `restore` puts back before a launch.
+    Several jobs share one arena, in which a scratch buffer is as large as the largest asks for: where buffers lie
+    changes times by several per cent, so what is compared must run in the same memory.
+    """
+
+    def __init__(
+        self,
+        session: DeviceSession,
+        jobs: Sequence[Job],
+        input_sets: Sequence[Mapping[str, Path]],
+        *,
+        has_own_outputs: bool = False,
+    ) -> None:
+        """Allocate and fill.
+
+        Args:
+            session: the device.
+            jobs: what will be launched here.
+            input_sets: files of raw bytes by argument.
+            has_own_outputs: give each input set outputs and scratch of its own, so that rounds over the sets see
+                memory in several places; without, launches on one set find the outputs of another.
+        """
+        self._session = session
+        self._specs = _largest(jobs)
+        self._input_sets = input_sets
+        self._owned: list[Buffer] = []
+        self._sets: list[dict[str, Buffer]] = []
+        self._pristine: list[dict[str, Buffer]] = []
+        try:
+            self._fill_sets(has_own_outputs)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fill_sets(self, has_own_outputs: bool) -> None:
+        written: dict[str, Buffer] = {}
+        for inputs in self._input_sets:
+            if has_own_outputs or not written:
+                written = {
+                    spec.name: self._allocate(spec)
+                    for spec in self._specs.values()
+                    if spec.role in ("output", "scratch")
+                }
+            own = {name: self._allocate(self._specs[name]) for name in inputs}
+            for name, path in inputs.items():
+                self._fill_from(own[name], path)
+            self._sets.append({**written, **own})
+            self._pristine.append(
+                {name: self._clone(own[name], name) for name in own if self._specs[name].role == "inout"}
+            )
+
+    @property
+    def set_count(self) -> int:
+        """How many input sets there are."""
+        return len(self._sets)
+
+    def launches(self, module: Module, set_index: int, job: Job) -> tuple[BoundLaunch, ...]:
+        """The plan's steps bound to one input set."""
+        buffers = self._sets[set_index]
+        bound = {
+            spec.name: BoundBuffer(buffers[spec.name], GUARD_BYTES, max(spec.byte_count, 1)) for spec in job.buffers
+        }
+        return tuple(BoundLaunch(module, step, bound) for step in job.plan.steps)
+
+    def poison(self, set_index: int, job: Job) -> None:
+        """Fill outputs and scratch with their poison."""
+        self.poison_outputs(set_index, job)
+        self._forget_scratch(set_index, job)
+
+    def poison_outputs(self, set_index: int, job: Job) -> None:
+        """Fill outputs with their poison, and leave scratch alone."""
+        for spec in job.buffers:
+            if spec.role == "output":
+                self._fill(set_index, spec, spec.poison)
+
+    def make_ready(self, set_index: int, job: Job, *, rng: np.random.Generator) -> None:
+        """For a launch that is timed: in-out arguments as they were, scratch forgotten, outputs junk.
+
+        The junk is a number that could be a result, another one each time: a kernel cannot tell finished work, which
+        it might skip, from work to do, nor a launch that is judged from one that is not.
+        """
+        self.restore_inputs(set_index)
+        self._forget_scratch(set_index, job)
+        byte = rng.integers(0x30, 0x3F, dtype=np.uint8)  # repeated: 1e-10 to 1.6 as a float
+        for spec in job.buffers:
+            if spec.role == "output":
+                self._fill(set_index, spec, byte.tobytes())
+
+    def restore_inputs(self, set_index: int) -> None:
+        """Put the in-out arguments back to their inputs."""
+        for name, pristine in self._pristine[set_index].items():
+            self._session.copy(pristine, self._sets[set_index][name], _guarded_bytes(self._specs[name]))
+
+    def renew(self, set_index: int, job: Job) -> None:
+        """Make ready for a launch of `job` that is judged: whatever another job did to this memory is undone."""
+        for spec in job.buffers:
+            buffer = self._sets[set_index][spec.name]
+            self._session.fill(buffer, GUARD_PATTERN, _guarded_bytes(self._specs[spec.name]))
+            path = self._input_sets[set_index].get(spec.name)
+            if path is not None:
+                self._fill_from(buffer, path)
+            else:
+                self._fill(set_index, spec, spec.poison)
+        self.restore_inputs(set_index)
+
+    def has_scratch(self, job: Job) -> bool:
+        """Whether anything may survive from launch to launch beside outputs."""
+        return any(spec.role == "scratch" for spec in job.buffers)
+
+    def write(self, set_index: int, folder: Path, job: Job) -> None:
+        """Write every buffer of one set with both guards to `folder/NAME.bin`, and nothing else stays there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {spec.name for spec in job.buffers}
+        for path in folder.iterdir():
+            if path.stem not in names:  # the scratch of an earlier candidate
+                path.unlink()
+        for spec in job.buffers:
+            out = _mapped(folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+            self._session.download(self._sets[set_index][spec.name], out)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        while self._owned:
+            self._session.free(self._owned.pop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _forget_scratch(self, set_index: int, job: Job) -> None:
+        for spec in job.buffers:
+            if spec.role == "scratch":
+                self._fill(set_index, spec, spec.poison)
+
+    def _fill(self, set_index: int, spec: BufferSpec, pattern: bytes) -> None:
+        if spec.byte_count:
+            buffer = self._sets[set_index][spec.name]
+            self._session.fill(buffer, pattern, spec.byte_count, offset_bytes=GUARD_BYTES)
+
+    def _allocate(self, spec: BufferSpec) -> Buffer:
+        buffer = self._session.allocate(_guarded_bytes(spec))
+        self._owned.append(buffer)
+        self._session.fill(buffer, GUARD_PATTERN, _guarded_bytes(spec))
+        return buffer
+
+    def _fill_from(self, buffer: Buffer, path: Path) -> None:
+        data = np.fromfile(path, np.uint8)
+        if data.size:
+            self._session.upload(buffer, data, offset_bytes=GUARD_BYTES)
+
+    def _clone(self, buffer: Buffer, name: str) -> Buffer:
+        spec = self._specs[name]
+        clone = self._session.allocate(_guarded_bytes(spec))
+        self._owned.append(clone)
+        self._session.copy(buffer, clone, _guarded_bytes(spec))
+        return clone
+
+
+def _largest(jobs: Sequence[Job]) -> dict[str, BufferSpec]:
+    """Every buffer that some job needs, as large as the largest."""
+    largest: dict[str, BufferSpec] = {}
+    for spec in (spec for job in jobs for spec in job.buffers):
+        known = largest.get(spec.name)
+        if known is None or spec.byte_count > known.byte_count:
+            largest[spec.name] = spec
+    return largest
+
+
+def _mapped(path: Path, byte_count: int) -> Bytes:
+    """The file as writable memory of `byte_count` bytes; one of that size is overwritten where its pages are."""
+    is_kept = path.exists() and path.stat().st_size == byte_count
+    return np.memmap(path, np.uint8, mode="r+" if is_kept else "w+", shape=(byte_count,))
+
+
+def _guarded_bytes(spec: BufferSpec) -> int:
+    """Guard, data, guard, rounded up to the guard pattern so that one fill covers it."""
+    total = 2 * GUARD_BYTES + spec.byte_count
+    return -(-total // len(GUARD_PATTERN)) * len(GUARD_PATTERN)
