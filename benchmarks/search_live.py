@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def record(example: str, words: argparse.Namespace) -> None:
-    """Measure random configurations, and keep what is measured as it comes."""
+    """Measure random configurations."""
     measure_runs(example, words.folder / f"{example}.jsonl", ["random"], repeats=1, evaluations=words.evaluations)
 
 
@@ -141,13 +141,18 @@ def measure_runs(example: str, file: Path, searchers: Sequence[str], *, repeats:
                 if (name, seed) in done:
                     continue
                 seen = drive(searcher_of(name, space, seed), answer, evaluations)
-                lines = [
-                    {"searcher": name, "seed": seed, "config": dict(one.config), "value": one.value,
-                     "cost_s": one.cost_s}
-                    for one in seen
-                ]  # fmt: skip
-                with file.open("a") as stream:
-                    stream.writelines(json.dumps(line) + "\n" for line in lines)
+                append_rows(file, name, seed, seen)
+                print(f"{example}: {name}, seed {seed}: {len(seen)} evaluations", flush=True)
+
+
+def append_rows(file: Path, name: str, seed: int, seen: Sequence[Observation]) -> None:
+    """One line an evaluation; a run is kept when it is complete."""
+    lines = [
+        {"searcher": name, "seed": seed, "config": dict(one.config), "value": one.value, "cost_s": one.cost_s}
+        for one in seen
+    ]
+    with file.open("a") as stream:
+        stream.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def read_rows(file: Path) -> list[dict]:  # type: ignore[type-arg]

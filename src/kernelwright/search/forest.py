@@ -51,7 +51,7 @@ class Member:
         if guess is not None:
             total += self.slope * guess
         for effect, column in zip(self.effects, table.columns, strict=False):
-            total += effect[column]
+            total += effect.take(column)
         if self.tree is not None:
             total += self.tree.predict(table.rows)[:, 0]
         return total
@@ -81,37 +81,60 @@ class ForestFitter:
         self._threads: Any = require("threadpoolctl", purpose=purpose).ThreadpoolController()
         self._settings: Any = require("sklearn", purpose=purpose).config_context
         self._sizes = tuple(len(p.values) for p in parameters)
-        self._penalty = SHRINKAGE * _penalty(parameters)
-        self._prior_covariance = np.linalg.inv(self._penalty)
+        blocks = [SHRINKAGE * _penalty(parameter) for parameter in parameters]
+        self._penalty = _diagonal(blocks)
+        self._prior_covariance = _diagonal([np.linalg.inv(block).astype(np.float64) for block in blocks])
         self._has_effects = has_effects
         self._has_trees = has_trees
 
     def trees(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
         """Trees alone, for targets that are not sums of effects (such as success)."""
         state = _tree_state(rng)
-        return [Member((), 0.0, 0.0, self._tree(data, data.targets, state)) for _ in range(count)]
+        with self._settings(skip_parameter_validation=True):  # of the tree's own settings, which do not change
+            return [Member((), 0.0, 0.0, self._tree(data, data.targets, state)) for _ in range(count)]
 
     def ensemble(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
         """`count` members, main effects first."""
         codes = self._codes(data.table.columns)
-        guess = np.zeros(len(data.targets)) if data.guess is None else data.guess
-        members = []
+        indicators = np.zeros((len(data.targets), len(self._penalty)))
+        indicators[np.arange(len(data.targets)), codes] = 1.0
         state = _tree_state(rng)
-        for _ in range(count):
-            weights = data.weights * rng.exponential(size=len(data.targets))  # the Bayesian bootstrap
-            expected = data.slope * guess
-            centre = float(np.average(guess, weights=weights))
-            level = float(np.average(data.targets - expected, weights=weights))
-            left = data.targets - expected - level
-            effects, extra = np.zeros(len(self._penalty)), 0.0
-            if self._has_effects:
-                with self._threads.limit(limits=1):
-                    effects, extra = self._ridge(codes, guess - centre, left, weights)
-            residual = left - extra * (guess - centre) - effects[codes].sum(axis=0)
-            split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
-            tree = self._tree(data, residual, state) if self._has_trees else None
-            members.append(Member(split, level - extra * centre, data.slope + extra, tree))
-        return members
+        # Limiting threads and checks takes as long as a small fit, so it is done once.
+        with self._threads.limit(limits=1), self._settings(skip_parameter_validation=True):
+            return [self._member(data, indicators, rng, state) for _ in range(count)]
+
+    def _member(self, data: Data, indicators: Floats, rng: np.random.Generator, state: np.random.RandomState) -> Member:
+        guess = np.zeros(len(data.targets)) if data.guess is None else data.guess
+        weights = data.weights * rng.exponential(size=len(data.targets))  # the Bayesian bootstrap
+        total = weights.sum()
+        centre = float(weights @ guess / total)
+        left = data.targets - data.slope * guess
+        level = float(weights @ left / total)
+        left -= level
+        effects, extra = np.zeros(len(self._penalty)), 0.0
+        if self._has_effects:
+            effects, extra = self._ridge(indicators, guess - centre, left, weights)
+        left -= extra * (guess - centre)
+        left -= indicators @ effects
+        split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
+        tree = self._tree(data, left, state) if self._has_trees else None
+        return Member(split, level - extra * centre, data.slope + extra, tree)
+
+    def predict(
+        self, data: Data, rng: np.random.Generator, table: Table, guess: Floats | None = None, *, count: int
+    ) -> tuple[Floats, Floats]:
+        """Mean and deviation, shape (configs,) each, of the guesses of a new ensemble for the configs of `table`."""
+        total = np.zeros(len(table))
+        squares = np.zeros(len(table))
+        origin = float(data.targets.mean())  # near the guesses, so that the difference of squares is accurate
+        for member in self.ensemble(data, rng, count=count):
+            predicted = member.predict(table, guess)
+            predicted -= origin
+            total += predicted
+            predicted *= predicted
+            squares += predicted
+        mean = total / count
+        return mean + origin, np.sqrt(np.maximum(squares / count - mean**2, 0.0))
 
     def covariance(self, table: Table) -> Floats:
         """Of the sums of effects that the ridge expects before it sees a target, in units of a target's own variance.
@@ -126,8 +149,7 @@ class ForestFitter:
     def _tree(self, data: Data, targets: Floats, state: np.random.RandomState) -> Any:
         tree = self._tree_class(random_state=state)
         weights = None if (data.weights == 1.0).all() else data.weights  # checking weights costs half of a small fit
-        with self._settings(skip_parameter_validation=True):  # of the tree's own settings, which do not change
-            tree.fit(data.table.rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
+        tree.fit(data.table.rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
         return tree.tree_
 
     def _codes(self, columns: Columns) -> npt.NDArray[np.int64]:
@@ -135,25 +157,22 @@ class ForestFitter:
         starts = np.cumsum((0, *self._sizes[:-1])) if self._sizes else np.zeros(0, dtype=np.int64)
         return columns + starts[:, None]
 
-    def _ridge(
-        self, codes: npt.NDArray[np.int64], covariate: Floats, targets: Floats, weights: Floats
-    ) -> tuple[Floats, float]:
-        """Penalised effects of all values, and the covariate's slope. Indicators are mostly zero: sums go by code."""
+    def _ridge(self, indicators: Floats, covariate: Floats, targets: Floats, weights: Floats) -> tuple[Floats, float]:
+        """Penalised effects of all values, and the covariate's slope, by the smaller of two equal systems."""
         size = len(self._penalty)
-        pairs = (codes[:, None, :] * size + codes[None, :, :]).reshape(-1)
-        system = np.zeros((size + 1, size + 1))
-        repeated = np.broadcast_to(weights, (len(codes) ** 2, len(weights))).reshape(-1)
-        gram = np.bincount(pairs, weights=repeated, minlength=size * size).reshape(size, size)
-        system[:size, :size] = gram + self._penalty
-        flat = codes.reshape(-1)
-        across = np.bincount(flat, np.tile(weights * covariate, len(codes)), minlength=size)
-        system[:size, size] = system[size, :size] = across
-        system[size, size] = (weights * covariate**2).sum() + SHRINKAGE
-        moments = np.append(
-            np.bincount(flat, np.tile(weights * targets, len(codes)), minlength=size),
-            (weights * covariate * targets).sum(),
-        )
-        solved = np.linalg.solve(system, moments)
+        if len(targets) < size:
+            spread = self._prior_covariance @ indicators.T
+            system = indicators @ spread + np.outer(covariate, covariate) / SHRINKAGE
+            system[np.diag_indices_from(system)] += 1 / np.maximum(weights, 1e-9)
+            dual = np.linalg.solve(system, targets)
+            effects: Floats = np.asarray(spread @ dual, dtype=np.float64)
+            return effects, float(covariate @ dual) / SHRINKAGE
+        design = np.column_stack([indicators, covariate])
+        weighted = (design * weights[:, None]).T
+        system = weighted @ design
+        system[:size, :size] += self._penalty
+        system[size, size] += SHRINKAGE
+        solved: Floats = np.linalg.solve(system, weighted @ targets).astype(np.float64)
         return solved[:size], float(solved[size])
 
 
@@ -162,16 +181,24 @@ def _tree_state(rng: np.random.Generator) -> np.random.RandomState:
     return np.random.RandomState(int(rng.integers(2**31 - 1)))
 
 
-def _penalty(parameters: Sequence[Parameter]) -> Floats:
-    """The quadratic form on effects: each effect's square, and squared steps along ordered parameters."""
-    size = sum(len(p.values) for p in parameters)
-    penalty = np.eye(size)
-    start = 0
-    for parameter in parameters:
-        if parameter.is_ordinal:
-            order = start + np.argsort([float(value) for value in parameter.values], kind="stable")
-            for low, high in itertools.pairwise(order):
-                penalty[[low, high], [low, high]] += 1.0
-                penalty[[low, high], [high, low]] -= 1.0
-        start += len(parameter.values)
+def _penalty(parameter: Parameter) -> Floats:
+    """The quadratic form on effects: each effect's square, and squared steps along an ordered parameter."""
+    penalty = np.eye(len(parameter.values))
+    if parameter.is_ordinal:
+        order = np.argsort([float(value) for value in parameter.values], kind="stable")
+        for low, high in itertools.pairwise(order):
+            penalty[[low, high], [low, high]] += 1.0
+            penalty[[low, high], [high, low]] -= 1.0
     return penalty
+
+
+def _diagonal(blocks: Sequence[Floats]) -> Floats:
+    """A matrix of blocks along its diagonal."""
+    size = sum(len(block) for block in blocks)
+    whole = np.zeros((size, size))
+    start = 0
+    for block in blocks:
+        stop = start + len(block)
+        whole[start:stop, start:stop] = block
+        start = stop
+    return whole

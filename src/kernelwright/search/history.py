@@ -45,6 +45,8 @@ class History:
         self._by_config: dict[Config, Observation] = {}
         self._best: Config | None = None
         self._records = Records()
+        self.vouched: set[Config] = set()
+        """Configs that were offered, so are known to be feasible: asking the space takes longer than most of a tell."""
         self.replaced_count = 0
         """How many partial observations a full one has replaced; with `count` it names the record's state."""
 
@@ -62,7 +64,7 @@ class History:
             if observation.is_partial or not known.is_partial:
                 return False
             self.replaced_count += 1
-        elif config not in self.space:
+        elif config not in self.vouched and config not in self.space:
             return False
         self._by_config[config] = observation
         self._records.add(observation)
@@ -150,6 +152,7 @@ class Batch:
         if self.is_full or config in self._history or config in self._pending or config in self.chosen:
             return False
         self.chosen.append(config)
+        self._history.vouched.add(config)
         return True
 
     def offer_all(self, configs: Iterable[Config]) -> None:

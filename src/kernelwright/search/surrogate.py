@@ -16,14 +16,15 @@ import dataclasses
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kernelwright.imports import require
 from kernelwright.search.base import OptionInfo, SearcherInfo
-from kernelwright.search.candidates import Candidates, Table
+from kernelwright.search.candidates import Candidates
+from kernelwright.search.experts import Experts, Guessed
 from kernelwright.search.forest import Data, Floats, ForestFitter
 from kernelwright.search.history import (
     PRIOR_COUNT,
@@ -34,7 +35,7 @@ from kernelwright.search.history import (
     generator,
     opening,
 )
-from kernelwright.search.transfer import Source, beliefs, favourites, sources_of, with_guess
+from kernelwright.search.transfer import favourites, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,13 +113,7 @@ TRANSFER_DESIGN = 4
 such runs: two of each is the least that shows whether what was fast there is fast here."""
 
 SETTLED = 0.9
-"""A hypothesis of this probability counts as true: until one is, the design goes on. A guess."""
-
-NEGLIGIBLE = 0.02
-"""A hypothesis of a lower probability is not worth fitting."""
-
-LEAST_MEMBERS = 4
-"""Of the model of one hypothesis; a spread of fewer says little."""
+"""With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
 
 @dataclass(slots=True)
@@ -157,21 +152,6 @@ class _Scored:
         return self.candidates.config_at(int(np.argmax(np.where(self.is_out, -1.0, self.scores))))
 
 
-@dataclass(frozen=True, slots=True)
-class _Guessed:
-    """Configs with what one source says of them."""
-
-    table: Table
-    """The opinion is its last feature."""
-    guess: Floats
-
-    @classmethod
-    def of(cls, source: Source, table: Table) -> _Guessed:
-        """Ask the source."""
-        guess = source.guess(table)
-        return cls(with_guess(table, guess), guess)
-
-
 class SurrogateSearch:
     """Spreads a first design over the space, then follows the model.
 
@@ -199,31 +179,30 @@ class SurrogateSearch:
         self._fitter = ForestFitter(
             space.parameters, purpose=purpose, has_effects=without != "effects", has_trees=without != "trees"
         )
-        self._normal_cdf: Any = require("scipy.special", purpose=purpose).ndtr
+        require("scipy.special", purpose=purpose)  # said now, not in the middle of a run
         self._space = space
         self._seed = seed
         self._tree_count = tree_count
         self._refit_growth = refit_growth
-        self._caution = caution
-        self._exploration = exploration
         self._pool_count = pool_count
         self._without = without
         self._history = History(space)
         self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
         self._whole = Candidates.whole(space) if space.feasible_count <= whole_limit else None
         self._doubt = 1.0 - np.exp2(-np.arange(len(space.parameters) + 1, dtype=np.float64))
-        self._sources = sources_of(space, priors, self._fitter, seed=seed, keep=prior_count)
-        self._whole_guesses = [] if self._whole is None else [_Guessed.of(s, self._whole.table) for s in self._sources]
-        modelled = {source.name for source in self._sources}
+        sources = sources_of(space, priors, self._fitter, seed=seed, keep=prior_count)
+        self._experts = Experts(
+            self._fitter, tuple(sources), tree_count, caution, exploration, is_trusting=without == "trust"
+        )
+        self._whole_guesses = [] if self._whole is None else [Guessed.of(each, self._whole.table) for each in sources]
+        modelled = {source.name for source in sources}
         few = [prior for prior in priors if prior.source not in modelled]
         first = opening(space, default=default, priors=few, prior_count=prior_count)
         spread_count = initial_count or max(8, len(space.parameters) + 2)
         self._spreading: list[Config] = []
         """The configs that are spread, where they take turns with those that earlier runs favour."""
-        if self._sources:
-            favoured = list(
-                dict.fromkeys([*first[default is not None :], *favourites(self._sources, count=prior_count)])
-            )
+        if sources:
+            favoured = list(dict.fromkeys([*first[default is not None :], *favourites(sources, count=prior_count)]))
             head = first[: default is not None]
             self._spreading = self._spread(spread_count, away_from=head)
             # Not a favourite first: of an earlier run that misleads, it may be the slowest config of all.
@@ -232,7 +211,7 @@ class SurrogateSearch:
             self._design = list(dict.fromkeys([*head, *(config for config in turns if config is not None)]))
         else:
             self._design = [*first, *self._spread(spread_count, away_from=first)]
-        self._model_from = TRANSFER_DESIGN if self._sources else len(self._design)
+        self._model_from = TRANSFER_DESIGN if sources else len(self._design)
         self._fit_count = 0
         """How many observations the model is fitted on: a fold over what was told."""
         self._cache: tuple[tuple[int, int], _Scored] | None = None
@@ -306,61 +285,32 @@ class SurrogateSearch:
         observed = [self._history[config] for config in told]
         passed = [(o, math.log(o.value)) for o in observed if o.value is not None]
         logarithms = np.array([logarithm for _, logarithm in passed])
+        candidates = self._candidates()
         data = Data(
-            Table.of_configs(self._space, [o.config for o, _ in passed]),
+            candidates.table_of(self._space, [o.config for o, _ in passed]),
             np.minimum(logarithms, np.quantile(logarithms, CEILING_QUANTILE)),
             np.array([PARTIAL_WEIGHT if o.is_partial else 1.0 for o, _ in passed]),
         )
-        candidates = self._candidates()
-        best = min(logarithm for o, logarithm in passed if not o.is_partial)
-        guesses = [_Guessed.of(source, data.table) for source in self._sources]
-        weights = self._beliefs(data, guesses)
-        scores = np.zeros(len(candidates.table))
-        for number, weight in enumerate(weights):
-            if weight < NEGLIGIBLE:
-                continue
-            rng = generator(self._seed, 3, len(told), number)
-            count = max(min(LEAST_MEMBERS, self._tree_count), round(weight * self._tree_count))
-            if number == 0:
-                members = self._fitter.ensemble(data, rng, count=count)
-                predicted = [member.predict(candidates.table) for member in members]
-            else:
-                source, here = self._sources[number - 1], guesses[number - 1]
-                near = dataclasses.replace(data, table=here.table, guess=here.guess, slope=source.scale)
-                members = self._fitter.ensemble(near, rng, count=count)
-                where = self._whole_guesses[number - 1] if self._whole else _Guessed.of(source, candidates.table)
-                predicted = [member.predict(where.table, where.guess) for member in members]
-            scores += weight * self._improvement(np.stack(predicted), best)
+        scores, beliefs = self._experts.improvement(
+            data,
+            candidates.table,
+            best=min(logarithm for o, logarithm in passed if not o.is_partial),
+            guesses=self._whole_guesses or [Guessed.of(source, candidates.table) for source in self._experts.sources],
+            rng_of=lambda number: generator(self._seed, 3, len(told), number),
+        )
         if len(passed) < len(told) and self._without != "failures":
-            scores *= self._chance(observed, candidates.table)
-        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told), weights)
+            scores *= self._chance(observed, candidates)
+        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told), beliefs)
 
-    def _beliefs(self, data: Data, guesses: Sequence[_Guessed]) -> Floats:
-        """How far each hypothesis on earlier runs is believed: that none helps, then each source."""
-        if not guesses:
-            return np.ones(1)
-        if self._without == "trust":
-            return np.array([0.0, *[1 / len(guesses)] * len(guesses)])
-        return beliefs(self._fitter, data.table, data.targets, [each.guess for each in guesses])
-
-    def _chance(self, observed: Sequence[Observation], table: Table) -> Floats:
+    def _chance(self, observed: Sequence[Observation], candidates: Candidates) -> Floats:
         """The probability that each candidate passes, from all observations, failed ones too."""
         passed = np.array([float(o.value is not None) for o in observed])
-        data = Data(Table.of_configs(self._space, [o.config for o in observed]), passed, np.ones(len(passed)))
+        table = candidates.table_of(self._space, [o.config for o in observed])
+        data = Data(table, passed, np.ones(len(passed)))
         trees = self._fitter.trees(data, generator(self._seed, 4, len(passed)), count=self._tree_count)
-        chance = sum((tree.predict(table) for tree in trees), np.zeros(len(table))) / len(trees)
+        chance = sum((tree.predict(candidates.table) for tree in trees), np.zeros(len(candidates.table))) / len(trees)
         # One success and one failure that were never seen keep the chance off 0 and 1.
         return (chance * len(passed) + 1) / (len(passed) + 2)
-
-    def _improvement(self, guesses: Floats, best: float) -> Floats:
-        """Expected gain over `best` (logarithms), taking the members' guesses, shape (members, configs), as normal."""
-        mean = guesses.mean(axis=0)
-        deviation = np.maximum(self._caution * guesses.std(axis=0), 1e-6)
-        gain = best - self._exploration - mean
-        z = gain / deviation
-        density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-        improvement: Floats = np.maximum(gain * self._normal_cdf(z) + deviation * density, 0.0)
-        return improvement
 
     # -- the batch --------------------------------------------------------------------------------------
 
@@ -374,7 +324,7 @@ class SurrogateSearch:
         scored = self._cache[1]
         since = list(self._history)[scored.lowered_count :]
         for config in since:
-            scored.lower(self._away_from(config, scored.candidates.table))
+            scored.lower(self._away_from(config, scored.candidates))
         scored.strike_out(since)
         scored.lowered_count += len(since)
         return scored
@@ -382,10 +332,9 @@ class SurrogateSearch:
     def _propose(self, batch: Batch) -> None:
         """Fill the batch greedily by score, each choice lowering the scores around it (local penalisation)."""
         scored = self._scored().copy()
-        table = scored.candidates.table
         for config in (*batch.pending, *batch.chosen):
             if config in self._space:
-                scored.lower(self._away_from(config, table))
+                scored.lower(self._away_from(config, scored.candidates))
                 scored.strike_out([config])
         while not batch.is_full:
             best = self._unsettled(scored.beliefs, batch) or scored.best()
@@ -394,21 +343,22 @@ class SurrogateSearch:
             batch.offer(best)
             scored.strike_out([best])
             if not batch.is_full:
-                scored.lower(self._away_from(best, table))
+                scored.lower(self._away_from(best, scored.candidates))
 
     def _unsettled(self, beliefs: Floats, batch: Batch) -> Config | None:
         """The next spread config, where it is its turn: as often as earlier runs are doubted, at most every other."""
         place, share = batch.known_count, min(float(beliefs[0]), 0.5)
-        if beliefs.max() >= SETTLED or int(place * share) == int((place + 1) * share):
+        if not 1 - SETTLED < float(beliefs[0]) < SETTLED or int(place * share) == int((place + 1) * share):
             return None
         known = (*batch.pending, *batch.chosen)
         return next((c for c in self._spreading if c not in self._history and c not in known), None)
 
-    def _away_from(self, config: Config, table: Table) -> Floats:
+    def _away_from(self, config: Config, candidates: Candidates) -> Floats:
         """Factors in [0, 1]: doubt that halves with every parameter in which a candidate differs from `config`."""
+        table = candidates.table
         if self._without == "penalty":
             return np.ones(len(table))
-        differing = np.zeros(len(table), dtype=np.int8)
-        for column, place in zip(table.columns, self._space.indices_of([config])[0], strict=True):
-            differing += column != place
-        return self._doubt[differing]
+        differing = np.zeros(len(table), dtype=np.uint8)
+        for codes, own in zip(table.codes, candidates.table_of(self._space, [config]).codes[:, 0], strict=True):
+            differing += codes != own
+        return self._doubt.take(differing)

@@ -5,8 +5,8 @@ the guess is centred and scaled, because the order of configs carries over from 
 
 Trust is learned: each source, and the hypothesis that none of them helps, is weighed by how well it would have
 predicted the observations one after the other. In a linear model with normal errors the product of these predictive
-densities is the marginal likelihood, which has a closed form. A source that says the opposite of the truth is soon as
-useful as one that says it: what is weighed is whether it tells configs apart, and the sign of its slope is fitted.
+densities is the marginal likelihood, which has a closed form. What is weighed is whether configs differ here about as
+much as they did there, and in the same direction.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ EVIDENCE_COUNT = 150
 DOUBT = 0.3
 """The probability, before anything is told, that no source helps. A guess."""
 
-SLOPE = 1.0
-"""What a source is expected to explain, as mean and deviation, in units of what it leaves unexplained. A guess."""
+SLOPE_DEVIATION = 0.5
+"""How far the effect of a source's order here is expected to differ from its effect there, as a share. A guess: from
+nothing to twice as much is within two deviations, the reverse is not."""
 
 LEVEL_VARIANCE = 100.0
 """Of the level of all targets, in units of one target's own variance: as good as unknown."""
@@ -121,46 +122,52 @@ def favourites(sources: Sequence[Source], *, count: int) -> list[Config]:
     return list(dict.fromkeys(config for each in rounds for config in each if config is not None))[:count]
 
 
-def with_guess(table: Table, guess: Floats) -> Table:
-    """The table with a source's opinion as one more feature."""
-    return Table(np.column_stack([table.rows, guess.astype(np.float32)]), table.columns)
-
-
-def beliefs(fitter: ForestFitter, table: Table, targets: Floats, guesses: Sequence[Floats]) -> Floats:
+def beliefs(fitter: ForestFitter, data: Data, guesses: Sequence[tuple[Floats, float]]) -> Floats:
     """The probability of each hypothesis, shape (1 + sources,): that no source helps, that the first does, and so on.
 
     Args:
         fitter: whose prior on effects all hypotheses share.
-        table: the configs that passed, in the order told.
-        targets: their logarithms.
-        guesses: by source, its opinion of each.
+        data: what passed, in the order told.
+        guesses: by source, its opinion of each, and the deviation of the logarithms that it measured.
     """
     prior = np.array([DOUBT, *[(1 - DOUBT) / len(guesses)] * len(guesses)])
-    count = min(len(targets), EVIDENCE_COUNT)
+    count = min(len(data.targets), EVIDENCE_COUNT)
     if count < 2:
         return prior
-    first = Table(table.rows[:count], table.columns[:, :count])
-    plain = fitter.covariance(first) + np.eye(count) + LEVEL_VARIANCE
-    evidence = [_evidence(plain, targets[:count], None)]
-    evidence += [_evidence(plain, targets[:count], guess[:count]) for guess in guesses]
+    targets = data.targets[:count]
+    residual = fitter.covariance(data.table.at(slice(count))) + np.eye(count) + LEVEL_VARIANCE
+    factor: Floats = np.linalg.cholesky(residual).astype(np.float64)
+    evidence = [_evidence(factor, targets, None)]
+    evidence += [_evidence(factor, targets, scale * guess[:count]) for guess, scale in guesses]
     logarithms = np.log(prior) + np.array(evidence)
     likelihoods = np.exp(logarithms - logarithms.max())
     weights: Floats = likelihoods / likelihoods.sum()
     return weights
 
 
-def _evidence(plain: Floats, targets: Floats, guess: Floats | None) -> float:
+def _evidence(factor: Floats, targets: Floats, expected: Floats | None) -> float:
     """The logarithm of the marginal likelihood, up to what all hypotheses share.
 
-    Targets are normal around an unknown level with covariance sigma^2 * plain, plus, with a guess, a slope on it that
-    is normal too; sigma is summed over.
+    Targets are normal around an unknown level with covariance sigma^2 * residual, plus what is expected times a slope
+    that is normal around 1. Sigma is summed over.
+
+    Args:
+        factor: of the residual covariance, by Cholesky.
+        targets: logarithms.
+        expected: by a source; None where none helps.
     """
-    sigmas = np.array(SIGMAS)
-    covariance = plain if guess is None else plain + SLOPE**2 * np.outer(guess, guess)
-    factor = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(factor, targets - targets.mean())
-    mean = np.zeros(len(white)) if guess is None else np.linalg.solve(factor, SLOPE * (guess - guess.mean()))
-    squares = white @ white - 2 * sigmas * (white @ mean) + sigmas**2 * (mean @ mean)
-    terms = -len(white) * np.log(sigmas) - squares / (2 * sigmas**2)
+    variances = np.array(SIGMAS) ** 2
+    left = targets - targets.mean()
+    if expected is None:
+        white = np.linalg.solve(factor, left)
+        terms = -0.5 * (white @ white / variances + len(white) * np.log(variances))
+    else:
+        expected = expected - expected.mean()
+        white, along = np.linalg.solve(factor, np.column_stack([left - expected, expected])).T
+        # The slope's variance adds a matrix of rank one; its inverse and determinant are known (Sherman, Morrison).
+        share = SLOPE_DEVIATION**2 / variances
+        grown = 1 + share * (along @ along)
+        squares = white @ white - share * (along @ white) ** 2 / grown
+        terms = -0.5 * (squares / variances + len(white) * np.log(variances) + np.log(grown))
     top = float(terms.max())
-    return top + math.log(np.exp(terms - top).sum()) - float(np.log(np.diag(factor)).sum())
+    return top + math.log(np.exp(terms - top).sum())
