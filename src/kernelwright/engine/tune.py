@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import os
 import secrets
@@ -14,11 +13,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.environment import environment
 from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
@@ -27,18 +24,16 @@ from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.replay import ReplayRunner
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.roofline import floor_bytes, operations
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.speed_of_light import (
     Ceilings,
     Floor,
     device_ceilings,
     doubt,
-    floors,
-    pipe_rate,
     recorded_floors,
     without_impossible,
 )
+from kernelwright.engine.started import now, run_started
 from kernelwright.engine.state import SearchState, observations
 from kernelwright.errors import (
     BaselineFailed,
@@ -52,7 +47,7 @@ from kernelwright.evaluate.base import MeasuringRunner, Runner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
-from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Passed
 from kernelwright.search.base import Prior, Searcher
 from kernelwright.search.registry import create
@@ -71,7 +66,6 @@ from kernelwright.store.run_folder import RunFolder, default_run_path
 from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Candidate, Template
-from kernelwright.version import VERSION
 
 COMPARISON_SHARE = 0.2
 """Of a budget in seconds, kept for the final comparison. A guess."""
@@ -312,7 +306,7 @@ class _Session:
         started = dataclasses.replace(
             recorded.view.started,
             run_id=uuid.uuid4().hex,
-            created=_now(),
+            created=now(),
             settings={**self._settings.as_record(), "replay": recorded.view.started.run_id},
         )
         self._floors = recorded_floors(started)
@@ -465,28 +459,15 @@ class _Session:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
 
     def _started(self, problem_id: str, ceilings: Ceilings, priors: Sequence[Prior]) -> RunStarted:
-        problem = self._subject.problem
-        device: dict[str, Any] = dataclasses.asdict(self._device)
-        if ceilings:
-            device["ceilings"] = dict(ceilings)
-        if "copy_bytes_per_s" in ceilings:
-            device["copy_bytes_per_s"] = ceilings["copy_bytes_per_s"]
-        if (rate := pipe_rate(problem, ceilings)) is not None:
-            device["operations_per_s"] = rate
-        cache = self._settings.cache_of(is_cpu=self._device.shares_host_cores)
-        found = floors(problem, self._device, ceilings, cache=cache)
-        return RunStarted(
-            run_id=uuid.uuid4().hex,
-            created=_now(),
-            version=VERSION,
-            problem_name=problem.name,
+        record = {**self._settings.as_record(), "priors_blob": self._keep_priors(priors)}
+        return run_started(
+            self._subject.problem,
+            self._device,
+            self._settings,
+            ceilings,
             problem_id=problem_id,
-            settings={**self._settings.as_record(), "priors_blob": self._keep_priors(priors)},
-            device=device,
-            environment=environment(),
-            space=_space_record(self._space),
-            workloads={each.name: self._workload_record(each) for each in problem.workloads},
-            floors={name: _floor_record(floor) for name, floor in found.items()},
+            record=record,
+            space=self._space,
         )
 
     def _keep_priors(self, priors: Sequence[Prior]) -> str | None:
@@ -502,40 +483,9 @@ class _Session:
         records = json.loads(self._folder.blobs.get_text(str(blob)))
         return [Prior(Config(config), value, source) for config, value, source in records]
 
-    def _workload_record(self, workload: Workload) -> dict[str, float]:
-        problem = self._subject.problem
-        record: dict[str, float] = {**workload.sizes, "weight": workload.weight}
-        record["bytes"] = floor_bytes(problem, workload)
-        count = operations(problem, workload)
-        if count is not None:
-            record["operations"] = count
-        return record
-
-
-def _floor_record(floor: Floor) -> dict[str, float | str]:
-    record = dataclasses.asdict(floor)
-    del record["workload"]
-    return record
-
-
-def _space_record(space: Space) -> dict[str, Any]:
-    return {
-        "parameters": {parameter.name: list(parameter.values) for parameter in space.parameters},
-        "defaults": {parameter.name: parameter.default for parameter in space.parameters},
-        "feasible_count": space.feasible_count,
-        "raw_count": space.raw_count,
-        "constraints": [
-            {"name": each.name, "text": each.expression.text, "origin": each.origin} for each in space.constraints
-        ],
-    }
-
 
 def _recorded_device(view: RunView) -> DeviceInfo:
     """The device of a recording, for its limits."""
     record = dict(view.started.device)
     known = {field.name for field in dataclasses.fields(DeviceInfo)}
     return DeviceInfo(**{name: value for name, value in record.items() if name in known})
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

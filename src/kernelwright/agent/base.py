@@ -1,0 +1,197 @@
+"""The seam of the roles: plan, code, debug, template, analyse.
+
+```
+agent.plan(PlanContext)          -> Plan(ideas, refused)              what could be done to a working node
+agent.code(CodeContext)          -> Draft | Declined                  one idea, written out
+agent.debug(DebugContext)        -> Draft | Declined                  a failed node, mended or given up
+agent.template(TemplateContext)  -> Draft | Declined                  literals and launch shapes lifted into parameters
+agent.analyse(AnalyseContext)    -> (Finding, ...)                    what the measurements say, in words
+```
+
+A role reads its context and nothing else, gives a proposal and changes nothing: whatever it writes is checked, built
+and measured by the engine as any other candidate. No role writes tests, tolerances or references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.problem.model import Problem
+from kernelwright.search.base import Observation
+from kernelwright.space.parameter import Parameter
+from kernelwright.store.event import Idea
+from kernelwright.tree.model import Failure, Node, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What holds for a whole run."""
+
+    problem: Problem
+    device: DeviceInfo
+    copy_bytes_per_s: float | None = None
+    """Measured; None: unknown."""
+    limit_value: float | None = None
+    """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A template's text, with what is known of it by construction."""
+
+    text: str
+    """Header and source."""
+    language: str
+    entry: str
+    """The kernel that is worked on."""
+    tactics: tuple[str, ...] = ()
+    """Everything applied since the baseline, in order."""
+    properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """A working node that something more is to be made of."""
+
+    task: Task
+    tree: Tree
+    node: Node
+    written: Written
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What could be done, the most promising first."""
+
+    ideas: tuple[Idea, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """What does not apply, by name, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeContext:
+    """A working node and the idea to carry out on it."""
+
+    task: Task
+    tree: Tree
+    node: Node
+    written: Written
+    idea: Idea
+
+
+@dataclass(frozen=True, slots=True)
+class DebugContext:
+    """A node that failed, and what it was made from."""
+
+    task: Task
+    tree: Tree
+    node: Node
+    written: Written
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateContext:
+    """A source whose literals, launch shape and options are to become parameters."""
+
+    task: Task
+    written: Written
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyseContext:
+    """A node's tuned landscape."""
+
+    task: Task
+    node: Node
+    parameters: tuple[Parameter, ...]
+    observations: Sequence[Observation]
+    """In the order they were made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A template that a role has written."""
+
+    written: Written
+    explanation: str
+    """What was done, in one sentence."""
+    because: str = ""
+    """Why it should help, in one sentence."""
+    predicted_gain: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Nothing was written, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One claim with the evidence that it rests on."""
+
+    text: str
+    evidence: str = ""
+
+    def __str__(self) -> str:
+        """The claim, its evidence in brackets."""
+        return f"{self.text} ({self.evidence})" if self.evidence else self.text
+
+
+class Planner(Protocol):
+    """Says what could be done."""
+
+    def plan(self, context: PlanContext) -> Plan:
+        """Ideas for a working node."""
+        ...
+
+
+class Coder(Protocol):
+    """Carries an idea out."""
+
+    def code(self, context: CodeContext) -> Draft | Declined:
+        """The node's template with the idea in it."""
+        ...
+
+
+class Debugger(Protocol):
+    """Mends a failed node."""
+
+    def debug(self, context: DebugContext) -> Draft | Declined:
+        """Another template that does not fail so, or why there is none."""
+        ...
+
+
+class Templater(Protocol):
+    """Lifts what is fixed in a source into parameters."""
+
+    def template(self, context: TemplateContext) -> Draft | Declined:
+        """The same source with more parameters; `Declined` when there is nothing to lift."""
+        ...
+
+
+class Analyst(Protocol):
+    """Says what measurements mean."""
+
+    def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
+        """Claims about the landscape, the most important first."""
+        ...
+
+
+class Agent(Planner, Coder, Debugger, Templater, Analyst, Protocol):
+    """All roles together."""
+
+    @property
+    def name(self) -> str:
+        """As `--model` says it, e.g. `rules`."""
+        ...
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether a plan costs nothing, so that every working node is planned at once."""
+        ...

@@ -1,0 +1,333 @@
+"""One node's own run: an ordinary tune run in `nodes/NNN/`, searched part by part, on a runner that all nodes share.
+
+```
+node = NodeRun.create(path, files, shared, priors=...)     # SpecError or EmptySpace: the template is refused
+outcome = node.prove()                                     # its default, checked as any candidate is
+reason = node.search(evaluations=8, seconds=10.0)          # again and again
+node.finish(comparison, reason)
+```
+
+Everything that reads runs (show, report, export, replay) reads a node's folder as it reads any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.limits import build_space
+from kernelwright.engine.listener import RunListener
+from kernelwright.engine.loop import POLL_S, LoopParts, RunClock, SearchLoop
+from kernelwright.engine.objective import medians_ms, objective
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.speed_of_light import doubted, recorded_floors
+from kernelwright.engine.started import space_record
+from kernelwright.engine.state import SearchState, observation, observations
+from kernelwright.engine.tune import Subject
+from kernelwright.errors import InfrastructureError, KernelwrightError
+from kernelwright.evaluate.base import EvaluationRequest, Incumbent, MeasuringRunner
+from kernelwright.identity import content_id
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Evaluation, Outcome, Passed
+from kernelwright.search.base import Forecaster, Observation, Prior, Searcher
+from kernelwright.search.registry import create
+from kernelwright.space.feasible import Space
+from kernelwright.space.parameter import Parameter
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Evaluated,
+    FinalistsCompared,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+)
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.store.view import RunView
+from kernelwright.template.model import Candidate, Template
+
+PROOF_ATTEMPTS = 3
+"""Configs that may be tried when the default does not fit into the device; a wrong result has no second chance."""
+
+RESOURCE_STAGES = frozenset({"resources", "launch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the nodes of one session share."""
+
+    started: RunStarted
+    """Of the whole run."""
+    baseline: BaselineMeasured
+    baseline_ms: Mapping[str, float]
+    weights: Mapping[str, float]
+    device: DeviceInfo
+    settings: TuneSettings
+    runner: MeasuringRunner
+    incumbent: Incumbent
+    """What all nodes race against, live."""
+    listener: RunListener
+
+
+class NodeRun:
+    """See the module. Holds the right to write its folder until `close`."""
+
+    def __init__(self, index: int, subject: Subject, space: Space, folder: RunFolder, shared: Shared) -> None:
+        """Use `create` or `open`."""
+        self.index = index
+        self._subject = subject
+        self._space = space
+        self._folder = folder
+        self._shared = shared
+        self._state = SearchState()
+        self._searcher: Searcher | None = None
+        self._priors: Sequence[Prior] = ()
+        self._spent_s = 0.0
+        self._evaluations: list[Evaluated] = []
+
+    @classmethod
+    def create(cls, index: int, path: Path, files: Mapping[str, bytes], shared: Shared) -> NodeRun:
+        """A new run with these files of a problem.
+
+        Raises:
+            SpecError: they do not load; nothing is left behind.
+            EmptySpace: no config fits the device; nothing is left behind.
+        """
+        folder = RunFolder.create(path, files=files)
+        try:
+            subject = Subject.load(folder.problem_file)
+            space = build_space(subject.problem, subject.template, shared.device)
+            node = cls(index, subject, space, folder, shared)
+            folder.append([node._started(content_id(dict(files))), node._session(0.0), shared.baseline])
+        except KernelwrightError:
+            folder.close()
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        node._restart([])
+        return node
+
+    @classmethod
+    def open(cls, index: int, path: Path, shared: Shared) -> NodeRun:
+        """A run that an earlier session began.
+
+        Raises:
+            StoreError: there is none, or another process writes to it.
+        """
+        folder = RunFolder.open(path, writable=True)
+        view = RunView.of(folder.read(), folder=path)
+        subject = Subject.load(folder.problem_file)
+        space = build_space(subject.problem, subject.template, shared.device)
+        node = cls(index, subject, space, folder, shared)
+        node._spent_s = view.spent_s
+        folder.append([node._session(view.spent_s)])
+        node._restart(view.evaluations)
+        return node
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def template(self) -> Template:
+        """The node's template."""
+        return self._subject.template
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Of its space."""
+        return self._space.parameters
+
+    @property
+    def evaluations(self) -> Sequence[Evaluated]:
+        """All so far, in order."""
+        return self._evaluations
+
+    @property
+    def observations(self) -> list[Observation]:
+        """All so far, as a searcher is told."""
+        return observations(self._evaluations)
+
+    @property
+    def spent_s(self) -> float:
+        """Budget seconds of this node over all sessions."""
+        return self._spent_s
+
+    @property
+    def evaluated_count(self) -> int:
+        """Evaluations that were run."""
+        return self._state.evaluated_count
+
+    @property
+    def failed_count(self) -> int:
+        """Those that failed."""
+        return self._state.failed_count
+
+    @property
+    def best(self) -> Evaluated | None:
+        """The lowest objective, also of a measurement that racing stopped; the earliest of equals."""
+        passed = [event for event in self._evaluations if event.value is not None]
+        return min(passed, key=lambda event: (event.value, event.index), default=None)
+
+    def expected_gain_fraction(self, count: int) -> float | None:
+        """What `count` more evaluations would bring, where the searcher can tell."""
+        searcher = self._search_state()
+        expected = searcher.expected_gain(count) if isinstance(searcher, Forecaster) else None
+        return None if expected is None else expected.fraction
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def start_from(self, priors: Sequence[Prior]) -> None:
+        """What is known of a relative; only before anything was searched."""
+        self._priors = priors
+        self._restart(self._evaluations)
+
+    def prove(self) -> Outcome:
+        """Evaluate the default, without racing against other nodes; what an earlier session measured stands.
+
+        A default that does not fit into the device is replaced by configs near it, `PROOF_ATTEMPTS` in all.
+
+        Raises:
+            InfrastructureError: the machine failed twice.
+        """
+        template = self._subject.template
+        start = template.default if template.default in self._space else self._space.nearest(template.default)
+        tried: list[Config] = []
+        while True:
+            config = start if not tried else self._another(tried)
+            outcome = self._evaluate(config)
+            tried.append(config)
+            is_over = len(tried) == min(PROOF_ATTEMPTS, self._space.feasible_count)
+            if isinstance(outcome, Passed) or outcome.stage not in RESOURCE_STAGES or is_over:
+                return outcome
+
+    def search(self, *, evaluations: int, seconds: float | None) -> str:
+        """Search on until the node has `evaluations` in all, or for so many seconds.
+
+        Gives the reason why it stopped, as the search loop does. Other nodes' bests are raced against.
+        """
+        shared, clock = self._shared, RunClock(earlier_s=self._spent_s)
+        limit_s = None if seconds is None else self._spent_s + max(seconds, 1e-3)
+        parts = LoopParts(
+            template=self._subject.template,
+            workloads=self._subject.problem.workloads,
+            baseline_ms=shared.baseline_ms,
+            runner=shared.runner,
+            searcher=self._search_state(),
+            budget=dataclasses.replace(shared.settings.budget, evaluations=evaluations, seconds=limit_s),
+            clock=clock,
+            append=self._append,
+            listener=shared.listener,
+            floors=recorded_floors(shared.started),
+        )
+        try:
+            return SearchLoop(parts, self._state).run()
+        finally:
+            self._spent_s = clock.spent_s
+
+    def finish(self, comparison: FinalistsCompared | None, reason: str) -> None:
+        """Record what the final comparison said of this node's finalists, and the end."""
+        events = [comparison] if comparison is not None else []
+        self._folder.append([*events, RunFinished(reason, self._spent_s)])
+
+    def close(self) -> None:
+        """Give the folder back."""
+        self._folder.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _restart(self, evaluations: Sequence[Evaluated]) -> None:
+        self._evaluations = list(evaluations)
+        self._searcher = None
+        self._state = SearchState(incumbent=self._shared.incumbent)
+        for event in evaluations:
+            self._state.add(event, self._shared.settings.budget)
+
+    def _search_state(self) -> Searcher:
+        """The searcher, told everything so far."""
+        if self._searcher is None:
+            settings, template = self._shared.settings, self._subject.template
+            self._searcher = create(
+                settings.searcher,
+                self._space,
+                seed=settings.seed + self.index,
+                default=template.default,
+                options=settings.searcher_options,
+                priors=self._priors,
+            )
+            self._searcher.tell(self.observations)
+        return self._searcher
+
+    def _another(self, tried: Sequence[Config]) -> Config:
+        """A feasible config near the default that was not tried: the first neighbour."""
+        near = [each for each in self._space.neighbours(tried[0]) if each not in tried]
+        return near[0] if near else next(each for each in self._space if each not in tried)
+
+    def _evaluate(self, config: Config) -> Outcome:
+        candidate = Candidate(self._subject.template, config)
+        known = self._state.known.get(candidate.id)
+        if known is not None:
+            return known.outcome
+        clock = RunClock(earlier_s=self._spent_s)
+        shared = self._shared
+        racing = new_incumbent(shared.baseline_ms, shared.weights)
+        evaluation = self._submit(EvaluationRequest(candidate, incumbent=racing))
+        outcome = evaluation.outcome
+        value = None
+        if isinstance(outcome, Passed):
+            outcome = doubted(outcome, recorded_floors(shared.started), medians_ms(outcome.measurements))
+        if isinstance(outcome, Passed):
+            value = objective(outcome, shared.baseline_ms, self._subject.problem.workloads)
+        self._spent_s = clock.spent_s
+        index = self._state.next_index
+        event = Evaluated(index, evaluation.candidate_id, dict(config), outcome, value, evaluation.cost, self._spent_s)
+        self._append([event])
+        self._state.add(event, shared.settings.budget)
+        if self._searcher is not None:
+            self._searcher.tell([observation(event)])
+        return outcome
+
+    def _submit(self, request: EvaluationRequest) -> Evaluation:
+        """The evaluation; a failure of the machine is tried again once. Waits in steps, so that Ctrl-C is heard."""
+        for is_retry in (False, True):
+            future = self._shared.runner.submit(request)
+            while not wait([future], timeout=POLL_S).done:
+                pass
+            try:
+                return future.result()
+            except InfrastructureError:
+                if is_retry:
+                    raise
+        raise AssertionError("the second attempt returns or raises")
+
+    def _append(self, events: Sequence[Any]) -> None:
+        self._folder.append(events)
+        self._evaluations += [event for event in events if isinstance(event, Evaluated)]
+
+    def _started(self, problem_id: str) -> RunStarted:
+        shared, space = self._shared, self._space
+        return dataclasses.replace(
+            shared.started,
+            run_id=uuid.uuid4().hex,
+            problem_id=problem_id,
+            settings={**shared.settings.as_record(), "node": self.index, "tree": shared.started.run_id},
+            space=space_record(space),
+        )
+
+    def _session(self, spent_s: float) -> SessionStarted:
+        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+def new_incumbent(baseline_ms: Mapping[str, float], weights: Mapping[str, float]) -> Incumbent:
+    """What to race against before anything was found: the baseline."""
+    return Incumbent(dict(baseline_ms), dict(weights), dict(baseline_ms), 1.0)
+
+
+def unlimited(settings: TuneSettings) -> TuneSettings:
+    """The settings without limits: a node's parts of the budget are given one by one."""
+    return dataclasses.replace(settings, budget=Budget(min_gain_fraction=settings.budget.min_gain_fraction))

@@ -1,0 +1,124 @@
+"""The final comparison over all nodes: the best candidates, and for each step on the winner's path its best."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelwright.engine.finals import ranked
+from kernelwright.evaluate.base import EvaluationRequest, Runner
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.store.event import Evaluated, FinalistsCompared
+from kernelwright.template.model import Candidate, Template
+from kernelwright.tree.model import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A candidate with the node that it belongs to."""
+
+    node: int
+    candidate: Candidate
+    event: Evaluated
+
+
+def entrants(
+    tree: Tree, evaluations: Mapping[int, Sequence[Evaluated]], templates: Mapping[int, Template], *, count: int
+) -> list[Entrant]:
+    """Who is measured again.
+
+    The best `count` of all nodes, the best of each workload, then the best of each node on the winner's path, the
+    winner's own node first.
+    """
+    owner: dict[str, int] = {}
+    pool: list[Evaluated] = []
+    for index, events in evaluations.items():
+        for event in events:
+            if event.candidate_id not in owner:
+                owner[event.candidate_id] = index
+                pool.append(dataclasses.replace(event, index=len(pool)))
+    chosen = {event.candidate_id: event for event in ranked(pool, count=count)}
+    if chosen:
+        winner = owner[next(iter(chosen))]
+        for node in reversed(tree.path(winner)):
+            own = [event for event in pool if owner[event.candidate_id] == node.index and _is_usable(event)]
+            best = min(own, key=lambda event: (event.value, event.index), default=None)
+            if best is not None:
+                chosen.setdefault(best.candidate_id, best)
+    return [
+        Entrant(owner[each], Candidate(templates[owner[each]], Config(event.config)), event)
+        for each, event in chosen.items()
+    ]
+
+
+def _is_usable(event: Evaluated) -> bool:
+    return isinstance(event.outcome, Passed) and event.value is not None
+
+
+def compare_entrants(
+    runner: Runner,
+    baseline: Candidate,
+    choose: Callable[[frozenset[str]], Sequence[Entrant]],
+    *,
+    rounds: int,
+    on_step: Callable[[], None],
+    is_late: Callable[[], bool],
+) -> FinalistsCompared | None:
+    """Check entrants on every dataset and measure those that pass, interleaved with the baseline.
+
+    Args:
+        runner: measures.
+        baseline: row 0 of the comparison.
+        choose: the entrants when these candidate ids are left out; asked again when one is rejected.
+        rounds: of the comparison.
+        on_step: called after every check.
+        is_late: once true, no more are taken in than there are, but one at least.
+    """
+    rejected: dict[str, str] = {}
+    accepted: dict[str, Entrant] = {}
+    while True:
+        wanted = [each for each in choose(frozenset(rejected)) if each.candidate.id not in accepted]
+        if not wanted or (accepted and is_late()):
+            break
+        for each in wanted:
+            if accepted and is_late():
+                break
+            outcome = (
+                runner.submit(EvaluationRequest(each.candidate, is_thorough=True, is_timed=False)).result().outcome
+            )
+            on_step()
+            if isinstance(outcome, Failed):
+                rejected[each.candidate.id] = f"{outcome.stage}: {outcome.message}"
+            else:
+                accepted[each.candidate.id] = each
+    if not accepted:
+        return None
+    comparison = runner.compare([baseline, *(each.candidate for each in accepted.values())], rounds=rounds)
+    if comparison is None:
+        return None
+    finalists = comparison.candidate_ids[1:]
+    return FinalistsCompared(
+        candidate_ids=(baseline.id, *finalists),
+        configs=({}, *(dict(accepted[each].candidate.config) for each in finalists)),
+        samples_ms=comparison.samples_ms,
+        rejected={**rejected, **comparison.rejected},
+        nodes=(0, *(accepted[each].node for each in finalists)),
+    )
+
+
+def of_node(comparison: FinalistsCompared, index: int) -> FinalistsCompared | None:
+    """The rows of the baseline and of one node's finalists; None when it has none."""
+    places = [0, *(k for k, node in enumerate(comparison.nodes) if k > 0 and node == index)]
+    if len(places) == 1:
+        return None
+    ids = tuple(comparison.candidate_ids[k] for k in places)
+    return dataclasses.replace(
+        comparison,
+        candidate_ids=ids,
+        configs=tuple(comparison.configs[k] for k in places),
+        samples_ms={name: tuple(rows[k] for k in places) for name, rows in comparison.samples_ms.items()},
+        rejected={each: why for each, why in comparison.rejected.items() if each in ids},
+        nodes=(),
+    )

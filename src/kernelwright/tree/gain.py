@@ -1,0 +1,236 @@
+"""The default policy: the action with the highest expected gain per cost.
+
+Gain is the logarithm of how much the best objective would fall; cost is counted in evaluations, which for one problem
+all take about as long. Three things compete under one measure:
+
+- *expand*: a predicted gain, scaled by how far predictions of that family came true so far, and by how often its
+  rewrites worked at all;
+- *tune*: what the searcher's forecast says, or, while it says nothing, an expectation that falls with each evaluation;
+- *repair*: as the expansion that failed, times the chance of a repair.
+
+A tactic that failed or brought nothing is not tried again below the node where that was seen, and its family is trusted
+less there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernelwright.store.event import Idea
+from kernelwright.tree.base import BudgetLeft, Expansion, Stop
+from kernelwright.tree.model import Node, Tree
+
+PROOF_EVALUATIONS = 2
+"""What a new node costs before it is known: its default, and its parent's best values."""
+
+SLICE_EVALUATIONS = 8
+"""Evaluations of one tuning step, at first; later steps are as long as what was done already, up to `MAX_SLICE`."""
+
+MAX_SLICE = 48
+
+TUNING_GAIN = 0.3
+"""Expected fall of a node's logarithm by tuning it from its default; a guess, from tuning hand-written templates."""
+
+TUNING_HALF = 6
+"""Evaluations after which half of that is expected to remain. A guess."""
+
+UNPLANNED_GAIN = 1.3
+"""What an idea that nobody has had yet is expected to gain: the mean of published agents. A guess."""
+
+BELIEF = 0.7
+"""How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
+
+REPAIR_CHANCE = 0.3
+MIN_GAIN = 0.003
+"""Below this expected fall of the logarithm nothing is worth its cost: it could not be shown at the end."""
+
+USEFUL = 1.02
+"""A step that gains less than this brought nothing."""
+
+NEAR_LIMIT = 1.05
+"""Within 5 % of what the bandwidth allows counts as there: the ceiling itself is not measured better."""
+
+MAX_PREDICTION = 20.0
+"""Predictions above are capped: models of kernels that are this far off are not that certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    expansion: Expansion
+    gain: float
+    cost: float
+
+    @property
+    def rate(self) -> float:
+        return self.gain / self.cost
+
+
+@dataclass(frozen=True, slots=True)
+class GainPerCost:
+    """See the module; deterministic, without a seed."""
+
+    repairable_stages: frozenset[str] = frozenset({"build", "resources", "launch"})
+    """Stages whose failures are handed to the debugger; without a model the others are withdrawn at once."""
+    slice_evaluations: int = SLICE_EVALUATIONS
+
+    @property
+    def name(self) -> str:
+        """`gain`."""
+        return "gain"
+
+    def choose(self, tree: Tree, budget: BudgetLeft) -> Expansion | Stop:
+        """The action with the highest rate; the first of equals in the order of nodes and ideas."""
+        best = tree.best
+        assert best is not None
+        assert best.best_value is not None
+        limit = budget.limit_value
+        if limit is not None and best.best_value <= limit * NEAR_LIMIT:
+            percent = 100 * limit / best.best_value
+            return Stop("limit", f"node {best.index} runs at {percent:.0f}% of the measured bandwidth")
+        scored = list(_Scoring(tree, self).actions())
+        if not scored:
+            return Stop("exhausted", "every idea was tried and every space is used up")
+        top = max(scored, key=lambda each: each.rate)
+        least = MIN_GAIN if budget.min_gain_fraction is None else -math.log1p(-budget.min_gain_fraction)
+        if max(each.gain for each in scored) < least:
+            return Stop("no-gain", f"no action is expected to gain more than {math.expm1(least):.1%}")
+        return top.expansion
+
+
+class _Scoring:
+    """One choice."""
+
+    def __init__(self, tree: Tree, policy: GainPerCost) -> None:
+        self._tree = tree
+        self._policy = policy
+        assert tree.best is not None
+        assert tree.best.best_value is not None
+        self._best_log = math.log(tree.best.best_value)
+
+    def actions(self) -> Iterator[_Scored]:
+        for node in self._tree:
+            if node.is_working:
+                yield from self._expansions(node)
+                yield from self._tuning(node)
+            elif node.status == "failed":
+                yield from self._repair(node)
+
+    # -- expand --------------------------------------------------------------------------------------------------
+
+    def _expansions(self, node: Node) -> Iterator[_Scored]:
+        if not node.is_planned:
+            yield self._expansion(node, None)
+        for idea in self._tree.open_ideas(node.index):
+            if not self._is_pruned(node, idea):
+                yield self._expansion(node, idea)
+
+    def _expansion(self, node: Node, idea: Idea | None) -> _Scored:
+        assert node.best_value is not None
+        believed = self._believed_log(node, idea)
+        hoped = math.log(node.best_value) - believed - TUNING_GAIN / 2
+        chance = self._chance(idea.family if idea else "")
+        gain = chance * max(0.0, self._best_log - hoped)
+        predicted = idea.predicted_gain if idea else None
+        words = f"predicted {predicted:.2f}x" if predicted is not None else "no prediction yet"
+        if idea and idea.promise and predicted and idea.promise > predicted * 1.01:
+            words += f", {idea.promise:.2f}x with what it makes possible"
+        reason = f"{words}; {math.exp(believed):.2f}x believed, works with {chance:.0%}"
+        return _Scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, PROOF_EVALUATIONS)
+
+    def _believed_log(self, node: Node, idea: Idea | None) -> float:
+        if idea is None:
+            return math.log(UNPLANNED_GAIN)
+        predicted = idea.promise or idea.predicted_gain or 1.0
+        relatives = sum(
+            1 for child in self._tried_above(node) if child.family == idea.family and self._was_useless(child)
+        )
+        log = math.log(min(max(predicted, 1.0), MAX_PREDICTION))
+        return float(log * self._truth(idea.family) * 0.5**relatives)
+
+    def _truth(self, family: str) -> float:
+        """Which share of a predicted gain (in logarithms) comes true in this family."""
+        shares = [BELIEF]
+        for node in self._tree:
+            gain = self._step_gain(node)
+            if node.family == family and node.predicted_gain is not None and node.predicted_gain > USEFUL:
+                if node.status in ("failed", "refused"):
+                    shares.append(0.0)
+                elif gain is not None:
+                    shares.append(min(max(math.log(gain) / math.log(node.predicted_gain), 0.0), 1.5))
+        return sum(shares) / len(shares)
+
+    def _chance(self, family: str) -> float:
+        """That a rewrite of this family works: two imagined ones, one and a half of them worked."""
+        judged = [node for node in self._tree if node.family == family and node.parent is not None]
+        worked = sum(node.is_working for node in judged)
+        return (1.5 + worked) / (2 + len(judged))
+
+    def _is_pruned(self, node: Node, idea: Idea) -> bool:
+        return any(child.tactic == idea.key and self._was_useless(child) for child in self._tried_above(node))
+
+    def _tried_above(self, node: Node) -> Sequence[Node]:
+        """Nodes made from this node or one of its ancestors, its own path left out."""
+        path = self._tree.path(node.index)
+        own = {each.index for each in path}
+        return [child for each in path for child in self._tree.children(each.index) if child.index not in own]
+
+    def _was_useless(self, node: Node) -> bool:
+        if node.status in ("failed", "refused"):
+            return True
+        gain = self._step_gain(node)
+        if gain is None or gain >= USEFUL:
+            return False
+        return node.tuning.evaluated_count > PROOF_EVALUATIONS or gain < math.exp(-TUNING_GAIN)
+
+    def _step_gain(self, node: Node) -> float | None:
+        return self._tree.gain(node.index)
+
+    # -- tune ----------------------------------------------------------------------------------------------------
+
+    def _tuning(self, node: Node) -> Iterator[_Scored]:
+        assert node.best_value is not None
+        tuning = node.tuning
+        if tuning.is_exhausted:
+            return
+        count = self._slice(tuning.evaluated_count)
+        if tuning.expected_gain_fraction is not None:
+            potential = -math.log1p(-min(tuning.expected_gain_fraction, 0.9))
+            words = f"its searcher expects {tuning.expected_gain_fraction:.1%} more"
+        else:
+            potential = TUNING_GAIN / (1 + tuning.evaluated_count / TUNING_HALF)
+            words = "hardly searched" if tuning.evaluated_count < SLICE_EVALUATIONS else "no forecast yet"
+        gain = max(0.0, self._best_log - math.log(node.best_value) + potential)
+        place = "the best" if self._is_best(node) else f"at {1 / node.best_value:.2f}x"
+        reason = f"{place} after {tuning.evaluated_count} evaluations; {words}"
+        yield _Scored(Expansion(node.index, "tune", reason, evaluations=count), gain, count)
+
+    def _slice(self, evaluated_count: int) -> int:
+        return min(max(self._policy.slice_evaluations, evaluated_count), MAX_SLICE)
+
+    def _is_best(self, node: Node) -> bool:
+        return self._best_index == node.index
+
+    @cached_property
+    def _best_index(self) -> int:
+        assert self._tree.best is not None
+        return self._tree.best.index
+
+    # -- repair --------------------------------------------------------------------------------------------------
+
+    def _repair(self, node: Node) -> Iterator[_Scored]:
+        """Once for each failure, and not for a repair that failed again."""
+        failure, parent = node.failure, node.parent
+        if failure is None or parent is None or node.role == "debug" or self._tree.children(node.index):
+            return
+        if failure.stage not in self._policy.repairable_stages:
+            return
+        before = self._tree[parent].best_value
+        if before is None:
+            return
+        believed = math.log(min(max(node.predicted_gain or 1.0, 1.0), MAX_PREDICTION)) * BELIEF
+        gain = REPAIR_CHANCE * max(0.0, self._best_log - math.log(before) + believed + TUNING_GAIN / 2)
+        reason = f"it failed at {failure.stage} ({failure.reason}), which may be mended"
+        yield _Scored(Expansion(node.index, "repair", reason), gain, PROOF_EVALUATIONS)

@@ -1,0 +1,257 @@
+"""Nodes and their tree, as they follow from the events of a run. Nothing here evaluates or decides.
+
+```
+tree = Tree.of(view.tree_events)
+tree.best                       # the working node with the lowest objective
+tree.path(tree.best.index)      # baseline, ..., best
+```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal, assert_never
+
+from kernelwright.problem.config import Value
+from kernelwright.store.event import (
+    ActionChosen,
+    Idea,
+    NodeJudged,
+    NodePlanned,
+    NodeProposed,
+    NodeTuned,
+    TreeEvent,
+)
+
+Status = Literal["proposed", "working", "failed", "refused"]
+"""`proposed`: not judged yet. `refused`: never built. `failed`: built or ran, and was wrong."""
+
+NO_CONFIG: Mapping[str, Value] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a node is not working."""
+
+    stage: str
+    """A stage of an outcome, or `lint`."""
+    reason: str
+    message: str
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Where a node's own search stands."""
+
+    evaluated_count: int = 0
+    failed_count: int = 0
+    spent_s: float = 0.0
+    is_exhausted: bool = False
+    """Whether its space is used up."""
+    expected_gain_fraction: float | None = None
+    """Of as many further evaluations again; None: unknown."""
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One structural idea: a template with its tuned landscape."""
+
+    index: int
+    parent: int | None
+    """None: the baseline."""
+    role: str
+    tactic: str
+    """The idea's key at the parent."""
+    family: str
+    instruction: str
+    because: str
+    predicted_gain: float | None
+    source_blob: str
+    language: str
+    tactics: tuple[str, ...]
+    """Everything applied since the baseline, in order."""
+    properties: tuple[str, ...] = ()
+    status: Status = "proposed"
+    default_value: float | None = None
+    """Objective at the default; None: not working."""
+    best_value: float | None = None
+    """The lowest objective found, lower is better, 1 = as fast as the baseline; None: not working."""
+    best_config: Mapping[str, Value] = NO_CONFIG
+    failure: Failure | None = None
+    tuning: Tuning = field(default_factory=Tuning)
+    ideas: tuple[Idea, ...] = ()
+    """What could be done to it, in the planner's order."""
+    refused_ideas: Mapping[str, str] = field(default_factory=dict)
+    is_planned: bool = False
+
+    @property
+    def is_working(self) -> bool:
+        """Whether its template passed at the default."""
+        return self.status == "working"
+
+    @property
+    def label(self) -> str:
+        """A few words for tables: what was done."""
+        return self.tactic or self.role
+
+
+@dataclass(frozen=True)
+class Tree:
+    """All nodes by index; the baseline is node 0."""
+
+    nodes: tuple[Node, ...] = ()
+    pending: ActionChosen | None = None
+    """What had been chosen and not carried out when the events end."""
+    actions: tuple[ActionChosen, ...] = ()
+
+    @classmethod
+    def of(cls, events: Iterable[TreeEvent]) -> Tree:
+        """The tree after `events`, in the order they were recorded."""
+        return Tree().after(events)
+
+    def after(self, events: Iterable[TreeEvent]) -> Tree:
+        """The tree with more events taken in."""
+        nodes, pending, actions = list(self.nodes), self.pending, list(self.actions)
+        for event in events:
+            match event:
+                case NodeProposed():
+                    nodes.append(_proposed(event))
+                case NodeJudged():
+                    nodes[event.index] = _judged(nodes[event.index], event)
+                    pending = None
+                case NodePlanned():
+                    nodes[event.index] = dataclasses.replace(
+                        nodes[event.index], ideas=event.ideas, refused_ideas=dict(event.refused), is_planned=True
+                    )
+                case ActionChosen():
+                    pending = event
+                    actions.append(event)
+                case NodeTuned():
+                    nodes[event.index] = _tuned(nodes[event.index], event)
+                    if pending is not None and pending.action == "tune":
+                        pending = None
+                case _:
+                    assert_never(event)
+        return Tree(tuple(nodes), pending, tuple(actions))
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __getitem__(self, index: int) -> Node:
+        return self.nodes[index]
+
+    @cached_property
+    def working(self) -> tuple[Node, ...]:
+        """Nodes that may be built upon, by index."""
+        return tuple(node for node in self.nodes if node.is_working)
+
+    @cached_property
+    def best(self) -> Node | None:
+        """The working node with the lowest objective; the earliest of equals."""
+        return min((node for node in self.working if node.best_value is not None), key=_value, default=None)
+
+    @cached_property
+    def _children(self) -> Mapping[int, tuple[Node, ...]]:
+        found: dict[int, list[Node]] = {}
+        for node in self.nodes:
+            if node.parent is not None:
+                found.setdefault(node.parent, []).append(node)
+        return {index: tuple(children) for index, children in found.items()}
+
+    def children(self, index: int) -> tuple[Node, ...]:
+        """Nodes made from this one, in order."""
+        return self._children.get(index, ())
+
+    def siblings(self, index: int) -> tuple[Node, ...]:
+        """The other children of its parent."""
+        parent = self.nodes[index].parent
+        return () if parent is None else tuple(each for each in self.children(parent) if each.index != index)
+
+    def path(self, index: int) -> tuple[Node, ...]:
+        """From the baseline to this node."""
+        steps = [self.nodes[index]]
+        while (parent := steps[-1].parent) is not None:
+            steps.append(self.nodes[parent])
+        return tuple(reversed(steps))
+
+    def descendants(self, index: int) -> tuple[Node, ...]:
+        """Everything made from this node, however far below, by index."""
+        found: set[int] = {index}
+        for node in self.nodes[index + 1 :]:  # a child always has a higher index
+            if node.parent in found:
+                found.add(node.index)
+        return tuple(self.nodes[each] for each in sorted(found - {index}))
+
+    def open_ideas(self, index: int) -> tuple[Idea, ...]:
+        """Ideas of this node that nobody has carried out."""
+        taken = {child.tactic for child in self.children(index)}
+        return tuple(idea for idea in self.nodes[index].ideas if idea.key not in taken)
+
+    def gain(self, index: int) -> float | None:
+        """How many times faster than its nearest working ancestor it was measured during the search; None: unknown."""
+        value, before = self.nodes[index].best_value, self.ancestor(index)
+        if value is None or before is None or before.best_value is None:
+            return None
+        return before.best_value / value
+
+    def ancestor(self, index: int) -> Node | None:
+        """The nearest working node above: the parent, or for a repair what the failed node was made from."""
+        parent = self.nodes[index].parent
+        while parent is not None and not self.nodes[parent].is_working:
+            parent = self.nodes[parent].parent
+        return None if parent is None else self.nodes[parent]
+
+
+def _value(node: Node) -> float:
+    assert node.best_value is not None
+    return node.best_value
+
+
+def _proposed(event: NodeProposed) -> Node:
+    return Node(
+        index=event.index,
+        parent=event.parent,
+        role=event.role,
+        tactic=event.tactic,
+        family=event.family,
+        instruction=event.instruction,
+        because=event.because,
+        predicted_gain=event.predicted_gain,
+        source_blob=event.source_blob,
+        language=event.language,
+        tactics=event.tactics,
+        properties=event.properties,
+    )
+
+
+def _judged(node: Node, event: NodeJudged) -> Node:
+    failure = None
+    if event.status != "working":
+        failure = Failure(event.stage, event.reason, event.message, event.log)
+    return dataclasses.replace(
+        node, status=event.status, default_value=event.value, best_value=event.value, failure=failure
+    )
+
+
+def _tuned(node: Node, event: NodeTuned) -> Node:
+    tuning = Tuning(
+        evaluated_count=event.evaluated_count,
+        failed_count=event.failed_count,
+        spent_s=event.spent_s,
+        is_exhausted=event.reason == "exhausted",
+        expected_gain_fraction=event.expected_gain_fraction,
+        findings=event.findings,
+    )
+    known = [value for value in (node.best_value, event.best_value) if value is not None]
+    return dataclasses.replace(
+        node, tuning=tuning, best_value=min(known, default=None), best_config=dict(event.best_config)
+    )
