@@ -111,6 +111,16 @@ class LocalArgument:
     byte_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class ConstantArgument:
+    """A variable of the module that is filled from a buffer before the launch."""
+
+    variable: str
+    name: str
+    """Of the buffer."""
+    byte_count: int
+
+
 LaunchArgument = BufferArgument | ScalarArgument | LocalArgument
 
 
@@ -125,6 +135,11 @@ class PlanStep:
     """Threads along x, y, z."""
     shared_bytes: int
     arguments: tuple[LaunchArgument, ...]
+    cluster: tuple[int, int, int] | None = None
+    """Blocks of a cluster along x, y, z; None: what the kernel itself declares."""
+    is_cooperative: bool = False
+    """All blocks must run at once."""
+    constants: tuple[ConstantArgument, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +218,7 @@ class BoundLaunch:
     module: Module
     step: PlanStep
     buffers: Mapping[str, BoundBuffer]
-    """By argument name, for every `BufferArgument` of the step."""
+    """By argument name, for every `BufferArgument` and `ConstantArgument` of the step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,20 @@ class CudaModule:
             self._functions[entry] = function
         return self._functions[entry]
 
+    def variable(self, name: str) -> tuple[int, int]:
+        """Address and bytes of a global variable.
+
+        Raises:
+            DriverCallFailed: there is none of that name.
+        """
+        address, byte_count = call(self._driver.cuModuleGetGlobal(self.handle, name.encode()))
+        return int(address), int(byte_count)
+
+    def allow_large_clusters(self, entry: str) -> None:
+        """Opt in to clusters of more than eight blocks."""
+        what = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        call(self._driver.cuFuncSetAttribute(self.function(entry), what, 1))
+
     def allow_shared(self, entry: str, byte_count: int) -> None:
         """Opt in to so much dynamic shared memory; what was allowed before stays."""
         if byte_count <= self._shared_bytes.get(entry, 0):

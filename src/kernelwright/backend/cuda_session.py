@@ -6,19 +6,15 @@ How times are taken: `cuda_timing`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernelwright.backend.base import (
     Artifact,
-    BoundBuffer,
     BoundLaunch,
     BufferArgument,
     BuildFailed,
@@ -27,15 +23,14 @@ from kernelwright.backend.base import (
     DeviceReading,
     DeviceSession,
     LaunchFailed,
-    LocalArgument,
     PlanStep,
-    ScalarArgument,
 )
 from kernelwright.backend.cuda_cupti import open_recorder
 from kernelwright.backend.cuda_driver import load_driver, ordinal_of
 from kernelwright.backend.cuda_errors import DriverCallFailed, call, launch_error, machine_error
 from kernelwright.backend.cuda_handles import CudaBuffer, CudaModule, MemoryPool
 from kernelwright.backend.cuda_helpers import DIFFER_ENTRY, HELPER_PTX, READ_ENTRY
+from kernelwright.backend.cuda_launch import Binder, BoundStep, launch_words
 from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_timing import Stopwatch
 from kernelwright.errors import InfrastructureError
@@ -51,16 +46,6 @@ each half of the device keeps a copy of its own."""
 UNKNOWN_CACHE_BYTES = 64 << 20
 
 _PATTERN_TILE_BYTES = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Bound:
-    """One launch with its arguments laid out for the driver."""
-
-    start: Callable[[], tuple[Any, ...]]
-    step: PlanStep
-    kept: tuple[object, ...]
-    """What must live as long: the module, and the memory that the driver reads arguments from."""
 
 
 class CudaSession(DeviceSession):
@@ -83,8 +68,9 @@ class CudaSession(DeviceSession):
             raise InfrastructureError(f"opening {device.id}: {error}") from error
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
         self._memory = MemoryPool(driver)
-        self._bound: dict[tuple[object, ...], _Bound] = {}
-        self._flush: _Bound | None = None
+        self._binder = Binder(driver, self._stream)
+        self._bound: dict[tuple[object, ...], BoundStep] = {}
+        self._flush: BoundStep | None = None
         self._flag: CudaBuffer | None = None
         self._meter, self.meter_note = open_meter(device)
 
@@ -212,7 +198,8 @@ class CudaSession(DeviceSession):
             step = PlanStep(
                 DIFFER_ENTRY, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ()
             )
-            _start(self._bound_launch(self._helpers, step, [value.to_bytes(8, "little") for value in values]))
+            words_of_values = [value.to_bytes(8, "little") for value in values]
+            self._binder.bind_values(self._helpers, step, words_of_values).launch()
             flag = np.empty(4, np.uint8)
             self.download(self._flag, flag)
             return not flag.any()
@@ -230,16 +217,20 @@ class CudaSession(DeviceSession):
 
     def launch(self, launches: Sequence[BoundLaunch]) -> None:
         """Enqueue all, in order."""
-        for bound in [self._bind(each) for each in launches]:
-            _start(bound)
+        try:
+            for bound in [self._bind(each) for each in launches]:
+                bound.prepare_and_launch()
+        except DriverCallFailed as error:
+            raise launch_error(error, launch_words(launches[-1].step)) from error
 
     def time(self, launches: Sequence[BoundLaunch]) -> float:
         """Milliseconds from the first launch's start to the last one's end."""
         bound = [self._bind(each) for each in launches]
         try:
-            return self._stopwatch.time([partial(_start, each) for each in bound])
+            bound[0].prepare()  # which is no part of what is timed; of later steps it is, because it must lie between
+            return self._stopwatch.time([bound[0].launch, *(each.prepare_and_launch for each in bound[1:])])
         except DriverCallFailed as error:
-            raise launch_error(error, _words(launches[-1].step)) from error
+            raise launch_error(error, launch_words(launches[-1].step)) from error
 
     def synchronize(self) -> None:
         """Wait for everything on the device that this process started."""
@@ -258,11 +249,11 @@ class CudaSession(DeviceSession):
         try:
             if self._flush is None:
                 self._flush = self._make_flush()
-            _start(self._flush)
+            self._flush.launch()
         except DriverCallFailed as error:
             raise machine_error(error, "flushing the cache") from error
 
-    def _make_flush(self) -> _Bound:
+    def _make_flush(self) -> BoundStep:
         byte_count = FLUSH_FACTOR * self._device.limits.get("last_level_cache", UNKNOWN_CACHE_BYTES)
         byte_count -= byte_count % 16
         buffer = self.allocate(byte_count + 16)
@@ -270,7 +261,7 @@ class CudaSession(DeviceSession):
         values = (buffer.address, byte_count // 16, buffer.address + byte_count)
         blocks = 8 * self._device.limits.get("multiprocessors", 64)
         step = PlanStep(READ_ENTRY, (blocks, 1, 1), (256, 1, 1), 0, ())
-        return self._bound_launch(self._helpers, step, [value.to_bytes(8, "little") for value in values])
+        return self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values])
 
     def close(self) -> None:
         """Finish and release everything; what a broken context does not give back, the process's end does."""
@@ -288,11 +279,11 @@ class CudaSession(DeviceSession):
 
     # ---- binding ----
 
-    def _bind(self, launch: BoundLaunch) -> _Bound:
+    def _bind(self, launch: BoundLaunch) -> BoundStep:
         """The launch laid out for the driver; the same launch on the same memory gets the same one again."""
-        used = [
-            launch.buffers[argument.name] for argument in launch.step.arguments if isinstance(argument, BufferArgument)
-        ]
+        step = launch.step
+        used = [launch.buffers[each.name] for each in step.arguments if isinstance(each, BufferArgument)]
+        used += [launch.buffers[each.name] for each in step.constants]
         addresses = (bound.buffer.address + bound.offset_bytes for bound in used)
         key = (id(launch.module), id(launch.step), *addresses)
         known = self._bound.get(key)
@@ -300,90 +291,9 @@ class CudaSession(DeviceSession):
             return known
         while len(self._bound) >= BOUND_LAUNCHES_KEPT:
             del self._bound[next(iter(self._bound))]
-        fresh = self._make_bound(launch.module, launch.step, launch.buffers)
+        fresh = self._binder.bind(launch.module, launch.step, launch.buffers)
         self._bound[key] = fresh  # holds module and step, so that their ids stay theirs
         return fresh
-
-    def _make_bound(self, module: CudaModule, step: PlanStep, buffers: Mapping[str, BoundBuffer]) -> _Bound:
-        values = []
-        for argument in step.arguments:
-            match argument:
-                case BufferArgument(name=name):
-                    bound = buffers[name]
-                    values.append((bound.buffer.address + bound.offset_bytes).to_bytes(8, "little"))
-                case ScalarArgument(data=data):
-                    values.append(data)
-                case LocalArgument(name=name):
-                    raise LaunchFailed(
-                        "invalid-arguments",
-                        f"{name!r} of {step.entry!r} is local memory as an argument, which CUDA does not have: use "
-                        "shared_bytes",
-                    )
-        try:
-            self._check_parameters(module.function(step.entry), step, values)
-            module.allow_shared(step.entry, step.shared_bytes)
-        except DriverCallFailed as error:
-            raise launch_error(
-                error, f"preparing {step.entry!r} with {step.shared_bytes:,} bytes of dynamic shared memory"
-            ) from error
-        return self._bound_launch(module, step, values)
-
-    def _bound_launch(self, module: CudaModule, step: PlanStep, values: Sequence[bytes]) -> _Bound:
-        memory, parameters = _parameters(values)
-        function, address = module.function(step.entry), ctypes.addressof(parameters)
-        launch_kernel, stream = self._driver.cuLaunchKernel, self._stream
-        shape = (*step.grid, *step.block, step.shared_bytes)
-
-        def start() -> tuple[Any, ...]:
-            return launch_kernel(function, *shape, stream, address, 0)  # type: ignore[no-any-return]
-
-        return _Bound(start, step, (module, memory, parameters))
-
-    def _check_parameters(self, function: Any, step: PlanStep, values: Sequence[bytes]) -> None:
-        """The driver would read past the arguments, or not read some, without a word.
-
-        Raises:
-            LaunchFailed: the kernel has other parameters than it gets arguments.
-        """
-        if not hasattr(self._driver, "cuFuncGetParamInfo"):
-            return
-        sizes: list[int] = []
-        while True:
-            code, *info = self._driver.cuFuncGetParamInfo(function, len(sizes))
-            if code:
-                break
-            sizes.append(int(info[1]))
-        given = [len(value) for value in values]
-        if sizes == given:
-            return
-        if len(sizes) != len(given):
-            names = ", ".join(argument.name for argument in step.arguments)
-            message = (
-                f"the kernel {step.entry!r} takes {len(sizes)} arguments, but is launched with {len(given)}: {names}"
-            )
-        else:
-            index = next(index for index, (wanted, got) in enumerate(zip(sizes, given, strict=True)) if wanted != got)
-            message = (
-                f"argument {index + 1} ({step.arguments[index].name!r}) of {step.entry!r} has {given[index]} bytes, "
-                f"but the kernel takes {sizes[index]}"
-            )
-        raise LaunchFailed("invalid-arguments", message)
-
-
-def _start(bound: _Bound) -> None:
-    result = bound.start()
-    if result[0]:
-        try:
-            call(result)
-        except DriverCallFailed as error:
-            raise launch_error(error, _words(bound.step)) from error
-
-
-def _parameters(values: Sequence[bytes]) -> tuple[list[Any], Any]:
-    """Arguments as the driver takes them: memory for each value, and an array of their addresses."""
-    memory = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in values]
-    array = (ctypes.c_void_p * max(len(memory), 1))(*(ctypes.addressof(each) for each in memory))
-    return memory, array
 
 
 def _smallest_period(pattern: bytes) -> bytes:
@@ -391,8 +301,3 @@ def _smallest_period(pattern: bytes) -> bytes:
         if size < len(pattern) and pattern == pattern[:size] * (len(pattern) // size):
             return pattern[:size]
     return pattern
-
-
-def _words(step: PlanStep) -> str:
-    shared = f" and {step.shared_bytes:,} bytes of dynamic shared memory" if step.shared_bytes else ""
-    return f"launching {step.entry!r} with grid {step.grid} and block {step.block}{shared}"

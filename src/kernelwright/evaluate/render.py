@@ -12,6 +12,7 @@ from kernelwright.backend.base import (
     BufferArgument,
     BuildRequest,
     BuildUnit,
+    ConstantArgument,
     DeviceInfo,
     LaunchArgument,
     LaunchPlan,
@@ -183,6 +184,11 @@ def _launch_argument(argument: Argument, names: Mapping[str, Value]) -> LaunchAr
                     f"scalar {argument.name!r} is the text {value!r}, expected a number", location=argument.location
                 )
             return ScalarArgument(argument.name, argument.dtype, encode_scalar(argument.dtype, value))
+        cluster=extents(step.cluster, names, f"cluster of {step.entry!r}") if step.cluster else None,
+        is_cooperative=step.is_cooperative,
+        constants=tuple(
+            ConstantArgument(variable, name, byte_count(arguments[name], names)) for variable, name in step.constants
+        ),
         case "local":
             return LocalArgument(argument.name, byte_count(argument, names))
         case _:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kernelwright.problem.expression import Expression
     from kernelwright.problem.toml_file import Table
 
-_KEYS = ("entry", "grid", "block", "shared_bytes", "arguments")
+_KEYS = ("entry", "grid", "block", "shared_bytes", "arguments", "cluster", "cooperative", "constants")
 _HINTS = {
     "global": "write grid, in blocks (work-groups): the global size divided by the block",
     "global_size": "write grid, in blocks (work-groups): the global size divided by the block",
@@ -58,13 +58,29 @@ def _read_step(table: Table, entry: str | None) -> LaunchStep:
         shared_bytes=table.expression("shared_bytes"),
         arguments=arguments,
         location=table.location,
+        cluster=_read_extents(table, "cluster") if "cluster" in table else (),
+        is_cooperative=table.flag("cooperative") or False,
+        constants=_read_constants(table.table("constants")),
     )
+
+
+def _read_constants(table: Table | None) -> tuple[tuple[str, str], ...]:
+    """`constants = { VARIABLE = "argument" }`."""
+    constants = []
+    for variable in table or ():
+        assert table is not None
+        argument = table.text(variable)
+        assert argument is not None
+        constants.append((variable, argument))
+    return tuple(constants)
 
 
 def _read_extents(table: Table, key: str) -> tuple[Expression, ...]:
     extents = table.expressions(key)
     if extents is None:
-        what = "blocks (work-groups)" if key == "grid" else "threads (work-items) of a block"
+        what = {"grid": "blocks (work-groups)", "cluster": "blocks of a cluster"}.get(
+            key, "threads (work-items) of a block"
+        )
         raise table.missing(key, expected=f'{key} = ["..."], one to three numbers of {what}, x first')
     if not 1 <= len(extents) <= 3:
         raise SpecError(

@@ -91,6 +91,12 @@ class LaunchStep:
     arguments: tuple[str, ...] | None = None
     """Names in this kernel's order; None = all arguments of the problem, in order."""
     location: Location | None = None
+    cluster: tuple[Expression, ...] = ()
+    """CUDA: 1 to 3 extents of a thread block cluster, in blocks, x first; empty: what the kernel itself declares."""
+    is_cooperative: bool = False
+    """CUDA: all blocks run at once and may wait for each other (`cooperative_groups::this_grid().sync()`)."""
+    constants: tuple[tuple[str, str], ...] = ()
+    """CUDA: `__constant__` (or `__device__`) variable and the input that it is filled from before the launch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,9 @@ def resolve_arguments(problem: Problem, template: Template) -> Template:
     known = arguments_of(problem, template)
     steps = []
     for step in template.steps:
-        names = tuple(known) if step.arguments is None else step.arguments
+        constants = {argument for _, argument in step.constants}
+        _check_constants(step, known)
+        names = tuple(name for name in known if name not in constants) if step.arguments is None else step.arguments
         for index, name in enumerate(names):
             if name not in known:
                 raise SpecError(
@@ -86,6 +88,23 @@ def check_template(problem: Problem, template: Template, spec: SourceSpec) -> No
 
 
 # Names
+def _check_constants(step: LaunchStep, known: Mapping[str, Argument]) -> None:
+    for variable, name in step.constants:
+        if name not in known:
+            raise SpecError(
+                f"constants of {step.entry!r}: {variable!r} is filled from an unknown argument {name!r}; arguments are "
+                + ", ".join(known),
+                hint=did_you_mean(name, known),
+                location=step.location,
+            )
+        if known[name].role != "input":
+            raise SpecError(
+                f"constants of {step.entry!r}: {variable!r} is filled from {name!r}, which is {known[name].role}",
+                hint='what fills a constant has role = "input"',
+                location=step.location,
+            )
+
+
 
 
 def _check_clashes(problem: Problem, template: Template) -> None:
@@ -148,6 +167,8 @@ def _passed(problem: Problem, template: Template) -> dict[str, Argument]:
     passed = {name for step in template.steps for name in step.arguments or ()}
     return {name: each for name, each in arguments_of(problem, template).items() if name in passed}
 
+        for extent in step.cluster:
+            yield _Use(f"cluster of {step.entry!r}", extent, 1)
 
 def _check_uses(problem: Problem, template: Template) -> None:
     words = used_words(template.source, template.language)
@@ -162,6 +183,7 @@ def _check_uses(problem: Problem, template: Template) -> None:
             )
     for name, expression in template.defines.items():
         if name not in words:
+    passed |= {name for step in template.steps for _, name in step.constants}
             raise SpecError(
                 f"define {name!r} is not used in the source",
                 hint=did_you_mean(name, words) or "use it, or remove it",
@@ -233,6 +255,9 @@ def _check_signature(
 
 def _compare(
     step: LaunchStep,
+    if template.language != "cuda" and (step.cluster or step.is_cooperative or step.constants):
+        word = "cluster" if step.cluster else "cooperative" if step.is_cooperative else "constants"
+        raise SpecError(f"{word!r} in a launch is for CUDA, and this is {template.language}", location=step.location)
     kernel: KernelSignature,
     parameters: tuple[KernelParameter, ...],
     problem: Problem,

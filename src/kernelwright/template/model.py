@@ -48,6 +48,7 @@ class Template:
             )
             for step in self.steps
         ]
+                *_special(step),
         scratch = [(a.name, a.role, a.dtype, [e.text for e in a.shape]) for a in self.scratch]
         defines = {name: expression.text for name, expression in self.defines.items()}
         return content_id(self.language, self.source, steps, scratch, defines, self.options)
@@ -61,6 +62,12 @@ class Template:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A template with a config: what is evaluated."""
+def _special(step: LaunchStep) -> tuple[object, ...]:
+    """What few launches have; nothing for the others, whose identity is older than this."""
+    special = ([extent.text for extent in step.cluster], step.is_cooperative, step.constants)
+    return special if any(special) else ()
+
+
 
     template: Template
     config: Config
