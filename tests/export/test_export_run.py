@@ -7,24 +7,32 @@ import json
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from recorded_runs import LIMITS
 
+from kernelwright.backend.base import DeviceInfo, ScalarArgument
+from kernelwright.engine.dispatch import dispatch_table
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import StoreError, UsageError, UserError
+from kernelwright.evaluate.render import render_workload
 from kernelwright.export.run import FORMATS, export_run
 from kernelwright.export.t1 import import_t1
 from kernelwright.export.t4 import import_t4
+from kernelwright.problem.config import Config
+from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.load import load_problem
+from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.view import RunView
+from kernelwright.template.model import Candidate
 
 RecordRun = Callable[..., Path]
 
 TRICKY = """// /// kernelwright
+// options = ["-cl-mad-enable"]
 // [parameters]
 // BLOCK = { values = [32, 64, 128], default = 64 }
 // SCALE = { values = [0.5, 2.0], default = 0.5 }
@@ -36,14 +44,26 @@ TRICKY = """// /// kernelwright
 // wide = "BLOCK <= 4 * public"
 // [defines]
 // ROW = "public * 2"
+// DOUBLED = "BLOCK * 2"
+// [scratch]
+// parts = { dtype = "float64", shape = ["ceil_div(n, BLOCK)", "3"] }
+// flags = { dtype = "uint8", shape = ["BLOCK + 1"] }
+// tile = { role = "local", dtype = "float32", shape = ["BLOCK", "2"] }
 // [[launch]]
 // entry = "first"
 // grid = ["ceil_div(n, BLOCK) if FAST else n", "max(1, public // 3)"]
 // block = ["BLOCK if TYPE == 'float' else BLOCK // 2"]
+// arguments = ["x", "parts", "n", "tile", "alpha", "wide"]
 // [[launch]]
 // entry = "first"
 // grid = ["ceil(n * SCALE / BLOCK)"]
 // block = ["min(BLOCK, device.warp_size * 2)"]
+// arguments = ["x", "parts", "n", "tile", "alpha", "wide"]
+// [[launch]]
+// entry = "last"
+// grid = [1]
+// block = [1]
+// arguments = ["flags", "parts", "y", "beta", "eps"]
 // ///
 #ifndef BLOCK
 #define BLOCK 64
@@ -60,9 +80,17 @@ TRICKY = """// /// kernelwright
 #ifndef ROW
 #define ROW 1
 #endif
-__kernel void first(__global const float *x, __global float *y, int n)
+#ifndef DOUBLED
+#define DOUBLED 128
+#endif
+__kernel void first(__global const float *x, __global double *parts, int n, __local float *tile, ushort alpha, ulong wide)
 {
-    for (int i = get_global_id(0); i < n; i += BLOCK) y[i] = (TYPE)SCALE * x[i] + ROW + FAST;
+    for (int i = get_global_id(0); i < n; i += DOUBLED) parts[i] = (TYPE)SCALE * x[i] + ROW + FAST + alpha + wide;
+}
+__kernel void last(__global uchar *flags, __global const double *parts, __global float *y, ushort beta, float eps)
+{
+    y[0] = parts[0] + beta + eps;
+    flags[0] = BLOCK;
 }
 """
 
@@ -75,6 +103,10 @@ reference = "reference.py:first"
 x = { role = "input", dtype = "float32", shape = ["n"] }
 y = { role = "output", dtype = "float32", shape = ["n"] }
 n = { role = "scalar", dtype = "int32", value = "n" }
+alpha = { role = "scalar", dtype = "float16", value = "1 / sqrt(n) - 0.02" }
+wide = { role = "scalar", dtype = "uint64", value = "n * public" }
+beta = { role = "scalar", dtype = "bfloat16", value = "n / 7" }
+eps = { role = "scalar", dtype = "float32", value = "1e-5" }
 
 [[workloads]]
 name = "a \\\\"
@@ -86,6 +118,13 @@ name = "b"
 n = 4096
 public = 128
 """
+
+
+TRICKY_CONFIGS: list[Mapping[str, object]] = [
+    {"BLOCK": 32, "TYPE": "double", "FAST": True},
+    {"BLOCK": 128, "SCALE": 2.0},
+    {"BLOCK": 64, "FAST": True},
+]
 
 
 @pytest.fixture
@@ -101,14 +140,7 @@ def tricky(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tricky_run(tricky: Path, record_run: RecordRun) -> Path:
-    return record_run(
-        tricky,
-        [
-            {"BLOCK": 32, "TYPE": "double", "FAST": True},
-            {"BLOCK": 128, "SCALE": 2.0},
-            {"BLOCK": 64, "FAST": True},
-        ],
-    )
+    return record_run(tricky, TRICKY_CONFIGS)
 
 
 @pytest.fixture
@@ -230,83 +262,106 @@ def test_constants_are_those_of_the_general_winner(tricky_run: Path, tmp_path: P
 
 
 PROBE = """
+static void show(kernelwright_tricky_one_v2_launch launch)
+{
+    int i, k;
+    printf(" | %s %lld %lld %lld %lld %lld %lld %lld", launch.entry, launch.grid[0], launch.grid[1], launch.grid[2],
+           launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes);
+    for (i = 0; i < launch.argument_count; ++i) {
+        kernelwright_argument argument = launch.arguments[i];
+        printf(" %s/%s/%d/%lld/", argument.name, argument.type, argument.role, argument.bytes);
+        for (k = 0; k < 8 && k < argument.bytes && argument.role == KERNELWRIGHT_SCALAR; ++k)
+            printf("%02x", argument.value[k]);
+    }
+}
+
 int main(void) {
     long long n, size;
     while (scanf("%lld %lld", &n, &size) == 2) {
         kernelwright_tricky_one_v2_sizes sizes = { n, size };
         const kernelwright_tricky_one_v2_config *config = kernelwright_tricky_one_v2_select(&sizes);
+        if (kernelwright_tricky_one_v2_supports(&sizes) != (config != NULL)) return 1;
         if (config == NULL) {
             printf("none\\n");
         } else {
-            kernelwright_tricky_one_v2_launch a = kernelwright_tricky_one_v2_launch_first(config, &sizes);
-            kernelwright_tricky_one_v2_launch b = kernelwright_tricky_one_v2_launch_first_again1(config, &sizes);
-            printf("%lld %lld %lld %lld %lld %lld %lld %d\\n", config->BLOCK_, a.grid[0], a.grid[1], a.grid[2],
-                   a.block[0], b.grid[0], b.block[0], kernelwright_tricky_one_v2_is_feasible(config, &sizes));
+            printf("%s %lld %lld %d", config->build_options, kernelwright_tricky_one_v2_define_ROW(config, &sizes),
+                   kernelwright_tricky_one_v2_scratch_bytes(config, &sizes),
+                   kernelwright_tricky_one_v2_is_feasible(config, &sizes));
+            show(kernelwright_tricky_one_v2_launch_first(config, &sizes));
+            show(kernelwright_tricky_one_v2_launch_first_again1(config, &sizes));
+            show(kernelwright_tricky_one_v2_launch_last(config, &sizes));
+            printf("\\n");
         }
     }
     return 0;
 }
 """
 
-
-def chosen_config(subject: Subject, view: RunView, sizes: dict[str, int]) -> dict[str, object] | None:
-    """The documented rules of selection, in Python."""
-
-    def feasible(config: dict[str, object]) -> bool:
-        names = {**LIMITS_BY_NAME, **sizes, **config}
-        return all(constraint.expression.evaluate(names) for constraint in subject.template.constraints)
-
-    def distance(known: dict[str, int]) -> float:
-        product = 1.0
-        for name, value in known.items():
-            a, b = max(sizes[name], 1), max(value, 1)
-            product *= max(a, b) / min(a, b)
-        return product
-
-    table = [(dict(w.sizes), dict(view.winner_per_workload[w.name].config)) for w in subject.problem.workloads]
-    for known, config in table:
-        if known == sizes and feasible(config):
-            return config
-    possible = [(distance(known), place, config) for place, (known, config) in enumerate(table) if feasible(config)]
-    if possible:
-        return min(possible, key=lambda each: each[:2])[2]
-    assert view.winner is not None
-    general = dict(view.winner.config)
-    return general if feasible(general) else None
-
-
 LIMITS_BY_NAME = {f"device.{name}": value for name, value in LIMITS.items()}
+ROLES = ("input", "output", "inout", "scratch", "local", "scalar")
+
+
+def rendered_line(subject: Subject, config: Config, sizes: Mapping[str, int]) -> str:
+    """What the program should print, from what the evaluation itself would launch."""
+    workload = Workload("asked", sizes)
+    device = DeviceInfo("made-up", "made-up:0", "Made up", "gpu", LIMITS)
+    candidate = Candidate(subject.template, config)
+    rendered = render_workload(candidate, subject.problem, workload, device)
+    macros = dict(rendered.unit.macros)
+    options = " ".join(["-cl-mad-enable", *(f"-D{name}={text}" for name, text in macros.items() if name != "ROW")])
+    scratch = sum(-(-count // 256) * 256 for count in rendered.scratch_bytes.values())
+    known = {each.name: each for each in (*subject.problem.arguments, *subject.template.scratch)}
+    parts = [f"{options} {macros['ROW']} {scratch} 1"]
+    for step in rendered.plan.steps:
+        words = [step.entry, *map(str, step.grid), *map(str, step.block), str(step.shared_bytes)]
+        for each in step.arguments:
+            declared = known[each.name]
+            data = each.data if isinstance(each, ScalarArgument) else b""
+            count = len(data) if isinstance(each, ScalarArgument) else each.byte_count
+            spelled = (*DTYPES[declared.dtype].c_names["opencl"], declared.dtype)[0]
+            words.append(f"{each.name}/{spelled}/{ROLES.index(declared.role)}/{count}/{data.hex()}")
+        parts.append(" ".join(words))
+    return " | ".join(parts)
 
 
 @pytest.mark.parametrize("language", ["c", "c++"])
-def test_selection_and_launch_geometry_equal_python_for_random_sizes(
-    tricky_run: Path, tmp_path: Path, language: str
+@pytest.mark.parametrize("compare", [True, False])
+def test_selection_and_launches_equal_python_for_random_sizes(
+    tricky: Path, record_run: RecordRun, tmp_path: Path, language: str, compare: bool
 ) -> None:
-    (header,) = export_run(tricky_run, tmp_path / "out", formats=["header"])
+    run = record_run(tricky, TRICKY_CONFIGS, compare=compare)
+    (header,) = export_run(run, tmp_path / "out", formats=["header"])
     program = build(tmp_path, language, [header], PROBE)
-    view = RunView.read(tricky_run)
-    subject = Subject.load(tricky_run / "problem" / "problem.toml")
+    view = RunView.read(run)
+    subject = Subject.load(run / "problem" / "problem.toml")
+    table = dispatch_table(view, subject)
     generator = random.Random(7)
     asked = [{"n": 64, "public": 32}, {"n": 4096, "public": 128}, {"n": 4096, "public": 1}]
-    asked += [{"n": generator.randint(1, 20000), "public": generator.randint(1, 300)} for _ in range(400)]
+    for _ in range(400):  # the domain's steps are 64 and 32
+        n, public = generator.randint(1, 64 * 66), generator.randint(1, 150)
+        is_stepped = generator.random() < 0.8
+        asked.append({"n": n // 64 * 64 if is_stepped else n, "public": public // 32 * 32 if is_stepped else public})
     text = "".join(f"{sizes['n']} {sizes['public']}\n" for sizes in asked)
     lines = subprocess.run(
         [program], input=text, capture_output=True, text=True, check=True, timeout=60
     ).stdout.splitlines()
-    seen = set()
+    seen: set[Config | None] = set()
     for sizes, line in zip(asked, lines, strict=True):
-        config = chosen_config(subject, view, sizes)
-        if config is None:
-            assert line == "none", sizes
-            seen.add("none")
-            continue
-        first, second = subject.template.steps
-        names = {**LIMITS_BY_NAME, **sizes, **config}
-        wanted = [config["BLOCK"], *(e.evaluate(names) for e in first.grid), 1, first.block[0].evaluate(names)]
-        wanted += [second.grid[0].evaluate(names), second.block[0].evaluate(names), 1]
-        assert [int(word) for word in line.split()] == [int(value) for value in wanted], sizes
-        seen.add(str(config["BLOCK"]))
-    assert len(seen) > 2, "the sizes must reach several configs"
+        config = table.select(sizes)
+        assert line == ("none" if config is None else rendered_line(subject, config, sizes)), sizes
+        seen.add(config)
+    assert len(seen) > 2, "the sizes must reach several configs, and none"
+
+
+def test_outside_of_what_was_measured_no_config_is_chosen(saxpy_run: Path, tmp_path: Path) -> None:
+    (header,) = export_run(saxpy_run, tmp_path / "out", formats=["header"])
+    asked = {4096: 1, 65536: 1, 8192: 1, 4095: 0, 4097: 0, 2048: 0, 131072: 0, 6000: 0}
+    tests = "".join(
+        f"    {{ kernelwright_saxpy_sizes s = {{ {n} }}; bad += kernelwright_saxpy_supports(&s) != {wanted}; }}\n"
+        for n, wanted in asked.items()
+    )
+    program = build(tmp_path, "c", [header], f"int main(void) {{\n    int bad = 0;\n{tests}    return bad;\n}}\n")
+    assert subprocess.run([program], check=False, timeout=60).returncode == 0
 
 
 # JSON, T4, T1
@@ -380,7 +435,7 @@ def test_the_t1_space_is_the_space_that_was_searched(tricky_run: Path, tmp_path:
     assert document.keys() >= {"ConfigurationSpace", "KernelSpecification"}
     assert document["KernelSpecification"].keys() >= {"Language", "KernelName", "KernelFile", "GlobalSize", "LocalSize"}
     assert document["Kernelwright"]["UntranslatedConditions"] == []
-    assert len(document["Kernelwright"]["Steps"]) == 2
+    assert len(document["Kernelwright"]["Steps"]) == 3
     parameters, constraints, metadata = import_t1(path)
     subject = Subject.load(tricky_run / "problem" / "problem.toml")
     assert [(p.name, p.values, p.default) for p in parameters] == [

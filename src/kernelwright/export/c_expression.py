@@ -72,6 +72,25 @@ class CPrinter:
             raise UserError(f"{expression.text!r} is a text, so it is no condition", location=expression.location)
         return term.text if term.is_condition else f"({term.text} != 0)"
 
+    def floating(self, expression: Expression) -> str:
+        """The expression as a `double`.
+
+        Raises:
+            UserError: as `whole`.
+        """
+        term = self._printed(expression)
+        if term.kind == "text":
+            raise UserError(f"{expression.text!r} is a text, so it cannot become a number in C")
+        return _double(term)
+
+    def term(self, expression: Expression) -> Term:
+        """The expression in the type that it has.
+
+        Raises:
+            UserError: it uses something that C cannot say.
+        """
+        return _counted(self._printed(expression))
+
     def includes(self) -> tuple[str, ...]:
         """Standard headers that what was printed needs."""
         return tuple(sorted({INCLUDE_OF[name] for name in self._used if name in INCLUDE_OF}))

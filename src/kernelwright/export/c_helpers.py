@@ -129,6 +129,18 @@ static inline double kernelwright_log2(double a) {
 static inline double kernelwright_sqrt(double a) {
     return a >= 0 ? sqrt(a) : 0;
 }
+static inline unsigned kernelwright_narrow(double a, int exponent_bits, int mantissa_bits) {
+    int e, bias = (1 << (exponent_bits - 1)) - 1;
+    double scaled, whole;
+    if (a == 0) return 0;
+    frexp(a, &e);
+    e = e - 1 < 1 - bias ? 1 - bias : e - 1;
+    scaled = ldexp(a < 0 ? -a : a, mantissa_bits - e);
+    whole = floor(scaled);
+    if (scaled - whole > 0.5 || (scaled - whole == 0.5 && fmod(whole, 2) == 1)) whole += 1;
+    return (a < 0 ? 1u << (exponent_bits + mantissa_bits) : 0u) + ((unsigned)(e + bias - 1) << mantissa_bits)
+           + (unsigned)whole;
+}
 static inline int kernelwright_text_equal(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
@@ -148,7 +160,7 @@ HELPERS: Mapping[str, str] = MappingProxyType(_by_name())
 
 INCLUDE_OF: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("float_floor_div", "float_mod", "log2", "sqrt", "pow"), "math.h"),
+        **dict.fromkeys(("float_floor_div", "float_mod", "log2", "sqrt", "pow", "narrow"), "math.h"),
         "text_equal": "string.h",
     }
 )

@@ -1,15 +1,16 @@
-"""A C and C++ header for the host: constants, configs per workload, their selection, and the launch geometry.
+"""A C and C++ header for the host: configs, their selection by sizes, and everything that a launch needs.
 
-The file stands alone (C99 or C++11, no library), and several of them can be included together.
+The file stands alone (C99 or C++11, no library but the standard one), and several of them can be included together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
-from kernelwright.engine.configured import recorded_limits
+from kernelwright.engine.dispatch_rule import Leaf, Rule, Split
+from kernelwright.evaluate.render import macro_text
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
+from kernelwright.export.header_launch import ARGUMENT_TYPES, LaunchWriter
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
@@ -23,20 +24,11 @@ _CPP_WORDS = frozenset({
 """Words of C++ that are plain names in C and in Python, so that a size may be called like one."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedConfig:
-    """A config of the table, with the workload that it is for."""
-
-    workload: str
-    sizes: Mapping[str, int]
-    config: Config
-
-
 def header_text(run: ExportedRun) -> str:
-    """The header for the run's winner.
+    """The header for the run's winners.
 
     Raises:
-        UserError: nothing won, or a launch expression has no C form.
+        UserError: nothing won, or an expression has no C form.
     """
     return _Header(run).text()
 
@@ -49,51 +41,52 @@ class _Header:
         self.prefix = f"kernelwright_{run.identifier}"
         self.macro = self.prefix.upper()
         self.general = run.config
+        self.table = run.table
         self.size_names = run.problem.size_names
-        special = run.view.winner_per_workload
-        self.table = [
-            NamedConfig(
-                workload.name,
-                workload.sizes,
-                special[workload.name].config if workload.name in special else self.general,
-            )
-            for workload in run.problem.workloads
-        ]
-        kinds = {name: _kind(config[name] for config in self._configs()) for name in self.general}
-        self.kinds: Mapping[str, Kind] = kinds
+        self.kinds: Mapping[str, Kind] = {
+            name: _kind(config[name] for config in (self.general, *run.configs)) for name in self.general
+        }
         names = {name: Term(f"sizes->{_field(name)}", "int") for name in self.size_names}
-        names |= {name: Term(_read(name, kind), kind) for name, kind in kinds.items()}
-        names |= {name: constant(value) for name, value in recorded_limits(run.view.started).items()}
+        names |= {name: Term(f"config->{name}_", kind) for name, kind in self.kinds.items()}
+        names |= {name: constant(value) for name, value in self.table.limits.items()}
         self.printer = CPrinter(names)
-
-    def _configs(self) -> list[Config]:
-        return [self.general, *(row.config for row in self.table)]
 
     def text(self) -> str:
         """All parts, in the order that C needs them."""
-        body = "".join([self._types(), self._feasible(), self._select(), *self._launches()])
-        includes = "".join(f"#include <{name}>\n" for name in ("stddef.h", *self.printer.includes()))
+        launches = LaunchWriter(self.prefix, self.run, self.printer)
+        body = "".join([
+            self._types(), launches.types(), self._feasible(), self._domain(), self._select(), *self._defines(),
+            *launches.functions(),
+        ])  # fmt: skip
+        includes = {"stddef.h", "stdint.h", "string.h", *self.printer.includes()}
+        included = "".join(f"#include <{name}>\n" for name in sorted(includes))
         guard = f"{self.macro}_H"
         return (
-            f"{self._comment()}#ifndef {guard}\n#define {guard}\n\n{includes}\n{self._constants()}\n"
-            f"{self.printer.helpers()}\n{body}#endif\n"
+            f"{self._comment(launches.names)}#ifndef {guard}\n#define {guard}\n\n{included}\n{self._constants()}\n"
+            f"{ARGUMENT_TYPES}{self.printer.helpers()}\n{body}#endif\n"
         )
 
-    def _comment(self) -> str:
+    def _comment(self, launch_names: list[str]) -> str:
         prefix, run = self.prefix, self.run
-        first = [str(self.table[0].sizes[name]) for name in self.size_names]
+        first = [str(run.problem.workloads[0].sizes[name]) for name in self.size_names]
         lines = [
             f"{run.problem.name}, tuned by Kernelwright {run.view.started.version} on {run.device_name}",
             f"Measured: {run.claim}",
             f"Run: {run.view.started.run_id}, started {run.view.started.created}",
+            f"For: {run.template.file.name}, whose licence this file does not change",
             "",
             f"    {prefix}_sizes sizes = {{ {', '.join(first)} }};   // {', '.join(self.size_names)}",
-            f"    const {prefix}_config *config = {prefix}_select(&sizes);",
-            f"    {prefix}_launch launch = {self._launch_names()[0]}(config, &sizes);",
+            f"    const {prefix}_config *config = {prefix}_select(&sizes);   // NULL: use your baseline",
+            *(f"    {prefix}_launch launch = {name}(config, &sizes);" for name in launch_names[:1]),
+            *(f"    ... and after it {name}(config, &sizes)" for name in launch_names[1:]),
             "",
-            "Build the kernel source with the values of the config as macros. A field is called like its parameter,",
-            "with an underscore at the end, so that these macros cannot replace it. Grids count blocks: an OpenCL",
-            "global size is grid times block. Values are exact while all of them fit in 64 bits.",
+            "Build the kernel source with config->build_options, once for each config"
+            + (", and with the size-dependent macros below" if self._size_defines() else "")
+            + ". Launch launch.entry with",
+            "launch.arguments in order: a scalar's bytes as they are; for the others memory of that many bytes, where",
+            "the same name means the same memory in every launch. Grids count blocks: an OpenCL global size is grid",
+            "times block. Numbers are exact while all of them fit in 64 bits. A field is called like its parameter,",
+            "with an underscore at the end, so that these macros cannot replace it.",
         ]
         return "".join(f"// {one_line(line)}".rstrip() + "\n" for line in lines)
 
@@ -110,17 +103,17 @@ class _Header:
 
     def _types(self) -> str:
         sizes = "".join(f"    long long {_field(name)};\n" for name in self.size_names)
-        fields = "".join(f"    {_C_TYPES[kind]}{name}_;\n" for name, kind in self.kinds.items()) or "    int unused_;\n"
+        fields = "".join(f"    {_C_TYPES[kind]}{name}_;\n" for name, kind in self.kinds.items())
         return (
             f"typedef struct {{\n{sizes}}} {self.prefix}_sizes;\n\n"
-            f"typedef struct {{\n{fields}}} {self.prefix}_config;\n\n"
-            f"typedef struct {{\n    long long grid[3];   // blocks along x, y, z\n"
-            f"    long long block[3];  // threads along x, y, z\n"
-            f"    long long shared_bytes;\n}} {self.prefix}_launch;\n\n"
+            f"typedef struct {{\n{fields}    const char *build_options;  // for the compiler, as one line\n"
+            f"}} {self.prefix}_config;\n\n"
         )
 
+    # -- which config --------------------------------------------------------------------------------------------
+
     def _feasible(self) -> str:
-        conditions = [self.printer.condition(expression) for expression in self._constraints()]
+        conditions = [self.printer.condition(expression) for expression in self.table.constraints]
         tests = "".join(f"    if (!{condition}) return 0;\n" for condition in conditions)
         return (
             "// Whether every constraint of the tuned space holds for this config and these sizes, on that device.\n"
@@ -128,78 +121,98 @@ class _Header:
             f"const {self.prefix}_sizes *sizes) {{\n    (void)config;\n    (void)sizes;\n{tests}    return 1;\n}}\n\n"
         )
 
-    def _constraints(self) -> list[Expression]:
-        recorded = self.run.view.started.space.get("constraints", ())
-        texts = [str(each["text"]) for each in recorded if isinstance(each, Mapping) and "text" in each]
-        texts = texts or [constraint.expression.text for constraint in self.run.template.constraints]
-        return [Expression.parse(text) for text in dict.fromkeys(texts)]
+    def _domain(self) -> str:
+        domain, tests = self.table.domain, []
+        for name, span in domain.ranges.items():
+            size = f"sizes->{_field(name)}"
+            tests.append(f"{size} < {span.low}LL || {size} > {span.high}LL")
+            if span.step > 1:
+                tests.append(f"{size} % {span.step}LL != 0")
+        for name, expression in domain.derived.items():
+            tests.append(f"sizes->{_field(name)} != {self.printer.whole(expression)}")
+        tests.append(f"{self.printer.whole(domain.bytes)} > {domain.most_bytes}LL")
+        measured = "tuned and probed" if self.table.is_probed else "tuned"
+        return (
+            f"// Whether these sizes lie between those that were {measured}: multiples of what all of them are\n"
+            "// multiples of, and with inputs and outputs no larger than the largest measured ones.\n"
+            f"static inline int {self.prefix}_in_domain(const {self.prefix}_sizes *sizes) {{\n"
+            f"{''.join(f'    if ({test}) return 0;{chr(10)}' for test in tests)}    return 1;\n}}\n\n"
+        )
 
     def _select(self) -> str:
-        prefix = self.prefix
-        row_comment = "".join(f"//   {one_line(row.workload)}\n" for row in self.table)
-        sizes = ",\n".join(
-            "        { " + ", ".join(f"{row.sizes[n]}LL" for n in self.size_names) + " }" for row in self.table
+        prefix, places = self.prefix, self._places()
+        configs = ",\n".join(f"        {self._initialiser(config)}" for config in self.run.configs)
+        leaves: list[Leaf] = []
+        questions = self._questions(self.table.rule, leaves, "    ")
+        rows = [[places[place] for place in leaf.order if place in places] for leaf in leaves]
+        width = max(1, *(len(row) for row in rows))
+        orders = ",\n".join(
+            "        { " + ", ".join(str(each) for each in [*row, *[-1] * (width - len(row))]) + " }" for row in rows
         )
-        configs = ",\n".join(
-            "        " + self._initialiser(config) for config in [*(r.config for r in self.table), self.general]
-        )
-        exact = " && ".join(f"sizes->{_field(n)} == known[i].{_field(n)}" for n in self.size_names)
-        ratios = "".join(
-            f"        distance *= {prefix}_ratio(sizes->{_field(n)}, known[i].{_field(n)});\n" for n in self.size_names
-        )
-        count = len(self.table)
         return (
-            f"static inline double {prefix}_ratio(long long a, long long b) {{\n"
-            "    double x = a < 1 ? 1.0 : (double)a, y = b < 1 ? 1.0 : (double)b;\n"
-            "    return x > y ? x / y : y / x;\n}\n\n"
-            "// The config for these sizes. The first of these rules that gives a feasible config decides:\n"
-            "// 1. a tuned workload with exactly these sizes: its own best config;\n"
-            "// 2. the nearest tuned workload: the smallest product over all sizes of larger / smaller, the first of\n"
-            "//    equals;\n"
-            "// 3. the general winner.\n"
-            f"// NULL when none of them is feasible.\n// Tuned workloads:\n{row_comment}"
-            f"static inline const {prefix}_config *{prefix}_select(const {prefix}_sizes *sizes) {{\n"
-            f"    static const {prefix}_sizes known[{count}] = {{\n{sizes}\n    }};\n"
-            f"    static const {prefix}_config configs[{count + 1}] = {{\n{configs}\n    }};\n"
-            f"    int i, nearest = {count};\n    double least = 0.0;\n"
-            f"    for (i = 0; i < {count}; ++i)\n"
-            f"        if ({exact} && {prefix}_is_feasible(&configs[i], sizes)) return &configs[i];\n"
-            f"    for (i = 0; i < {count}; ++i) {{\n        double distance = 1.0;\n{ratios}"
-            f"        if (!{prefix}_is_feasible(&configs[i], sizes)) continue;\n"
-            f"        if (nearest == {count} || distance < least) {{\n"
-            "            nearest = i;\n            least = distance;\n"
-            "        }\n    }\n"
-            f"    return {prefix}_is_feasible(&configs[nearest], sizes) ? &configs[nearest] : NULL;\n}}\n\n"
+            f"{self._rule_comment()}static inline const {prefix}_config *{prefix}_select("
+            f"const {prefix}_sizes *sizes) {{\n"
+            f"    static const {prefix}_config configs[{len(self.run.configs)}] = {{\n{configs}\n    }};\n"
+            f"    static const int orders[{len(rows)}][{width}] = {{\n{orders}\n    }};\n"
+            f"    int leaf, i;\n    if (!{prefix}_in_domain(sizes)) return NULL;\n{questions}"
+            f"    for (i = 0; i < {width} && orders[leaf][i] >= 0; ++i)\n"
+            f"        if ({prefix}_is_feasible(&configs[orders[leaf][i]], sizes)) return &configs[orders[leaf][i]];\n"
+            "    return NULL;\n}\n\n"
+            "// Whether a tuned config serves these sizes; if not, use the baseline.\n"
+            f"static inline int {prefix}_supports(const {prefix}_sizes *sizes) {{\n"
+            f"    return {prefix}_select(sizes) != NULL;\n}}\n\n"
         )
+
+    def _places(self) -> dict[int, int]:
+        """By place in the table, the place among the configs of the header; the baseline has none."""
+        real = [place for place, config in enumerate(self.table.configs) if config is not None]
+        return {place: number for number, place in enumerate(real)}
+
+    def _questions(self, rule: Rule, leaves: list[Leaf], indent: str) -> str:
+        if isinstance(rule, Leaf):
+            leaves.append(rule)
+            return f"{indent}leaf = {len(leaves) - 1};\n"
+        low = self._questions(rule.low, leaves, indent + "    ")
+        high = self._questions(rule.high, leaves, indent + "    ")
+        return f"{indent}if ({self._asked(rule)}) {{\n{low}{indent}}} else {{\n{high}{indent}}}\n"
+
+    def _asked(self, split: Split) -> str:
+        product = " * ".join(f"sizes->{_field(name)}" for name in split.sizes)
+        return f"{product} <= {split.threshold}LL"
+
+    def _rule_comment(self) -> str:
+        lines = [
+            "The config for these sizes, by this rule; where it is not feasible, the next best one there that is.",
+            "NULL outside the domain, where none is feasible, and where the baseline is the fastest.",
+            *(f"    {line}" for line in self.table.rule_lines()),
+            *self.run.table_notes(),
+        ]
+        return "".join(f"// {one_line(line)}".rstrip() + "\n" for line in lines)
 
     def _initialiser(self, config: Config) -> str:
-        values = ", ".join(_literal(config[name]) for name in self.general) or "0"
-        return f"{{ {values} }}"
+        options = [*self.run.template.options, *(f"-D{name}={macro_text(value)}" for name, value in config.items())]
+        for name, expression in self.run.template.defines.items():
+            if not expression.names & set(self.size_names):
+                options.append(f"-D{name}={macro_text(expression.evaluate({**self.table.limits, **config}))}")
+        words = [f'"{word}"' if " " in word else word for word in options]
+        values = [*(_literal(config[name]) for name in self.general), text_literal(" ".join(words))]
+        return f"{{ {', '.join(values)} }}"
 
-    def _launch_names(self) -> list[str]:
-        names: list[str] = []
-        for step in self.run.template.steps:
-            name = f"{self.prefix}_launch_{step.entry}"
-            repeats = sum(other == name or other.startswith(f"{name}_again") for other in names)
-            names.append(f"{name}_again{repeats}" if repeats else name)
-        return names
+    # -- macros that depend on sizes -------------------------------------------------------------------------------
 
-    def _launches(self) -> Iterable[str]:
-        for name, step in zip(self._launch_names(), self.run.template.steps, strict=True):
-            lines = [*self._extents("grid", step.grid), *self._extents("block", step.block)]
-            shared = self.printer.whole(step.shared_bytes) if step.shared_bytes is not None else "0"
-            lines.append(f"    launch.shared_bytes = {shared};\n")
+    def _size_defines(self) -> dict[str, Expression]:
+        defines = self.run.template.defines.items()
+        return {name: expression for name, expression in defines if expression.names & set(self.size_names)}
+
+    def _defines(self) -> Iterable[str]:
+        for name, expression in self._size_defines().items():
+            term = self.printer.term(expression)
             yield (
-                f"static inline {self.prefix}_launch {name}(const {self.prefix}_config *config, "
-                f"const {self.prefix}_sizes *sizes) {{\n"
-                f"    {self.prefix}_launch launch;\n    (void)config;\n    (void)sizes;\n"
-                f"{''.join(lines)}    return launch;\n}}\n\n"
+                f"// The value of the macro {name}, which the source is to be built with for these sizes.\n"
+                f"static inline {_C_TYPES[term.kind]}{self.prefix}_define_{name}(const {self.prefix}_config *config, "
+                f"const {self.prefix}_sizes *sizes) {{\n    (void)config;\n    (void)sizes;\n"
+                f"    return {term.text};\n}}\n\n"
             )
-
-    def _extents(self, field: str, expressions: Sequence[Expression]) -> Iterable[str]:
-        texts = [self.printer.whole(expression) for expression in expressions]
-        for place, text in enumerate([*texts, "1", "1"][:3]):
-            yield f"    launch.{field}[{place}] = {text};\n"
 
 
 _C_TYPES: Mapping[Kind, str] = {"int": "long long ", "float": "double ", "text": "const char *"}
@@ -210,11 +223,6 @@ def _kind(values: Iterable[Value]) -> Kind:
     if str in found:
         return "text"
     return "float" if float in found else "int"
-
-
-def _read(name: str, kind: Kind) -> str:
-    del kind
-    return f"config->{name}_"
 
 
 def _field(size: str) -> str:

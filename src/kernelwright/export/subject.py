@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from kernelwright.engine.dispatch import DispatchTable, dispatch_table, mean_and_worst
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import UserError
@@ -21,11 +23,12 @@ class ExportedRun:
     """A run, read once for all formats."""
 
     result: TuneResult
-    problem: Problem
-    template: Template
+    subject: Subject
+    loss: float | None = None
+    """What a shape may lose against its best config; None: what the run was probed for, else the default."""
 
     @classmethod
-    def read(cls, run: Path) -> ExportedRun:
+    def read(cls, run: Path, *, loss: float | None = None) -> ExportedRun:
         """The run in a folder.
 
         Raises:
@@ -35,7 +38,32 @@ class ExportedRun:
         view = RunView.read(run)
         with RunFolder.open(run, writable=False) as folder:
             subject = Subject.load(folder.problem_file)
-        return cls(TuneResult(view), subject.problem, subject.template)
+        return cls(TuneResult(view), subject, loss)
+
+    @property
+    def problem(self) -> Problem:
+        """The frozen problem."""
+        return self.subject.problem
+
+    @property
+    def template(self) -> Template:
+        """What was tuned."""
+        return self.subject.template
+
+    @cached_property
+    def table(self) -> DispatchTable:
+        """Which config serves which sizes.
+
+        Raises:
+            UserError: nothing won.
+        """
+        self.config  # noqa: B018  # says what is wrong when nothing won
+        return dispatch_table(self.view, self.subject, loss=self.loss)
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """The table's configs; where the baseline alone would do, the general winner, which no rule chooses."""
+        return tuple(config for config in self.table.configs if config is not None) or (self.config,)
 
     @property
     def view(self) -> RunView:
@@ -58,6 +86,26 @@ class ExportedRun:
                 hint="the report says why each one failed; formats t4 and t1 need no winner",
             )
         return config
+
+    def table_notes(self) -> list[str]:
+        """What the table was made from and what it costs, as lines for a comment."""
+        table, lines = self.table, []
+        for place, config in enumerate(table.configs):
+            served = ", ".join(shape.name for shape in table.served(place)) or "nothing that was measured"
+            what = "" if config is None else ": " + ", ".join(f"{name} = {value}" for name, value in config.items())
+            lines.append(f"{table.label(place)}{what}; the choice for {served}")
+        lines.append(f"Chosen to lose at most {100 * table.loss:g} % against the best of all measured there:")
+        for what, losses in (
+            ("the tuned workloads", table.losses(tuned=True)),
+            ("shapes that were not tuned", table.losses(tuned=False)),
+            ("each of those by a rule made without it", table.held_out_losses),
+        ):
+            found = mean_and_worst(losses)
+            if found is not None:
+                lines.append(f"{what}: {100 * found[0]:.2g} % in the mean, {100 * found[1]:.2g} % at worst")
+        if not table.is_probed:
+            lines.append("No shape beside the tuned ones was measured; `kernelwright dispatch` does that.")
+        return lines
 
     @property
     def identifier(self) -> str:
