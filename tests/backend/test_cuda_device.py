@@ -16,6 +16,7 @@ from kernelwright.backend.base import (
     BuildFailed,
     BuildRequest,
     BuildUnit,
+    ConstantArgument,
     LaunchFailed,
     LaunchPlan,
     LocalArgument,
@@ -90,8 +91,13 @@ def scalar(name, dtype, value):
     return ScalarArgument(name, dtype, np.asarray(value, dtype).tobytes())
 
 
-def step(entry, *arguments, grid=(1, 1, 1), block=(1, 1, 1), shared=0):
-    return PlanStep(entry, grid, block, shared, arguments)
+def step(entry, *arguments, grid=(1, 1, 1), block=(1, 1, 1), shared=0, **special):
+    return PlanStep(entry, grid, block, shared, arguments, **special)
+
+
+def buffer_sizes(each):
+    sizes = {argument.name: argument.byte_count for argument in each.arguments if isinstance(argument, BufferArgument)}
+    return sizes | {constant.name: constant.byte_count for constant in each.constants}
 
 
 def scale_step(*, block=64, count=N, entry="scale"):
@@ -107,7 +113,7 @@ def download(session, buffer, byte_count):
 
 def run(session, artifact, each, inputs, *, offset_bytes=0):
     """Every buffer's content after one timed launch, between guards of 0xcd, and the time."""
-    sizes = {argument.name: argument.byte_count for argument in each.arguments if isinstance(argument, BufferArgument)}
+    sizes = buffer_sizes(each)
     buffers = {name: session.allocate(size + 2 * offset_bytes) for name, size in sizes.items()}
     for name, buffer in buffers.items():
         session.fill(buffer, b"\xcd", sizes[name] + 2 * offset_bytes)
@@ -123,7 +129,7 @@ def run(session, artifact, each, inputs, *, offset_bytes=0):
 
 def refused(session, artifact, each):
     """The refusal of a launch, after which the session still works."""
-    sizes = {argument.name: argument.byte_count for argument in each.arguments if isinstance(argument, BufferArgument)}
+    sizes = buffer_sizes(each)
     bound = {name: BoundBuffer(session.allocate(size), 0, size) for name, size in sizes.items()}
     with pytest.raises(LaunchFailed) as caught:
         session.launch([BoundLaunch(session.load(artifact), each, bound)])
@@ -308,6 +314,124 @@ def test_clusters_by_attribute_are_launched(session, compiled, device):
     whole, _ = run(session, artifact, each, {})
     assert whole["y"].view(np.int32).tolist() == [40, 41, 42, 43] * 2
     assert refused(session, artifact, step("ranks", BufferArgument("y", 32), grid=(6, 1, 1), block=(32, 1, 1)))
+
+
+@pytest.mark.parametrize("cluster", [(2, 1, 1), (4, 1, 1), (16, 1, 1)])
+def test_clusters_of_the_launch_are_launched(session, compiled, device, cluster):
+    if device.limits["compute_capability"] < 90:
+        pytest.skip("clusters came with compute capability 9.0")
+    source = """#include <cooperative_groups.h>
+    extern "C" __global__ void ranks(int *y) {
+      auto cluster = cooperative_groups::this_cluster();
+      cluster.sync();
+      if (threadIdx.x == 0) y[blockIdx.x] = cluster.block_rank() + 100 * cluster.num_blocks();
+    }"""
+    artifact = compiled(source, "ranks")
+    each = step("ranks", BufferArgument("y", 128), grid=(32, 1, 1), block=(32, 1, 1), cluster=cluster)
+    whole, _ = run(session, artifact, each, {})
+    assert whole["y"].view(np.int32).tolist() == [100 * cluster[0] + i for i in range(cluster[0])] * (32 // cluster[0])
+    wrong = step("ranks", BufferArgument("y", 128), grid=(33, 1, 1), block=(32, 1, 1), cluster=cluster)
+    assert "cluster" in refused(session, artifact, wrong).message
+
+
+def test_cooperative_launch_synchronises_the_grid(session, compiled, device):
+    source = """#include <cooperative_groups.h>
+    extern "C" __global__ void total(const int *x, int *y) {
+      if (threadIdx.x == 0) y[1 + blockIdx.x] = x[blockIdx.x];
+      cooperative_groups::this_grid().sync();
+      if (blockIdx.x == 0 && threadIdx.x == 0) {
+        int sum = 0;
+        for (int i = 0; i < gridDim.x; ++i) sum += ((volatile int *)y)[1 + i];
+        y[0] = sum;
+      }
+    }"""
+    artifact = compiled(source, "total")
+    count = 2 * device.limits["multiprocessors"]
+    arguments = (BufferArgument("x", 4 * count), BufferArgument("y", 4 * count + 4))
+    each = step("total", *arguments, grid=(count, 1, 1), block=(64, 1, 1), is_cooperative=True)
+    x = np.arange(count, dtype=np.int32)
+    whole, _ = run(session, artifact, each, {"x": x})
+    assert whole["y"].view(np.int32)[0] == x.sum()
+    large = step("total", *arguments, grid=(1000 * count, 1, 1), block=(64, 1, 1), is_cooperative=True)
+    assert refused(session, artifact, large).reason == "cooperative-launch-too-large"
+
+
+def test_constants_are_filled_before_each_launch(session, compiled):
+    source = """__constant__ float table[8];
+    extern "C" __global__ void look_up(const int *x, float *y) { y[threadIdx.x] = table[x[threadIdx.x]]; }"""
+    artifact = compiled(source, "look_up")
+    arguments = (BufferArgument("x", 128), BufferArgument("y", 128))
+    for start in (0, 100):
+        table = np.arange(start, start + 8, dtype=np.float32)
+        x = np.arange(32, dtype=np.int32) % 8
+        each = step("look_up", *arguments, block=(32, 1, 1), constants=(ConstantArgument("table", "t", 32),))
+        whole, _ = run(session, artifact, each, {"x": x, "t": table})
+        assert np.array_equal(whole["y"].view(np.float32), table[x])
+    too_much = step("look_up", *arguments, block=(32, 1, 1), constants=(ConstantArgument("table", "t", 64),))
+    assert "holds 32" in refused(session, artifact, too_much).message
+    unknown = step("look_up", *arguments, block=(32, 1, 1), constants=(ConstantArgument("tabel", "t", 32),))
+    assert "no variable 'tabel'" in refused(session, artifact, unknown).message
+
+
+# ---- clocks, ceilings ----
+
+
+def test_times_are_by_cupti_where_it_records(session):
+    """On a machine where CUPTI is open; elsewhere the note says why not."""
+    assert session.timer in ("cuda-cupti", "cuda-events")
+    assert session.timer_note
+    if session.timer == "cuda-events":
+        pytest.skip(f"needs CUPTI: {session.timer_note}")
+
+
+def test_short_kernels_are_timed_alone(backend, device, session, compiled):
+    """The clock inside a kernel that waits, against its time from outside."""
+    if session.timer != "cuda-cupti":
+        pytest.skip(f"needs CUPTI: {session.timer_note}")
+    source = """extern "C" __global__ void wait(unsigned long long *x, long long ns) {
+      unsigned long long start, now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+      do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < ns); x[0] = now - start; }"""
+    artifact = compiled(source, "wait")
+    for microseconds in (3, 20):
+        each = step("wait", BufferArgument("x", 8), scalar("ns", "int64", 1000 * microseconds))
+        for _ in range(5):
+            whole, elapsed_ms = run(session, artifact, each, {})
+        inside_ms = int(whole["x"].view(np.uint64)[0]) / 1e6
+        assert inside_ms <= elapsed_ms <= inside_ms + 0.0025
+
+
+def test_device_tells_its_clocks(session):
+    reading = session.read_state()
+    if reading is None:
+        pytest.skip(f"needs NVML: {session.meter_note}")
+    assert reading.clock_mhz > 100
+    assert 0 < reading.temperature_c < 120
+    assert reading.power_w > 1
+
+
+def test_ceilings_are_rates_that_can_be(session, device):
+    rates = session.measure_ceilings()
+    assert rates["copy_bytes_per_s"] > 50e9
+    assert rates["cache_bytes_per_s"] > rates["read_bytes_per_s"]
+    assert rates["fp32_operations_per_s"] > rates["fp64_operations_per_s"]
+    clock_hz = 1e3 * int(device.facts["clock_khz"])
+    lanes = rates["fp32_operations_per_s"] / 2 / clock_hz / device.limits["multiprocessors"]
+    assert 40 < lanes < 140  # 64 or 128 in every multiprocessor so far
+
+
+@pytest.mark.parametrize("count", [16, 160, 1 << 20])
+def test_comparison_on_the_device_sees_every_byte(session, count):
+    data = np.random.default_rng(0).integers(0, 256, count, np.uint8)
+    first, second = session.allocate(count), session.allocate(count)
+    for place in (None, 0, count // 2, count - 1):
+        other = data.copy()
+        if place is not None:
+            other[place] ^= 1
+        session.upload(first, data)
+        session.upload(second, other)
+        assert session.is_same(first, second, count) == (place is None)
+    session.free(first)
+    session.free(second)
 
 
 # ---- what is said before the launch, against the driver ----
