@@ -59,6 +59,9 @@ COMPARE_WARMUP_COUNT = 3
 SLOWEST_COPY_BYTES_PER_S = 0.5e9
 """At which a busy host still fills, copies and writes out a candidate's memory."""
 
+MEMORY_SHARE = 0.5
+"""Of the device's memory, for input sets; scratch and what others use need the rest."""
+
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
@@ -117,6 +120,7 @@ class DeviceLane:
         self._restored: set[_Key] = set()
         self._referee_start = 0
         """Which start of the referee `_restored` is about."""
+        self._device_memory_bytes = device.limits.get("global_memory")
         self._is_closed = False
         self._control: Built | None = None
         self._layouts = {
@@ -423,10 +427,20 @@ class DeviceLane:
         return tuple(dataset for dataset in every if (workload.name, dataset) not in self._dropped)
 
     def _timing_sets(self, workload: Workload) -> tuple[Dataset, ...]:
-        """Declared inputs under several seeds: what timed launches rotate over."""
+        """Declared inputs under several seeds, as many as fit: what timed launches rotate over."""
         every = self._datasets(workload, is_thorough=True)
         declared = tuple(dataset for dataset in every if dataset.variant == "declared")
-        return declared[: self._settings.input_sets] or every[:1]
+        return declared[: min(self._settings.input_sets, self._sets_that_fit(workload))] or every[:1]
+
+    def _sets_that_fit(self, workload: Workload) -> int:
+        """Each set has its inputs, a pristine copy of what is changed in place, and in a comparison its outputs."""
+        set_bytes = sum(
+            layout.byte_count * (2 if layout.role == "inout" else 1) for layout in self._layouts[workload.name].values()
+        )
+        memory_bytes = self._device_memory_bytes
+        return (
+            int(MEMORY_SHARE * memory_bytes // set_bytes) if memory_bytes and set_bytes else self._settings.input_sets
+        )
 
     def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
         key = (workload.name, dataset)
