@@ -25,9 +25,11 @@ from kernelwright.identity import content_id
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expression import Expression
+from kernelwright.problem.includes import included_files
 from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
+from kernelwright.problem.options import split_option
 from kernelwright.problem.outcome import Failed
-from kernelwright.template.model import Candidate
+from kernelwright.template.model import Candidate, Template
 
 HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".cuh", ".clh", ".inc"})
 """Files that a quoted include may reach, for the identity of a build."""
@@ -99,7 +101,8 @@ def render_workload(candidate: Candidate, problem: Problem, workload: Workload, 
 def build_unit(candidate: Candidate, names: Mapping[str, Value]) -> BuildUnit:
     """What the compiler gets: parameters and computed defines travel as macros, the source stays as it is."""
     template = candidate.template
-    include_paths = (template.file.parent,) if _includes_own_files(template.source) else ()
+    own = (template.file.parent,) if _includes_own_files(template.source) else ()
+    include_paths = (*own, *(path for path in template.include_paths if path not in own))
     macros = [(name, macro_text(value)) for name, value in candidate.config.items()]
     macros += [(name, macro_text(expression.evaluate(names))) for name, expression in template.defines.items()]
     return BuildUnit(
@@ -107,10 +110,10 @@ def build_unit(candidate: Candidate, names: Mapping[str, Value]) -> BuildUnit:
         source=template.source,
         file_name=template.file.name,
         macros=tuple(macros),
-        options=tuple(template.options),
+        options=tuple(option_text(option, names) for option in template.options),
         entries=tuple(dict.fromkeys(step.entry for step in template.steps)),
         include_paths=include_paths,
-        include_digest=_digest_headers(include_paths),
+        include_digest=_digest_headers(template, own),
     )
 
 
@@ -123,6 +126,16 @@ def macro_text(value: Value) -> str:
             return repr(value)
         case _:
             return str(value)
+
+
+def option_text(option: str, names: Mapping[str, Value]) -> str:
+    """A compile option with the values of its expressions, written as macros are.
+
+    Raises:
+        SpecError: an expression has no value for this config.
+    """
+    parts = (part if isinstance(part, str) else macro_text(part.evaluate(names)) for part in split_option(option))
+    return "".join(parts)
 
 
 def extents(expressions: Sequence[Expression], names: Mapping[str, Value], what: str) -> tuple[int, int, int]:
@@ -171,6 +184,11 @@ def _plan_step(
             else 0
         ),
         arguments=tuple(_launch_argument(arguments[name], names) for name in order),
+        cluster=extents(step.cluster, names, f"cluster of {step.entry!r}") if step.cluster else None,
+        is_cooperative=step.is_cooperative,
+        constants=tuple(
+            ConstantArgument(variable, name, byte_count(arguments[name], names)) for variable, name in step.constants
+        ),
     )
 
 
@@ -184,11 +202,6 @@ def _launch_argument(argument: Argument, names: Mapping[str, Value]) -> LaunchAr
                     f"scalar {argument.name!r} is the text {value!r}, expected a number", location=argument.location
                 )
             return ScalarArgument(argument.name, argument.dtype, encode_scalar(argument.dtype, value))
-        cluster=extents(step.cluster, names, f"cluster of {step.entry!r}") if step.cluster else None,
-        is_cooperative=step.is_cooperative,
-        constants=tuple(
-            ConstantArgument(variable, name, byte_count(arguments[name], names)) for variable, name in step.constants
-        ),
         case "local":
             return LocalArgument(argument.name, byte_count(argument, names))
         case _:
@@ -200,14 +213,20 @@ def _includes_own_files(source: str) -> bool:
     return re.search(r'^\s*#\s*include\s*"', source, re.MULTILINE) is not None
 
 
-def _digest_headers(folders: Sequence[Path]) -> str:
-    if not folders:
+def _digest_headers(template: Template, own: Sequence[Path]) -> str:
+    """Content id of what the source includes, and of the headers in its own folder where that is on the path."""
+    included = included_files(template.file, template.source, template.include_paths)
+    beside = [path for folder in own for path in folder.rglob("*") if path.suffix in HEADER_SUFFIXES]
+    files = sorted({*included, *beside})
+    if not files:
         return ""
-    return content_id(
-        *(
-            (path.relative_to(folder), path.read_bytes())
-            for folder in folders
-            for path in sorted(folder.rglob("*"))
-            if path.suffix in HEADER_SUFFIXES
-        )
-    )
+    roots = (template.file.parent, *template.include_paths)
+    return content_id(*((_name_below(path, roots), path.read_bytes()) for path in files if path.is_file()))
+
+
+def _name_below(path: Path, roots: Sequence[Path]) -> str:
+    """A path relative to the folder that it was found in: where the problem lies does not matter."""
+    for root in roots:
+        if path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    return path.name

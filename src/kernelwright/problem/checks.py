@@ -30,9 +30,11 @@ DEVICE_NAMES: tuple[str, ...] = tuple(
         "max_grid_y",
         "max_grid_z",
         "shared_memory_per_block",
+        "reserved_shared_memory_per_block",
         "warp_size",
         "multiprocessors",
         "global_memory",
+        "max_allocation",
         "last_level_cache",
         "registers_per_block",
         "registers_per_thread",
@@ -114,6 +116,33 @@ def file_beside(table: Table, key: str, value: str, *, folder: Path, what: str) 
         hint=near or f"create {shown_path(file)}, or correct the path",
         location=location,
     )
+
+
+def folder_beside(table: Table, key: str, index: int, value: str, *, folder: Path) -> Path:
+    """The existing folder that item `index` of the list under `key` names inside the problem's `folder`.
+
+    Raises:
+        SpecError: the path is empty, absolute, leads out of the folder, or names no folder.
+    """
+    location = table.value_location(key, index)
+    label = table.label(key, index)
+    path = PurePosixPath(value)
+    if not value.strip():
+        raise SpecError(
+            f"{label} is empty, expected a folder", hint='write "." for the problem\'s own', location=location
+        )
+    if path.is_absolute() or _leads_out(path):
+        raise SpecError(
+            f"{label} = {value!r} lies outside the problem's folder",
+            hint="copy the headers into the problem's folder, or link the folder there",
+            location=location,
+        )
+    found = folder / path
+    if not found.is_dir():
+        what = "is a file, expected a folder" if found.exists() else "does not exist"
+        near = None if found.exists() else did_you_mean(found.name, _names_in(found.parent))
+        raise SpecError(f"{label} = {value!r} {what}", hint=near or "name a folder of headers", location=location)
+    return found
 
 
 def _leads_out(path: PurePosixPath) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, shown_path
+from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, folder_beside, shown_path
 from kernelwright.problem.load_arguments import read_arguments, read_tolerances
 from kernelwright.problem.load_launch import read_steps
 from kernelwright.problem.load_workloads import read_workloads
@@ -27,14 +27,15 @@ from kernelwright.problem.model import (
     Work,
     Workload,
 )
+from kernelwright.problem.options import read_options
 from kernelwright.problem.reference_file import check_reference_file
 from kernelwright.problem.toml_file import Table, did_you_mean, parse_toml, read_text
 
 PROBLEM_FILE_NAME = "problem.toml"
 
 _KEYS = (
-    "name", "kernel", "entry", "reference", "options", "arguments", "launch", "baseline", "tolerance", "work",
-    "sizes", "workloads",
+    "name", "kernel", "entry", "reference", "options", "include_paths", "arguments", "launch", "baseline",
+    "tolerance", "work", "sizes", "workloads",
 )  # fmt: skip
 _HINTS = {
     "parameters": "declare parameters in the header of the kernel source, not in the problem",
@@ -62,7 +63,13 @@ def load_problem(path: Path | str) -> Problem:
     workloads = read_workloads(root)
     arguments = read_arguments(root, workloads, folder=folder)
     entry = root.text("entry")
-    kernel = _read_source(root, folder=folder, entry=entry, options=root.texts("options") or ())
+    kernel = _read_source(
+        root,
+        folder=folder,
+        entry=entry,
+        options=read_options(root) or (),
+        include_paths=_read_include_paths(root, folder=folder) or (),
+    )
     problem = Problem(
         name=_read_name(root, folder),
         file=file,
@@ -112,7 +119,18 @@ def _read_name(root: Table, folder: Path) -> str:
     return name
 
 
-def _read_source(table: Table, *, folder: Path, entry: str | None, options: tuple[str, ...]) -> SourceSpec:
+def _read_include_paths(table: Table, *, folder: Path) -> tuple[Path, ...] | None:
+    written = table.texts("include_paths")
+    if written is None:
+        return None
+    return tuple(
+        folder_beside(table, "include_paths", index, value, folder=folder) for index, value in enumerate(written)
+    )
+
+
+def _read_source(
+    table: Table, *, folder: Path, entry: str | None, options: tuple[str, ...], include_paths: tuple[Path, ...]
+) -> SourceSpec:
     """The `kernel`, `entry` and launches of a problem or of its `[baseline]`."""
     written = table.text("kernel")
     if written is None:
@@ -135,6 +153,7 @@ def _read_source(table: Table, *, folder: Path, entry: str | None, options: tupl
         location=table.key_location("kernel"),
         entry=entry,
         entry_location=table.value_location("entry") if "entry" in table else None,
+        include_paths=include_paths,
     )
 
 
@@ -142,13 +161,14 @@ def _read_baseline(table: Table | None, kernel: SourceSpec, *, folder: Path) -> 
     """The `[baseline]`; what it does not say is as for the kernel, so that both get the same flags."""
     if table is None:
         return None
-    table.refuse_unknown(("kernel", "entry", "options", "launch"), what="the baseline")
-    options = table.texts("options")
+    table.refuse_unknown(("kernel", "entry", "options", "include_paths", "launch"), what="the baseline")
+    options, include_paths = read_options(table), _read_include_paths(table, folder=folder)
     return _read_source(
         table,
         folder=folder,
         entry=table.text("entry") or kernel.entry,
         options=kernel.options if options is None else options,
+        include_paths=kernel.include_paths if include_paths is None else include_paths,
     )
 
 

@@ -121,11 +121,13 @@ class SourceSpec:
     steps: tuple[LaunchStep, ...]
     """Empty when the template's own header declares them."""
     options: tuple[str, ...] = ()
-    """Compile options of the user's own build."""
+    """Compile options of the user's own build; expressions in braces."""
     location: Location | None = None
     entry: str | None = None
     """The kernel of launches that name none, also of those in the template's header."""
     entry_location: Location | None = None
+    include_paths: tuple[Path, ...] = ()
+    """Folders inside the problem's, searched for headers after the source's own."""
 
 
 Pipe = Literal["fp64", "fp32", "fp16", "int32", "tensor"]

@@ -23,6 +23,7 @@ from kernelwright.problem.dtypes import (
 )
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, LaunchStep, Problem, SourceSpec, Workload
+from kernelwright.problem.options import option_expressions
 from kernelwright.problem.source_scan import (
     KernelParameter,
     KernelSignature,
@@ -87,7 +88,6 @@ def check_template(problem: Problem, template: Template, spec: SourceSpec) -> No
     _check_defaults(problem, template)
 
 
-# Names
 def _check_constants(step: LaunchStep, known: Mapping[str, Argument]) -> None:
     for variable, name in step.constants:
         if name not in known:
@@ -105,6 +105,7 @@ def _check_constants(step: LaunchStep, known: Mapping[str, Argument]) -> None:
             )
 
 
+# Names
 
 
 def _check_clashes(problem: Problem, template: Template) -> None:
@@ -131,6 +132,21 @@ def _check_names(problem: Problem, template: Template) -> None:
         check_expression(constraint.expression, known, what=f"constraint {constraint.name!r}")
     for use in _uses(problem, template):
         check_expression(use.expression, known, what=use.what)
+    for option in template.options:
+        for expression in option_expressions((option,), location=Location(shown_path(template.file))):
+            _check_option(option, expression, known)
+
+
+def _check_option(option: str, expression: Expression, known: Mapping[str, object]) -> None:
+    try:
+        check_expression(expression, known, what=f"option {option!r}")
+    except SpecError as error:
+        advice = (
+            "write options with this template's parameters in its own header, or give [baseline] options of its own"
+        )
+        raise SpecError(
+            error.message, hint=f"{error.hint}; {advice}" if error.hint else advice, location=error.location
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +167,8 @@ def _uses(problem: Problem, template: Template) -> Iterator[_Use]:
             yield _Use(f"grid of {step.entry!r}", extent, 1)
         for extent in step.block:
             yield _Use(f"block of {step.entry!r}", extent, 1)
+        for extent in step.cluster:
+            yield _Use(f"cluster of {step.entry!r}", extent, 1)
         if step.shared_bytes is not None:
             yield _Use(f"shared_bytes of {step.entry!r}", step.shared_bytes, 0)
     for name, expression in template.defines.items():
@@ -165,25 +183,26 @@ def _uses(problem: Problem, template: Template) -> Iterator[_Use]:
 def _passed(problem: Problem, template: Template) -> dict[str, Argument]:
     """The arguments that some launch takes."""
     passed = {name for step in template.steps for name in step.arguments or ()}
+    passed |= {name for step in template.steps for _, name in step.constants}
     return {name: each for name, each in arguments_of(problem, template).items() if name in passed}
 
-        for extent in step.cluster:
-            yield _Use(f"cluster of {step.entry!r}", extent, 1)
 
 def _check_uses(problem: Problem, template: Template) -> None:
     words = used_words(template.source, template.language)
-    used = words.union(*(use.expression.names for use in _uses(problem, template)))
+    used = words.union(
+        *(use.expression.names for use in _uses(problem, template)),
+        *(expression.names for expression in option_expressions(template.options)),
+    )
     for parameter in template.parameters:
         if parameter.name not in used:
             raise SpecError(
-                f"parameter {parameter.name!r} is used nowhere: not in the source's code, a launch, a define or a "
-                "shape",
+                f"parameter {parameter.name!r} is used nowhere: not in the source's code, a launch, a define, an "
+                "option or a shape",
                 hint=did_you_mean(parameter.name, words) or "use it, or remove it",
                 location=parameter.location,
             )
     for name, expression in template.defines.items():
         if name not in words:
-    passed |= {name for step in template.steps for _, name in step.constants}
             raise SpecError(
                 f"define {name!r} is not used in the source",
                 hint=did_you_mean(name, words) or "use it, or remove it",
@@ -236,6 +255,9 @@ def _check_signature(
             hint='declare it under [scratch]: name = { role = "local", dtype = ..., shape = [...] }',
             location=step.shared_bytes.location,
         )
+    if template.language != "cuda" and (step.cluster or step.is_cooperative or step.constants):
+        word = "cluster" if step.cluster else "cooperative" if step.is_cooperative else "constants"
+        raise SpecError(f"{word!r} in a launch is for CUDA, and this is {template.language}", location=step.location)
     name = _base_name(step.entry)
     error: SpecError | None = None
     for kernel in kernels:
@@ -255,9 +277,6 @@ def _check_signature(
 
 def _compare(
     step: LaunchStep,
-    if template.language != "cuda" and (step.cluster or step.is_cooperative or step.constants):
-        word = "cluster" if step.cluster else "cooperative" if step.is_cooperative else "constants"
-        raise SpecError(f"{word!r} in a launch is for CUDA, and this is {template.language}", location=step.location)
     kernel: KernelSignature,
     parameters: tuple[KernelParameter, ...],
     problem: Problem,

@@ -26,6 +26,7 @@ from kernelwright.problem.expression import Expression
 from kernelwright.problem.load_arguments import read_argument
 from kernelwright.problem.load_launch import read_steps
 from kernelwright.problem.model import Argument, LaunchStep
+from kernelwright.problem.options import read_options
 from kernelwright.problem.toml_file import Table, parse_toml
 from kernelwright.problem.toml_scan import Origin
 from kernelwright.space.parameter import Constraint, Parameter
@@ -86,7 +87,7 @@ def parse_header(text: str, file: Path, *, entry: str | None = None) -> Header:
         steps=read_steps(root, entry=entry),
         defines=_read_defines(root.table("defines")),
         scratch=_read_scratch(root.table("scratch"), folder=file.parent),
-        options=root.texts("options") or (),
+        options=read_options(root) or (),
         location=location,
         last_line=origins[-1].line + 1 if origins else location.line + 1,
     )

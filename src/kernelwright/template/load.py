@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.checks import shown_path
+from kernelwright.problem.includes import included_files
 from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
 from kernelwright.problem.reference_file import reference_files
 from kernelwright.problem.toml_file import read_text
@@ -25,6 +26,9 @@ from kernelwright.template.header import Header, parse_header
 from kernelwright.template.model import Candidate, Template
 
 __all__ = ["Header", "load_baseline", "load_template", "parse_header", "problem_files"]
+
+_KEPT = ".keep"
+"""An empty file for a folder that must exist."""
 
 _INCLUDE_SUFFIXES = frozenset((".h", ".hh", ".hpp", ".cuh", ".clh", ".inc"))
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
@@ -80,6 +84,7 @@ def _load(problem: Problem, spec: SourceSpec, *, fallback: tuple[LaunchStep, ...
         defines=header.defines,
         scratch=header.scratch,
         options=(*spec.options, *header.options),
+        include_paths=spec.include_paths,
     )
     template = resolve_arguments(problem, template)
     check_template(problem, template, spec)
@@ -111,11 +116,19 @@ def problem_files(problem: Problem, template: Template, baseline: Candidate) -> 
             ) from None
         except OSError as error:
             raise SpecError(f"cannot read {shown_path(path)}: {error.strerror or error}") from None
-    return files
+    for searched in {*template.include_paths, *baseline.template.include_paths}:
+        name = searched.relative_to(folder).as_posix()
+        if name != "." and not any(each.startswith(f"{name}/") for each in files):  # it must be there, if empty
+            files[f"{name}/{_KEPT}"] = b""
+    return dict(sorted(files.items()))
 
 
 def _included_files(template: Template) -> Iterator[Path]:
-    """Headers in the folder of a source that includes one by quotes: its whole folder is on the include path."""
+    """What the source includes, and the headers in its folder where it includes one by quotes.
+
+    The latter, since a macro may name one, and what `__has_include` asks for is not seen either.
+    """
+    yield from included_files(template.file, template.source, template.include_paths)
     if not _QUOTED_INCLUDE.search(template.source):
         return
     for path in template.file.parent.rglob("*"):

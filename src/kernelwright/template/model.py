@@ -34,6 +34,9 @@ class Template:
     scratch: tuple[Argument, ...] = ()
     """Scratch and local arguments that this template adds to the problem's."""
     options: tuple[str, ...] = ()
+    """Compile options; expressions in braces."""
+    include_paths: tuple[Path, ...] = ()
+    """The problem's own; the source's folder comes before them where it is needed."""
 
     @property
     def identity(self) -> str:
@@ -45,10 +48,10 @@ class Template:
                 [e.text for e in step.block],
                 step.shared_bytes.text if step.shared_bytes else None,
                 step.arguments,
+                *_special(step),
             )
             for step in self.steps
         ]
-                *_special(step),
         scratch = [(a.name, a.role, a.dtype, [e.text for e in a.shape]) for a in self.scratch]
         defines = {name: expression.text for name, expression in self.defines.items()}
         return content_id(self.language, self.source, steps, scratch, defines, self.options)
@@ -59,15 +62,15 @@ class Template:
         return Config({parameter.name: parameter.default for parameter in self.parameters})
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A template with a config: what is evaluated."""
 def _special(step: LaunchStep) -> tuple[object, ...]:
     """What few launches have; nothing for the others, whose identity is older than this."""
     special = ([extent.text for extent in step.cluster], step.is_cooperative, step.constants)
     return special if any(special) else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A template with a config: what is evaluated."""
 
     template: Template
     config: Config
