@@ -25,7 +25,14 @@ def verdict(result: TuneResult) -> str:
     if result.speedup is None:
         provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
         return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
+    if not result.is_gain and result.speedup.low > 1 and result.speedup.confidence < 0.95:
+        return (
+            f"No claim: {_interval(result.speedup)} lies above 1, but so few rounds give only "
+            f"{result.speedup.confidence:.0%} confidence; measure with more --rounds."
+        )
     if not result.is_gain:
+        if result.is_baseline:
+            return f"No gain: the best configuration is the baseline itself, measured {_interval(result.speedup)}."
         return f"No significant gain: {_interval(result.speedup)} contains 1 or lies below it."
     return f"{_interval(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
 

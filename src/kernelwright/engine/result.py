@@ -83,10 +83,13 @@ class TuneResult:
     @property
     def is_gain(self) -> bool:
         """Whether a speedup may be claimed: the interval lies above 1, and the winner is not the baseline itself."""
+        return not self.is_baseline and self.speedup is not None and is_gain(self.speedup)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the winner is the very candidate that it was compared with."""
         comparison, winner = self.view.comparison, self.view.winner
-        if comparison is None or winner is None or winner.candidate_id == comparison.candidate_ids[0]:
-            return False
-        return self.speedup is not None and is_gain(self.speedup)
+        return comparison is not None and winner is not None and winner.candidate_id == comparison.candidate_ids[0]
 
     @cached_property
     def workloads(self) -> tuple[WorkloadResult, ...]:

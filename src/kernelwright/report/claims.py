@@ -47,6 +47,8 @@ def verdict(result: TuneResult) -> Verdict:
     )
     if result.is_gain:
         return Verdict("gain", f"{factor(interval.estimate)} faster", " than the baseline", ground.capitalize())
+    if result.is_baseline:
+        return Verdict("none", "No gain", ": the best configuration is the baseline itself", ground.capitalize())
     if interval.high < 1.0:
         slower = f"{factor(1 / interval.estimate)} slower"
         return Verdict("slower", slower, " than the baseline: keep the baseline", ground.capitalize())
