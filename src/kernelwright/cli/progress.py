@@ -162,6 +162,7 @@ class PlainView:
     def __init__(self) -> None:
         self._last_line_s = 0.0
         self._phase = ""
+        self._last_line = ""
         self._best: float | None = None
 
     def on_event(self, event: Event, progress: Progress) -> None:
@@ -188,7 +189,11 @@ class PlainView:
         return self._best is None or progress.best_speedup > self._best * 1.05
 
     def _print(self, text: str) -> None:
+        """Write a line, unless it would say again what the last one said."""
         self._last_line_s = time.monotonic()
+        if text == self._last_line:
+            return
+        self._last_line = text
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from kernelwright.cli.tables import print_result, summary
 from kernelwright.engine.result import TuneResult
@@ -30,13 +30,43 @@ def print_runs(folder: Path, *, is_json: bool) -> None:
     if not runs:
         typer.echo(f"no runs in {folder}")
         return
-    table = Table()
-    for heading in ("run", "problem", "device", "evaluated", "best", "state"):
-        table.add_column(heading)
-    for each in runs:
-        best = f"{1 / each.best_value:.2f}x" if each.best_value else "-"
-        table.add_row(each.name, each.problem_name, each.device_name, str(each.evaluation_count), best, each.state)
-    Console().print(table)
+    rows = [
+        (
+            each.name,
+            f"{1 / each.best_value:.2f}x" if each.best_value else "-",
+            each.state,
+            str(each.evaluation_count),
+            each.problem_name,
+            each.device_name,
+        )
+        for each in runs
+    ]
+    for text in run_lines(rows, width=Console().width):
+        typer.echo(text)
+
+
+_RUN_HEADINGS = ("run", "best", "state", "evaluated", "problem", "device")
+_LEAST_WIDTH = 8
+"""Of a column that is cut; one with less room is left out."""
+
+
+def run_lines(rows: Sequence[tuple[str, ...]], *, width: int) -> list[str]:
+    """The rows as lines of a table. A run's name, which is copied from here, is never cut: later columns go first."""
+    table = [_RUN_HEADINGS, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(_RUN_HEADINGS))]
+    kept: list[int] = []
+    used = 0
+    for column, wanted in enumerate(widths):
+        room = width - used
+        if column and room < min(wanted, _LEAST_WIDTH):
+            break
+        kept.append(wanted if column == 0 else min(wanted, room))
+        used += kept[-1] + 2
+    return ["  ".join(_fitted(text, size) for text, size in zip(row, kept, strict=False)).rstrip() for row in table]
+
+
+def _fitted(text: str, width: int) -> str:
+    return (text if len(text) <= width else text[: width - 1] + "…").ljust(width)
 
 
 def print_run(run: Path, *, is_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import secrets
 import shutil
@@ -34,7 +35,7 @@ from kernelwright.engine.speed_of_light import (
     without_impossible,
 )
 from kernelwright.engine.started import now, run_started
-from kernelwright.engine.state import SearchState, observations
+from kernelwright.engine.state import MIN_EVALUATIONS, SearchState, observations
 from kernelwright.errors import (
     BaselineFailed,
     InfrastructureError,
@@ -275,6 +276,7 @@ class _Session:
             self._floors = recorded_floors(started)
             self._append([started, self._session_started()])
             baseline = self._measure_baseline(runner)
+            self._tell_if_budget_is_spent()
             reason = self._search(runner, searcher, baseline, ())
             self._finish(runner, reason)
         return self._result()
@@ -344,6 +346,18 @@ class _Session:
         event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
         self._append([event, *(Noted("warning", text) for text in runner.notes)])
         return event
+
+    def _tell_if_budget_is_spent(self) -> None:
+        """Say so when the baseline has left no time for a search, and what to do."""
+        seconds, spent_s = self._settings.budget.seconds, self._clock.spent_s
+        if seconds is None or spent_s < seconds * (1 - COMPARISON_SHARE):
+            return
+        wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
+        self._note(
+            f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, so only "
+            f"{MIN_EVALUATIONS} configurations are tried: give more time (--budget {wanted}), fewer or smaller "
+            "workloads, or a faster reference"
+        )
 
     def searcher(self, priors: Sequence[Prior]) -> Searcher:
         """The searcher that the settings ask for.

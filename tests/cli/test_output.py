@@ -1,0 +1,94 @@
+"""What commands print: names that can be copied, lines that say something new, and what went wrong with the budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.cli.main import main
+from kernelwright.cli.progress import PlainView
+from kernelwright.cli.show import run_lines
+from kernelwright.cli.tables import verdict
+from kernelwright.engine.listener import Progress
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.tune import tune
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Workload
+from kernelwright.testing.simulated import SimulatedMachine
+
+LONG = "per_token_group_quant_fp8_with_a_long_name-20261121-120000"
+
+
+def cost(config: Config, workload: Workload) -> float:
+    return 1.0 if config.get("BLOCK", 32) == 64 else 3.0
+
+
+def test_show_runs_gives_names_in_full_however_narrow_the_terminal_is(
+    saxpy: Path, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune(
+        saxpy,
+        settings=TuneSettings(budget=Budget(evaluations=4)),
+        run=in_tmp / "runs" / LONG,
+        machine=SimulatedMachine(cost),
+    )
+    for columns in ("20", "80", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with pytest.raises(SystemExit):
+            main(["show", "runs", "runs"])
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 2
+        assert lines[1].split()[0] == LONG
+        assert all(len(line) <= max(int(columns), len(LONG)) for line in lines)
+
+
+texts = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=90)
+
+
+@given(rows=st.lists(st.tuples(*[texts] * 6), min_size=1, max_size=4), width=st.integers(1, 200))
+def test_run_lines_fit_the_width_unless_a_name_does_not(rows: list[tuple[str, ...]], width: int) -> None:
+    lines = run_lines(rows, width=width)
+    assert len(lines) == len(rows) + 1
+    longest = max(len(row[0]) for row in rows)
+    for line, row in zip(lines[1:], rows, strict=True):
+        assert line.split()[0] == row[0]
+        assert len(line) <= max(width, longest)
+    if width >= 6 * 92:
+        assert all(text in line for line, row in zip(lines[1:], rows, strict=True) for text in row)
+
+
+def test_plain_progress_says_nothing_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("kernelwright.cli.progress.PLAIN_INTERVAL_S", -1.0)
+    view = PlainView()
+    for phase in ("prepare", "baseline", "baseline", "baseline", "compare", "compare", "compare"):
+        view.on_progress(Progress(phase=phase, spent_s=1.0))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(set(lines)) == 3
+
+
+def test_a_baseline_that_used_up_the_budget_is_named_with_what_to_do(saxpy: Path, in_tmp: Path) -> None:
+    settings = TuneSettings(budget=Budget(seconds=1e-3))
+    result = tune(saxpy, settings=settings, run=in_tmp / "run", machine=SimulatedMachine(cost))
+    (note,) = [note.text for note in result.view.notes if "baseline took" in note.text]
+    assert "of the budget of 0.001 s, so only 3 configurations are tried" in note
+    assert "--budget" in note
+    assert len(result.view.evaluations) == 3
+    enough = tune(
+        saxpy, settings=TuneSettings(budget=Budget(seconds=60.0, evaluations=3)), run=in_tmp / "other",
+        machine=SimulatedMachine(cost),
+    )  # fmt: skip
+    assert not [note for note in enough.view.notes if "baseline took" in note.text]
+
+
+def test_a_gain_that_few_rounds_cannot_prove_is_not_said_to_contain_one(saxpy: Path, in_tmp: Path) -> None:
+    settings = TuneSettings(budget=Budget(evaluations=16), comparison_rounds=5, searcher="exhaustive")
+    result = tune(saxpy, settings=settings, run=in_tmp / "run", machine=SimulatedMachine(cost, noise=0.001))
+    assert result.speedup is not None
+    assert result.speedup.low > 1
+    assert not result.is_gain
+    assert "No claim" in verdict(result)
+    assert "--rounds" in verdict(result)
+    assert "contains 1" not in verdict(result)
