@@ -19,6 +19,7 @@ from kernelwright.backend.base import (
     LaunchPlan,
     Module,
 )
+from kernelwright.evaluate.input_store import InputStore, fill_from
 from kernelwright.evaluate.layout import GUARD_BYTES, GUARD_PATTERN
 from kernelwright.problem.model import Role
 
@@ -58,6 +59,7 @@ class Arena:
         input_sets: Sequence[Mapping[str, Path]],
         *,
         has_own_outputs: bool = False,
+        store: InputStore | None = None,
     ) -> None:
         """Allocate and fill.
 
@@ -67,6 +69,7 @@ class Arena:
             input_sets: files of raw bytes by argument.
             has_own_outputs: give each input set outputs and scratch of its own, so that rounds over the sets see
                 memory in several places; without, launches on one set find the outputs of another.
+            store: where inputs are kept between jobs; None: they come from their files.
         """
         self._session = session
         self._specs = _largest(jobs)
@@ -74,7 +77,12 @@ class Arena:
         self._owned: list[Buffer] = []
         self._sets: list[dict[str, Buffer]] = []
         self._pristine: list[dict[str, Buffer]] = []
+        self._store = store
+        self._kept: list[dict[str, Buffer]] = []
+        """By input set, the store's own buffers of its inputs."""
         try:
+            if store is not None:
+                store.begin()
             self._fill_sets(has_own_outputs)
         except BaseException:
             self.close()
@@ -89,13 +97,20 @@ class Arena:
                     for spec in self._specs.values()
                     if spec.role in ("output", "scratch")
                 }
-            own = {name: self._allocate(self._specs[name]) for name in inputs}
-            for name, path in inputs.items():
-                self._fill_from(own[name], path)
+            kept = {name: self._find_kept(name, path) for name, path in inputs.items()}
+            known = {name: buffer for name, buffer in kept.items() if buffer is not None}
+            own = {name: self._copy_of(known, name, path) for name, path in inputs.items()}
             self._sets.append({**written, **own})
+            self._kept.append(known)
+            changing = [name for name in own if self._specs[name].role == "inout"]
             self._pristine.append(
-                {name: self._clone(own[name], name) for name in own if self._specs[name].role == "inout"}
+                {name: known[name] if name in known else self._clone(own[name], name) for name in changing}
             )
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether some input came from the store."""
+        return any(self._kept)
 
     @property
     def set_count(self) -> int:
@@ -146,7 +161,7 @@ class Arena:
             self._session.fill(buffer, GUARD_PATTERN, _guarded_bytes(self._specs[spec.name]))
             path = self._input_sets[set_index].get(spec.name)
             if path is not None:
-                self._fill_from(buffer, path)
+                fill_from(self._session, buffer, path)
             else:
                 self._fill(set_index, spec, spec.poison)
         self.restore_inputs(set_index)
@@ -155,16 +170,28 @@ class Arena:
         """Whether anything may survive from launch to launch beside outputs."""
         return any(spec.role == "scratch" for spec in job.buffers)
 
-    def write(self, set_index: int, folder: Path, job: Job) -> None:
-        """Write every buffer of one set with both guards to `folder/NAME.bin`, and nothing else stays there."""
+    def write(self, set_index: int, folder: Path, job: Job) -> frozenset[str]:
+        """Write the buffers of one set with both guards to `folder/NAME.bin`, and nothing else stays there.
+
+        Gives the names of inputs that are not written, because the device finds them and their guards equal to what
+        the store keeps; none without a store.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        names = {spec.name for spec in job.buffers}
+        unchanged = frozenset(
+            name
+            for name, kept in self._kept[set_index].items()
+            if self._specs[name].role == "input"
+            and self._session.is_same(self._sets[set_index][name], kept, _guarded_bytes(self._specs[name]))
+        )
+        written = [spec for spec in job.buffers if spec.name not in unchanged]
+        names = {spec.name for spec in written}
         for path in folder.iterdir():
-            if path.stem not in names:  # the scratch of an earlier candidate
+            if path.stem not in names:  # of an earlier launch
                 path.unlink()
-        for spec in job.buffers:
+        for spec in written:
             out = _mapped(folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
             self._session.download(self._sets[set_index][spec.name], out)
+        return unchanged
 
     def close(self) -> None:
         """Give the memory back."""
@@ -193,10 +220,20 @@ class Arena:
         self._session.fill(buffer, GUARD_PATTERN, _guarded_bytes(spec))
         return buffer
 
-    def _fill_from(self, buffer: Buffer, path: Path) -> None:
-        data = np.fromfile(path, np.uint8)
-        if data.size:
-            self._session.upload(buffer, data, offset_bytes=GUARD_BYTES)
+    def _find_kept(self, name: str, path: Path) -> Buffer | None:
+        return self._store.get(path, _guarded_bytes(self._specs[name])) if self._store is not None else None
+
+    def _copy_of(self, known: Mapping[str, Buffer], name: str, path: Path) -> Buffer:
+        """A buffer with the input and its guards: of what is kept, else from its file."""
+        spec = self._specs[name]
+        if name in known:
+            buffer = self._session.allocate(_guarded_bytes(spec))
+            self._owned.append(buffer)
+            self._session.copy(known[name], buffer, _guarded_bytes(spec))
+            return buffer
+        buffer = self._allocate(spec)
+        fill_from(self._session, buffer, path)
+        return buffer
 
     def _clone(self, buffer: Buffer, name: str) -> Buffer:
         spec = self._specs[name]

@@ -15,6 +15,8 @@ import numpy as np
 
 from kernelwright.backend.base import DeviceSession, LaunchFailed, Module
 from kernelwright.evaluate.arena import Arena, Job
+from kernelwright.evaluate.conditions import Readings
+from kernelwright.problem.outcome import Conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class CompareDone:
     samples_ms: tuple[tuple[float, ...], ...]
     failed: Mapping[int, str]
     """By place, the launch that the driver refused or lost; then there are no samples of any job."""
+    conditions: Conditions | None = None
+    """How the device was, from readings between rounds."""
+    timer: str = ""
 
 
 def compared_folder(out_folder: Path, place: int) -> Path:
@@ -68,6 +73,7 @@ class _Rounds:
         self._rng = np.random.default_rng(job.seed)
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
         self._current = current_file(job.out_folder)
+        self._readings = Readings(session.read_state)
 
     def run(self) -> CompareDone:
         job = self._job
@@ -87,8 +93,10 @@ class _Rounds:
                     self._samples_ms[place].append(elapsed_ms)
                 if is_last:
                     self._arena.write(chosen, compared_folder(job.out_folder, place), job.jobs[place])
+            self._readings.take()
         last_set = (job.rounds - 1) % len(job.input_sets)
-        return CompareDone(last_set, tuple(tuple(row) for row in self._samples_ms), {})
+        samples_ms = tuple(tuple(row) for row in self._samples_ms)
+        return CompareDone(last_set, samples_ms, {}, self._readings.conditions, self._session.timer)
 
     def _sample(self, place: int, set_index: int, *, is_judged: bool) -> float:
         job = self._job.jobs[place]

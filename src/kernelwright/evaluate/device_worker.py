@@ -12,7 +12,7 @@ CompareJob  several candidates measured in rounds, each round in a new random or
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +20,13 @@ import numpy as np
 
 from kernelwright.backend.base import Artifact, DeviceInfo, DeviceSession, Module
 from kernelwright.backend.registry import get_backend
+from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare
+from kernelwright.evaluate.conditions import Readings
+from kernelwright.evaluate.input_store import InputStore
 from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_precise, is_warm
+from kernelwright.problem.outcome import Conditions
 
 DEVICE_WORKER_FACTORY = "kernelwright.evaluate.device_worker:make_device_worker"
 
@@ -44,6 +48,8 @@ class CheckJob:
     job: Job
     inputs: Mapping[str, Path]
     out_folder: Path
+    is_fresh: bool = True
+    """Inputs come from their files and all are written; else the device may copy what it keeps, and compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,10 @@ class CheckDone:
     """The launch came back."""
 
     kernel_ms: float
+    unchanged: frozenset[str] = frozenset()
+    """Inputs that were not written out, because the device found them as they were."""
+    has_kept: bool = False
+    """Whether inputs came from what the device keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,8 @@ class TimeJob:
     timing: TimingPlan
     incumbent_ms: float | None
     out_folder: Path
+    is_fresh: bool = True
+    """As for `CheckJob`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,19 @@ class TimeDone:
     stopped_early: bool
     last_set: int
     timer: str
+    conditions: Conditions | None = None
+    unchanged: frozenset[str] = frozenset()
+    has_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetJob:
+    """Drop the inputs that are kept on the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """They are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +128,7 @@ class DeviceWorker:
     def __init__(self, session: DeviceSession) -> None:
         self._session = session
         self._modules: dict[str, Module] = {}
+        self._store = InputStore(session)
 
     def handle(self, job: object) -> object:
         """Run one job; raises `BuildFailed`, `LaunchFailed` or `InfrastructureError`."""
@@ -115,6 +141,9 @@ class DeviceWorker:
                 return self._compare(job)
             case CeilingJob():
                 return self._ceiling(job)
+            case ForgetJob():
+                self._store.clear()
+                return Forgotten()
         raise TypeError(f"not a device job: {type(job).__name__}")
 
     def _module(self, artifact: Artifact) -> Module:
@@ -126,7 +155,7 @@ class DeviceWorker:
         return self._modules[key]
 
     def _check(self, job: CheckJob) -> CheckDone:
-        with Arena(self._session, [job.job], [job.inputs]) as arena:
+        with self._arena(job.job, [job.inputs], is_fresh=job.is_fresh) as arena:
             arena.poison(0, job.job)
             launches = arena.launches(self._module(job.job.artifact), 0, job.job)
             kernel_ms = self._session.time(launches)
@@ -138,15 +167,30 @@ class DeviceWorker:
                 arena.poison_outputs(0, job.job)
                 self._session.time(launches)
                 self._session.synchronize()
-            arena.write(0, job.out_folder, job.job)
-        return CheckDone(kernel_ms)
+            unchanged = arena.write(0, job.out_folder, job.job)
+            has_kept = arena.has_kept
+        return CheckDone(kernel_ms, unchanged, has_kept)
+
+    def _arena(self, job: Job, input_sets: Sequence[Mapping[str, Path]], *, is_fresh: bool) -> Arena:
+        """Memory for one job; kept inputs give way when there is not enough."""
+        try:
+            return Arena(self._session, [job], input_sets, store=None if is_fresh else self._store)
+        except InfrastructureError:
+            if not self._store.used_bytes:
+                raise
+        self._store.clear()
+        return Arena(self._session, [job], input_sets)
 
     def _time(self, job: TimeJob) -> TimeDone:
-        with Arena(self._session, [job.job], job.input_sets) as arena:
+        with self._arena(job.job, job.input_sets, is_fresh=job.is_fresh) as arena:
             module = self._module(job.job.artifact)
+            timer = self._session.timer
             loop = _TimingLoop(self._session, arena, module, job)
             loop.run()
-            arena.write(loop.last_set, job.out_folder, job.job)
+            if self._session.timer != timer:  # given up on the way: times by two timers do not mix
+                loop = _TimingLoop(self._session, arena, module, job)
+                loop.run()
+            unchanged, has_kept = arena.write(loop.last_set, job.out_folder, job.job), arena.has_kept
         return TimeDone(
             samples_ms=tuple(loop.samples_ms),
             wall_ms=tuple(loop.wall_ms),
@@ -154,9 +198,13 @@ class DeviceWorker:
             stopped_early=loop.stopped_early,
             last_set=loop.last_set,
             timer=self._session.timer,
+            conditions=loop.readings.conditions,
+            unchanged=unchanged,
+            has_kept=has_kept,
         )
 
     def _compare(self, job: CompareJob) -> CompareDone:
+        self._store.clear()  # a comparison needs much memory, and takes its inputs from their files
         modules = [self._module(each.artifact) for each in job.jobs]
         return compare(self._session, modules, job)
 
@@ -192,6 +240,7 @@ class _TimingLoop:
         self._incumbent_ms = job.incumbent_ms
         self._job = job.job
         self._rng = np.random.default_rng()
+        self.readings = Readings(session.read_state)
         self._launches = [arena.launches(module, index, job.job) for index in range(arena.set_count)]
         self.samples_ms: list[float] = []
         self.wall_ms: list[float] = []
@@ -226,6 +275,7 @@ class _TimingLoop:
         self._session.synchronize()  # work that hides from the timer shows in the wall time
         self.wall_ms.append((time.perf_counter() - start_s) * 1e3)
         self.last_set = set_index
+        self.readings.take()
 
     def _is_enough(self, deadline_s: float) -> bool:
         samples, timing = self.samples_ms, self._timing

@@ -7,6 +7,7 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import statistics
 import time
@@ -27,6 +28,7 @@ from kernelwright.evaluate.device_worker import (
     CheckDone,
     CheckJob,
     DeviceWorkerArgument,
+    ForgetJob,
     TimeDone,
     TimeJob,
 )
@@ -43,6 +45,7 @@ from kernelwright.evaluate.referee import (
     RestoreJob,
     Verdict,
 )
+from kernelwright.evaluate.referee_jobs import CACHE_BYTES, CACHE_SHARE
 from kernelwright.evaluate.render import RenderedWorkload
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.timing import suspicious
@@ -107,7 +110,7 @@ class DeviceLane:
             WorkerSettings(
                 name="referee",
                 factory=REFEREE_FACTORY,
-                argument=RefereeArgument(problem.file, scratch / "inputs", settings.seed),
+                argument=RefereeArgument(problem.file, scratch / "inputs", settings.seed, referee_cache_bytes()),
                 environment={},
                 memory_limit_bytes=None,
             ),
@@ -187,15 +190,36 @@ class DeviceLane:
                 # One each: the kinds of data take turns over the workloads, and what is timed is judged again.
                 datasets = (datasets[index % len(datasets)],)
             for dataset in datasets:
-                done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
-                if isinstance(done, Failed):
-                    return done
-                assert isinstance(done, CheckDone)
-                verdict = self._judge(built, dataset)
-                if verdict.failure:
-                    return verdict.failure
-                errors.extend(verdict.errors)
+                found = self._check_one(built, dataset, is_fresh=is_thorough)
+                if isinstance(found, Failed):
+                    return found
+                errors.extend(found)
         return worst_errors(errors)
+
+    def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
+        """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
+        job = self._check_job(built, dataset, is_fresh=is_fresh)
+        done = self._run("check", built, job, self._settings.launch_timeout_s)
+        if isinstance(done, Failed):
+            return done
+        assert isinstance(done, CheckDone)
+        verdict = self._judge(built, dataset, done.unchanged)
+        if verdict.failure is None:
+            return verdict.errors
+        if not done.has_kept:
+            return verdict.failure
+        again = self._check_one(built, dataset, is_fresh=True)
+        if not isinstance(again, Failed):
+            self._forget_inputs(verdict.failure)
+        return again
+
+    def _forget_inputs(self, failure: Failed) -> None:
+        """What the device kept was damaged: nothing after this may rest on it."""
+        self._call_worker(ForgetJob(), self._settings.launch_timeout_s)
+        self.notes.append(
+            f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
+            f"with them: {failure.message}"
+        )
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -220,12 +244,14 @@ class DeviceLane:
         """Samples of one workload. Doubtful ones are taken once more: a busy host makes launches look odd, too."""
         measured, doubt = self._take_samples(built, incumbent_ms)
         if doubt:
-            measured, doubt = self._take_samples(built, incumbent_ms)
+            measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
         if doubt and not isinstance(measured, Failed):
             return Failed("time", "suspicious", doubt, workload=built.rendered.workload.name)
         return measured
 
-    def _take_samples(self, built: Built, incumbent_ms: float | None) -> tuple[Measurement | Failed, str | None]:
+    def _take_samples(
+        self, built: Built, incumbent_ms: float | None, *, is_fresh: bool = False
+    ) -> tuple[Measurement | Failed, str | None]:
         """The measurement, and why it cannot be taken as the kernel's time."""
         sets = self._timing_sets(built.rendered.workload)
         timing = replace(self._settings.timing, cache=self._settings.cache)
@@ -235,13 +261,19 @@ class DeviceLane:
             timing=timing,
             incumbent_ms=incumbent_ms,
             out_folder=self._out,
+            is_fresh=is_fresh,
         )
         timeout_s = timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
         done = self._run("time", built, job, timeout_s)
         if isinstance(done, Failed):
             return done, None
         assert isinstance(done, TimeDone)
-        verdict = self._judge(built, sets[done.last_set])
+        verdict = self._judge(built, sets[done.last_set], done.unchanged)
+        if verdict.failure and done.has_kept:
+            again = self._take_samples(built, incumbent_ms, is_fresh=True)
+            if not isinstance(again[0], Failed):
+                self._forget_inputs(verdict.failure)
+            return again
         if verdict.failure:
             message = f"wrong after timing, though right before: {verdict.failure.message}"
             return replace(verdict.failure, stage="time", message=message), None
@@ -419,8 +451,8 @@ class DeviceLane:
         ]
         return Job(built.artifact, rendered.plan, tuple(specs))
 
-    def _check_job(self, built: Built, dataset: Dataset) -> CheckJob:
-        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out)
+    def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
+        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
 
     def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
         every = datasets_for(self._problem, seed=self._settings.seed, is_thorough=is_thorough)
@@ -450,8 +482,8 @@ class DeviceLane:
             self._prepared[key] = prepared
         return self._prepared[key].files
 
-    def _judge(self, built: Built, dataset: Dataset) -> Verdict:
-        verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out))
+    def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Verdict:
+        verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
         assert isinstance(verdict, Verdict)
         return verdict
 
@@ -507,6 +539,7 @@ def _as_measurement(built: Built, done: TimeDone) -> Measurement:
         wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
         warmup_count=done.warmup_count,
         stopped_early=done.stopped_early,
+        conditions=done.conditions,
     )
 
 
@@ -525,6 +558,16 @@ def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> Compar
     for place, row in zip(standing, done.samples_ms, strict=True):
         rows[place] = row
     return replace(done, samples_ms=tuple(rows))
+
+
+def referee_cache_bytes() -> int:
+    """What the referee may keep in memory: a share of what is free on this host."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="utf-8")
+    except OSError:
+        return CACHE_BYTES
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    return max(CACHE_BYTES, int(CACHE_SHARE * 1024 * int(found[1]))) if found else CACHE_BYTES
 
 
 def medians_ms(measurements: Sequence[Measurement]) -> dict[str, float]:

@@ -181,7 +181,8 @@ class Referee:
         return Verdict(Failed("check", found.reason, message, found.log, job.workload), (), judge_ms)
 
     def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Finding | None, tuple[OutputError, ...]]:
-        launch = LaunchFolder(job.folder, self._layouts[job.workload])
+        left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
+        launch = LaunchFolder(job.folder, left)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
         if found is not None:
             return found, ()

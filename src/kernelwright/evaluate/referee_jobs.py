@@ -9,6 +9,9 @@ from pathlib import Path
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.problem.outcome import Failed, OutputError
 
+CACHE_SHARE = 0.25
+"""Of the host's memory that is free: with three input sets of a few workloads a large shape needs several GB, and
+what gives way is computed again for every candidate."""
 CACHE_BYTES = 1 << 30
 """Inputs and expected values kept in memory; the least recently used are computed again."""
 
@@ -50,6 +53,8 @@ class JudgeJob:
     workload: str
     dataset: Dataset
     folder: Path
+    unchanged: frozenset[str] = frozenset()
+    """Inputs that are taken to be as they were, guards too, on the device's word: there are no files of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,21 @@ class OutputError:
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """How the device was while samples were taken, from readings between them; None for what it does not tell."""
+
+    reading_count: int
+    clock_mhz_min: float | None = None
+    """Of the multiprocessors."""
+    clock_mhz_median: float | None = None
+    memory_clock_mhz_min: float | None = None
+    temperature_c_max: float | None = None
+    power_w_median: float | None = None
+    throttled_by: tuple[str, ...] = ()
+    """What made it slower than it could be at any reading, in words; empty: nothing did."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """The times of one candidate on one workload, as samples: statistics are derived, never stored."""
 
@@ -44,6 +59,8 @@ class Measurement:
     warmup_count: int = 0
     stopped_early: bool = False
     """True when racing stopped the samples: this config could no longer win."""
+    conditions: Conditions | None = None
+    """None: the device does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
