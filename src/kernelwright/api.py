@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from kernelwright.engine.listener import RunListener
+from kernelwright.engine.optimize import optimize as _optimize
+from kernelwright.engine.optimize import resume_optimize
+from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
 from kernelwright.engine.tune import priors_of, replay, resume
@@ -23,14 +27,18 @@ __all__ = [
     "Budget",
     "Config",
     "KernelwrightError",
+    "OptimizeResult",
+    "OptimizeSettings",
     "Problem",
     "RunView",
     "TuneResult",
     "TuneSettings",
     "export_run",
     "load_problem",
+    "optimize",
     "replay",
     "resume",
+    "resume_optimize",
     "tune",
     "write_report",
 ]
@@ -86,3 +94,55 @@ def tune(
         priors=priors_of([Path(each) for each in prior_runs]),
         listener=listener,
     )
+
+
+def optimize(
+    problem: Problem | Path | str,
+    *,
+    budget: Budget | str = "120s",
+    model: str = "rules",
+    policy: str = "gain",
+    start: Literal["all", "baseline"] = "all",
+    searcher: str = "auto",
+    seed: int = 0,
+    device: str | None = None,
+    build_processes: int | None = None,
+    cache: Literal["hot", "cold"] | None = None,
+    run: Path | str | None = None,
+    listener: RunListener | None = None,
+) -> OptimizeResult:
+    """Rewrite a kernel, tune every structure that comes of it, and measure the best against the baseline.
+
+    Args:
+        problem: a loaded problem, its TOML file or its folder; its kernel may be plain.
+        budget: of both stages together, as on the command line (`"120s"`, `"400"`) or a `Budget`.
+        model: who proposes structures; `rules` needs no model.
+        policy: who chooses where the budget goes: `gain` or `stark`.
+        start: `all`: the problem's own template is tried too; `baseline`: only what the baseline becomes.
+        searcher: of each structure's parameters, as for `tune`.
+        seed: of everything random.
+        device: a device id or a part of its name; None: the best one.
+        build_processes: compilers at work at the same time; None: cores less one, at most eight.
+        cache: state of the last-level cache before each timed launch; None: cold on a GPU, hot on a CPU device.
+        run: the run folder to make; None: `runs/NAME-TIME`.
+        listener: hears every event.
+
+    Raises:
+        UserError: a file, a setting or the baseline is wrong.
+        StoreError: the run folder cannot be written.
+        InfrastructureError: the device failed; `resume_optimize` continues the run.
+    """
+    settings = OptimizeSettings(
+        tune=TuneSettings(
+            budget=parse_budget(budget) if isinstance(budget, str) else budget,
+            searcher=searcher,
+            seed=seed,
+            device=device,
+            build_processes=build_processes,
+            cache=cache,
+        ),
+        model=model,
+        policy=policy,
+        start=start,
+    )
+    return _optimize(problem, settings=settings, run=Path(run) if run is not None else None, listener=listener)

@@ -157,14 +157,71 @@ def tune(
 
 
 @app.command()
+def optimize(
+    problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
+    budget: Annotated[
+        str, typer.Option(help="When to stop, both stages together: 120s, 5m, 400 (evaluations), or several: 5m,400.")
+    ] = "120s",
+    model: Annotated[str, typer.Option(help="Who proposes: rules needs no model, no key and no network.")] = "rules",
+    policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain or stark.")] = "gain",
+    start: Annotated[
+        str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
+    ] = "all",
+    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    device: Annotated[str | None, typer.Option(help="Device id or a part of its name; see `doctor`.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
+    ] = None,
+    finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
+    *,
+    json: JsonFlag = False,
+    report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
+) -> None:
+    """Rewrite a plain kernel and tune what comes of it: structures and parameters under one budget.
+
+    Never worse than the baseline: without a significant gain the baseline is kept, and the evidence shown.
+
+      kernelwright optimize examples/matmul --start baseline --budget 120s
+    """
+    from kernelwright.cli.optimize import OptimizeWords, run_optimize
+
+    words = OptimizeWords(
+        problem=problem,
+        budget=budget,
+        model=model,
+        policy=policy,
+        start=start,
+        searcher=searcher,
+        seed=seed,
+        device=device,
+        jobs=jobs,
+        run=run,
+        cache=cache,
+        finalists=finalists,
+        rounds=rounds,
+        is_json=json,
+        writes_report=report,
+    )
+    raise typer.Exit(run_optimize(words))
+
+
+@app.command()
 def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
     """
+    from kernelwright.cli.optimize import run_resume_optimize
     from kernelwright.cli.tune import run_resume
+    from kernelwright.engine.optimize_result import is_optimize_run
+    from kernelwright.store.view import RunView
 
-    raise typer.Exit(run_resume(run, is_json=json))
+    go_on = run_resume_optimize if is_optimize_run(RunView.read(run)) else run_resume
+    raise typer.Exit(go_on(run, is_json=json))
 
 
 @app.command()
@@ -242,9 +299,19 @@ def bench_search(
     repeats: Annotated[int, typer.Option(help="Runs of each searcher on each space, with seeds from 0.", min=2)] = 20,
     jobs: Annotated[int, typer.Option(help="Processes; busy cores disturb the searchers' own time.", min=1)] = 1,
     priors: Annotated[
-        list[str] | None, typer.Option(help="Run ours with this device's recording as priors too.", metavar="DEVICE")
+        list[str] | None,
+        typer.Option(
+            help="Run ours with this device's recording as priors too; or others, reversed, shuffled, constant.",
+            metavar="DEVICE",
+        ),
     ] = None,
     default: Annotated[bool, typer.Option("--default", help="Start from the declared default.")] = False,
+    saving: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run ours with measurements that stop early too: racing, precise, or both.", metavar="KIND"
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write curves of the best found: .svg or .html.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for repeats, results.json, results.md, curves.svg.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Do not run again what --out holds already.")] = False,
@@ -270,6 +337,7 @@ def bench_search(
         jobs=jobs,
         priors=tuple(priors or ()),
         has_default=default,
+        savings=tuple(saving or ()),
         plot=plot,
         out=out,
         keeps=keep,

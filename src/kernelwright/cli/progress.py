@@ -10,7 +10,16 @@ from typing import Protocol, Self
 
 from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.problem.outcome import Failed, Passed
-from kernelwright.store.event import BaselineMeasured, Evaluated, Event, FinalistsCompared, Noted
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Evaluated,
+    Event,
+    FinalistsCompared,
+    NodeJudged,
+    NodeProposed,
+    NodeTuned,
+    Noted,
+)
 
 PLAIN_INTERVAL_S = 5.0
 """Seconds between plain progress lines; gains are told at once."""
@@ -19,6 +28,7 @@ _PHASES = {
     "prepare": "reading the problem, looking for devices",
     "baseline": "checking and timing the baseline",
     "search": "searching",
+    "expand": "looking for another structure",
     "compare": "comparing the finalists with the baseline",
     "done": "done",
 }
@@ -55,15 +65,39 @@ def describe(event: Event) -> str | None:
             return f"compared {count} finalists with the baseline{rejected}"
         case Noted():
             return f"{event.level}: {event.text}"
+        case NodeProposed() | NodeJudged() | NodeTuned():
+            return _node_line(event)
     return None
+
+
+def _node_line(event: NodeProposed | NodeJudged | NodeTuned) -> str:
+    """What happened to a node of the tree."""
+    match event:
+        case NodeProposed(parent=None):
+            return f"node {event.index}: {event.instruction}"
+        case NodeProposed():
+            predicted = f", predicted {event.predicted_gain:.2f}x" if event.predicted_gain is not None else ""
+            name = event.tactic or event.role
+            return f"node {event.index} ({name}, from node {event.parent}{predicted}): {event.instruction}"
+        case NodeJudged(status="working", value=value):
+            return f"node {event.index}: works" + (f", {1 / value:.2f}x at its default" if value else "")
+        case NodeJudged():
+            message = event.message.partition("\n")[0]
+            return f"node {event.index}: {event.status} at {event.stage} ({event.reason}): {message}"
+    best = f"{1 / event.best_value:.2f}x" if event.best_value else "nothing passed"
+    return f"node {event.index}: {best} after {event.evaluated_count} evaluations"
 
 
 def status_line(progress: Progress) -> str:
     """Where the run stands, in words: rate, best so far, failures, time left."""
+    if progress.phase == "expand":
+        return progress.doing or _PHASES["expand"]
     if progress.phase != "search":
         return _PHASES.get(progress.phase, progress.phase)
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
     parts = [f"{progress.evaluated_count} evaluated"]
+    if progress.node_count:
+        parts.insert(0, progress.doing.partition(":")[0])
     if progress.failed_count:
         parts.append(f"{progress.failed_count} failed")
     parts.append(f"{rate:.1f}/s")

@@ -11,7 +11,9 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from kernelwright.cli.optimize import print_optimize_run
 from kernelwright.cli.tables import print_result, summary
+from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import KernelwrightError, UsageError
 from kernelwright.problem.load import load_problem
@@ -72,6 +74,9 @@ def _fitted(text: str, width: int) -> str:
 def print_run(run: Path, *, is_json: bool) -> None:
     """One run's result, and where its time went."""
     result = TuneResult(RunView.read(run))
+    if is_optimize_run(result.view):
+        print_optimize_run(OptimizeResult(result.view), is_json=is_json)
+        return
     if is_json:
         typer.echo(json.dumps(summary(result), indent=2))
         return

@@ -27,14 +27,14 @@ def verdict(result: TuneResult) -> str:
         return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
     if not result.is_gain and result.speedup.low > 1 and result.speedup.confidence < 0.95:
         return (
-            f"No claim: {_interval(result.speedup)} lies above 1, but so few rounds give only "
+            f"No claim: {interval_text(result.speedup)} lies above 1, but so few rounds give only "
             f"{result.speedup.confidence:.0%} confidence; measure with more --rounds."
         )
     if not result.is_gain:
         if result.is_baseline:
-            return f"No gain: the best configuration is the baseline itself, measured {_interval(result.speedup)}."
-        return f"No significant gain: {_interval(result.speedup)} contains 1 or lies below it."
-    return f"{_interval(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
+            return f"No gain: the best configuration is the baseline itself, measured {interval_text(result.speedup)}."
+        return f"No significant gain: {interval_text(result.speedup)} contains 1 or lies below it."
+    return f"{interval_text(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
 
 
 def summary(result: TuneResult) -> dict[str, Any]:
@@ -46,24 +46,29 @@ def summary(result: TuneResult) -> dict[str, Any]:
         "device": view.started.device.get("name"),
         "reason": result.reason,
         "is_gain": result.is_gain,
-        "speedup": _interval_data(result.speedup),
+        "speedup": interval_data(result.speedup),
         "best_config": dict(result.best_config) if result.best_config is not None else None,
-        "workloads": [
-            {
-                "workload": row.workload,
-                "baseline_ms": row.baseline_ms,
-                "best_ms": row.best_ms,
-                "speedup": _interval_data(row.speedup),
-                "specialised_config": dict(row.specialised_config),
-                "specialised_ms": row.specialised_ms,
-                "specialised_speedup": _interval_data(row.specialised_speedup),
-            }
-            for row in result.workloads
-        ],
+        "workloads": workload_rows(result),
         "counts": counts(result),
         "failures": {stage: dict(reasons) for stage, reasons in view.failures_by_stage.items()},
         "spent_s": view.spent_s,
     }
+
+
+def workload_rows(result: TuneResult) -> list[dict[str, Any]]:
+    """The final table as data."""
+    return [
+        {
+            "workload": row.workload,
+            "baseline_ms": row.baseline_ms,
+            "best_ms": row.best_ms,
+            "speedup": interval_data(row.speedup),
+            "specialised_config": dict(row.specialised_config),
+            "specialised_ms": row.specialised_ms,
+            "specialised_speedup": interval_data(row.specialised_speedup),
+        }
+        for row in result.workloads
+    ]
 
 
 def counts(result: TuneResult) -> dict[str, int]:
@@ -89,7 +94,7 @@ def print_result(result: TuneResult, console: Console) -> None:
         f"{started.problem_name} on {started.device.get('name')}", style="bold", highlight=False, markup=False
     )
     if result.workloads:
-        console.print(_workload_table(result))
+        console.print(workload_table(result))
     if result.best_config is not None:
         text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
         console.print(f"configuration: {text}", highlight=False, markup=False)
@@ -106,7 +111,8 @@ def print_result(result: TuneResult, console: Console) -> None:
     console.print(verdict(result), style="bold", highlight=False, markup=False)
 
 
-def _workload_table(result: TuneResult) -> Table:
+def workload_table(result: TuneResult) -> Table:
+    """The final table for a terminal."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("workload", no_wrap=True)
     for heading in ("baseline ms", "best ms", r"speedup \[95%]", "shape's own best"):
@@ -117,19 +123,21 @@ def _workload_table(result: TuneResult) -> Table:
             row.workload,
             f"{row.baseline_ms:.4g}",
             f"{row.best_ms:.4g}",
-            _interval(row.speedup),
+            interval_text(row.speedup),
             f"{row.specialised_ms:.4g} ms" + (f" ({own.estimate:.2f}x)" if own else ""),
         )
     return table
 
 
-def _interval(interval: Interval | None) -> str:
+def interval_text(interval: Interval | None) -> str:
+    """`1.23x [1.20, 1.26]`."""
     if interval is None:
         return "not compared"
     return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def _interval_data(interval: Interval | None) -> dict[str, float] | None:
+def interval_data(interval: Interval | None) -> dict[str, float] | None:
+    """An interval for `--json`."""
     if interval is None:
         return None
     return {

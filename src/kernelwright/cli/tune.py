@@ -64,7 +64,7 @@ class TuneWords:
 def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
-    with _stopping_in_words():
+    with stopping_in_words():
         with open_progress(is_quiet=words.is_json) as view:
             priors = priors_of(words.priors)
             if words.replay is not None:
@@ -76,7 +76,7 @@ def run_tune(words: TuneWords) -> int:
 
 def run_resume(run: Path, *, is_json: bool) -> int:
     """Resume and show; exit status as for `run_tune`."""
-    with _stopping_in_words():
+    with stopping_in_words():
         with open_progress(is_quiet=is_json) as view:
             result = resume(run, listener=view)
         return _show(result, is_json=is_json, writes_report=True)
@@ -116,7 +116,7 @@ def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | No
 
 
 @contextlib.contextmanager
-def _stopping_in_words() -> Iterator[None]:
+def stopping_in_words() -> Iterator[None]:
     """SIGTERM stops like Ctrl-C: cleanly, with the best so far. An interrupt that no run recorded ends in one line."""
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -22,6 +22,9 @@ POLICIES: Mapping[str, Callable[[int], SelectionPolicy]] = MappingProxyType(
     {"gain": lambda _seed: GainPerCost(), "stark": Stark}
 )
 
+NODES_FOLDER = "nodes"
+"""In the run folder: one run of `tune` for each node."""
+
 DEFAULT_BUDGET_S = 120.0
 
 

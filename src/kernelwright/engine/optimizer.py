@@ -32,7 +32,7 @@ from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
 from kernelwright.engine.node_run import NodeRun, Shared
-from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
@@ -54,8 +54,6 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.model import Failure, Node, Tree
-
-NODES_FOLDER = "nodes"
 
 PRIOR_COUNT = 40
 """Of a parent's evaluations, the best so many tell its child's searcher where to begin."""
@@ -140,7 +138,9 @@ class Optimizer:
         return self._carry_out(event)
 
     def _chosen(self, choice: Expansion) -> ActionChosen:
-        until = self.tree[choice.node].tuning.evaluated_count + choice.evaluations if choice.evaluations else 0
+        left = self._left().evaluations
+        count = choice.evaluations if left is None else min(choice.evaluations, left)
+        until = self._evaluated_count(choice.node) + count if count else 0
         return ActionChosen(
             node=choice.node,
             action=choice.action,
@@ -149,6 +149,10 @@ class Optimizer:
             until_evaluations=until,
             elapsed_s=self._parts.clock.spent_s,
         )
+
+    def _evaluated_count(self, index: int) -> int:
+        run = self._runs.get(index)
+        return run.evaluated_count if run is not None else 0
 
     def _carry_out(self, action: ActionChosen) -> str | None:
         node = self.tree[action.node]

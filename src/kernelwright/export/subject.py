@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kernelwright.engine.dispatch import DispatchTable, dispatch_table, mean_and_worst
+from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import UserError
@@ -36,6 +37,9 @@ class ExportedRun:
             SpecError: its frozen problem is damaged.
         """
         view = RunView.read(run)
+        if is_optimize_run(view):  # the node that won has a run of its own
+            run = OptimizeResult(view).winner_folder
+            view = RunView.read(run)
         with RunFolder.open(run, writable=False) as folder:
             subject = Subject.load(folder.problem_file)
         return cls(TuneResult(view), subject, loss)

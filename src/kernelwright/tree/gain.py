@@ -5,7 +5,9 @@ all take about as long. Three things compete under one measure:
 
 - *expand*: a predicted gain, scaled by how far predictions of that family came true so far, and by how often its
   rewrites worked at all;
-- *tune*: what the searcher's forecast says, or, while it says nothing, an expectation that falls with each evaluation;
+- *tune*: what the searcher's forecast says, or, while it says nothing, an expectation that falls with each evaluation.
+  A node that was hardly searched is expected to come to what was predicted for it: predictions are about the best
+  values of its parameters, not about its default;
 - *repair*: as the expansion that failed, times the chance of a repair.
 
 A tactic that failed or brought nothing is not tried again below the node where that was seen, and its family is trusted
@@ -55,6 +57,9 @@ NEAR_LIMIT = 1.05
 
 MAX_PREDICTION = 20.0
 """Predictions above are capped: models of kernels that are this far off are not that certain."""
+
+MOST_TRUTH = 1.5
+"""A prediction that was too low counts at most so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,8 @@ class _Scoring:
     def actions(self) -> Iterator[_Scored]:
         for node in self._tree:
             if node.is_working:
-                yield from self._expansions(node)
+                if not self._was_useless(node):  # what could be made of it can be made of its parent
+                    yield from self._expansions(node)
                 yield from self._tuning(node)
             elif node.status == "failed":
                 yield from self._repair(node)
@@ -133,33 +139,31 @@ class _Scoring:
         hoped = math.log(node.best_value) - believed - TUNING_GAIN / 2
         chance = self._chance(idea.family if idea else "")
         gain = chance * max(0.0, self._best_log - hoped)
+        cost = PROOF_EVALUATIONS + self._policy.slice_evaluations
         predicted = idea.predicted_gain if idea else None
         words = f"predicted {predicted:.2f}x" if predicted is not None else "no prediction yet"
         if idea and idea.promise and predicted and idea.promise > predicted * 1.01:
             words += f", {idea.promise:.2f}x with what it makes possible"
         reason = f"{words}; {math.exp(believed):.2f}x believed, works with {chance:.0%}"
-        return _Scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, PROOF_EVALUATIONS)
+        return _Scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, cost)
 
     def _believed_log(self, node: Node, idea: Idea | None) -> float:
         if idea is None:
             return math.log(UNPLANNED_GAIN)
-        predicted = idea.promise or idea.predicted_gain or 1.0
         relatives = sum(
             1 for child in self._tried_above(node) if child.family == idea.family and self._was_useless(child)
         )
-        log = math.log(min(max(predicted, 1.0), MAX_PREDICTION))
-        return float(log * self._truth(idea.family) * 0.5**relatives)
+        return _log_of(idea.promise or idea.predicted_gain) * self._truth(idea.family) * 0.5**relatives
 
     def _truth(self, family: str) -> float:
         """Which share of a predicted gain (in logarithms) comes true in this family."""
         shares = [BELIEF]
         for node in self._tree:
-            gain = self._step_gain(node)
-            if node.family == family and node.predicted_gain is not None and node.predicted_gain > USEFUL:
-                if node.status in ("failed", "refused"):
-                    shares.append(0.0)
-                elif gain is not None:
-                    shares.append(min(max(math.log(gain) / math.log(node.predicted_gain), 0.0), 1.5))
+            predicted, gain = _log_of(node.predicted_gain), self._tree.gain(node.index)
+            if node.family != family or predicted < math.log(USEFUL) or self._is_young(node):
+                continue
+            share = 0.0 if gain is None else math.log(gain) / predicted
+            shares.append(min(max(share, 0.0), MOST_TRUTH))
         return sum(shares) / len(shares)
 
     def _chance(self, family: str) -> float:
@@ -180,13 +184,15 @@ class _Scoring:
     def _was_useless(self, node: Node) -> bool:
         if node.status in ("failed", "refused"):
             return True
-        gain = self._step_gain(node)
-        if gain is None or gain >= USEFUL:
-            return False
-        return node.tuning.evaluated_count > PROOF_EVALUATIONS or gain < math.exp(-TUNING_GAIN)
+        if _log_of(node.predicted_gain) < math.log(USEFUL):
+            return False  # it promised nothing but to make others possible
+        gain = self._tree.gain(node.index)
+        return gain is not None and gain < USEFUL and not self._is_young(node)
 
-    def _step_gain(self, node: Node) -> float | None:
-        return self._tree.gain(node.index)
+    def _is_young(self, node: Node) -> bool:
+        """Whether it was searched too little to be judged."""
+        tuning = node.tuning
+        return node.is_working and not tuning.is_exhausted and tuning.evaluated_count < self._policy.slice_evaluations
 
     # -- tune ----------------------------------------------------------------------------------------------------
 
@@ -201,11 +207,22 @@ class _Scoring:
             words = f"its searcher expects {tuning.expected_gain_fraction:.1%} more"
         else:
             potential = TUNING_GAIN / (1 + tuning.evaluated_count / TUNING_HALF)
-            words = "hardly searched" if tuning.evaluated_count < SLICE_EVALUATIONS else "no forecast yet"
-        gain = max(0.0, self._best_log - math.log(node.best_value) + potential)
+            words = "no forecast yet"
+        hoped = math.log(node.best_value) - potential
+        if self._is_young(node):
+            words = "hardly searched"
+            hoped = min(hoped, self._predicted_log(node))
+        gain = max(0.0, self._best_log - hoped)
         place = "the best" if self._is_best(node) else f"at {1 / node.best_value:.2f}x"
         reason = f"{place} after {tuning.evaluated_count} evaluations; {words}"
         yield _Scored(Expansion(node.index, "tune", reason, evaluations=count), gain, count)
+
+    def _predicted_log(self, node: Node) -> float:
+        """Where its parent was, less what is believed of its prediction."""
+        before = self._tree.ancestor(node.index)
+        if before is None or before.best_value is None:
+            return self._best_log
+        return math.log(before.best_value) - _log_of(node.predicted_gain) * self._truth(node.family)
 
     def _slice(self, evaluated_count: int) -> int:
         return min(max(self._policy.slice_evaluations, evaluated_count), MAX_SLICE)
@@ -230,7 +247,12 @@ class _Scoring:
         before = self._tree[parent].best_value
         if before is None:
             return
-        believed = math.log(min(max(node.predicted_gain or 1.0, 1.0), MAX_PREDICTION)) * BELIEF
+        believed = _log_of(node.predicted_gain) * BELIEF
         gain = REPAIR_CHANCE * max(0.0, self._best_log - math.log(before) + believed + TUNING_GAIN / 2)
         reason = f"it failed at {failure.stage} ({failure.reason}), which may be mended"
         yield _Scored(Expansion(node.index, "repair", reason), gain, PROOF_EVALUATIONS)
+
+
+def _log_of(predicted: float | None) -> float:
+    """The logarithm of a predicted gain; a loss counts as none."""
+    return math.log(min(max(predicted or 1.0, 1.0), MAX_PREDICTION))

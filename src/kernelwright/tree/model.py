@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Literal, assert_never
 
 from kernelwright.problem.config import Value
@@ -29,8 +28,6 @@ from kernelwright.store.event import (
 
 Status = Literal["proposed", "working", "failed", "refused"]
 """`proposed`: not judged yet. `refused`: never built. `failed`: built or ran, and was wrong."""
-
-NO_CONFIG: Mapping[str, Value] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class Node:
     """Objective at the default; None: not working."""
     best_value: float | None = None
     """The lowest objective found, lower is better, 1 = as fast as the baseline; None: not working."""
-    best_config: Mapping[str, Value] = NO_CONFIG
+    best_config: Mapping[str, Value] = field(default_factory=dict)
     failure: Failure | None = None
     tuning: Tuning = field(default_factory=Tuning)
     ideas: tuple[Idea, ...] = ()

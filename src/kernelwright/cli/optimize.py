@@ -1,0 +1,283 @@
+"""`optimize`, its resumption, and how its runs are shown: words in, library calls, tables out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree as Branches
+
+from kernelwright.cli.progress import open_progress
+from kernelwright.cli.tables import interval_data, interval_text, workload_rows, workload_table
+from kernelwright.cli.tune import stopping_in_words
+from kernelwright.engine.optimize import optimize, resume_optimize
+from kernelwright.engine.optimize_result import OptimizeResult, PathStep
+from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.settings import TuneSettings, parse_budget
+from kernelwright.errors import KernelwrightError
+from kernelwright.export.run import export_run
+from kernelwright.report.page import write_report
+from kernelwright.tree.model import Node
+
+MOST_WORDS = 100
+"""Of a node's instruction in a table or a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeWords:
+    """The words of `kernelwright optimize`."""
+
+    problem: Path
+    budget: str
+    model: str
+    policy: str
+    start: str
+    searcher: str
+    seed: int
+    device: str | None
+    jobs: int | None
+    run: Path | None
+    cache: str | None
+    finalists: int
+    rounds: int
+    is_json: bool
+    writes_report: bool
+
+    def settings(self) -> OptimizeSettings:
+        """The settings that the words say."""
+        return OptimizeSettings(
+            tune=TuneSettings(
+                budget=parse_budget(self.budget),
+                searcher=self.searcher,
+                seed=self.seed,
+                device=self.device,
+                build_processes=self.jobs,
+                finalists=self.finalists,
+                comparison_rounds=self.rounds,
+                cache=cast("Literal['hot', 'cold'] | None", self.cache),
+            ),
+            model=self.model,
+            policy=self.policy,
+            start=cast("Literal['all', 'baseline']", self.start),
+        )
+
+
+def run_optimize(words: OptimizeWords) -> int:
+    """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
+    settings = words.settings()
+    with stopping_in_words():
+        with open_progress(is_quiet=words.is_json) as view:
+            result = optimize(words.problem, settings=settings, run=words.run, listener=view)
+        return _show(result, is_json=words.is_json, writes_report=words.writes_report)
+
+
+def run_resume_optimize(run: Path, *, is_json: bool) -> int:
+    """Resume and show; exit status as for `run_optimize`."""
+    with stopping_in_words():
+        with open_progress(is_quiet=is_json) as view:
+            result = resume_optimize(run, listener=view)
+        return _show(result, is_json=is_json, writes_report=True)
+
+
+def _show(result: OptimizeResult, *, is_json: bool, writes_report: bool) -> int:
+    written, failure = _write_files(result) if writes_report else ([], None)
+    if is_json:
+        typer.echo(json.dumps({**optimize_summary(result), "files": [str(path) for path in written]}, indent=2))
+    else:
+        console = Console()
+        print_optimized(result, console)
+        for path in written:
+            console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"run folder: {result.folder}", highlight=False, markup=False, soft_wrap=True)
+        if result.reason == "interrupted":
+            console.print(f"interrupted; continue with: kernelwright resume {result.folder}", markup=False)
+    if failure is not None:  # a full disk, say: the result has been shown all the same
+        raise failure
+    if result.reason == "interrupted":
+        return 130
+    return 0 if result.tree.best is not None else 1
+
+
+def _write_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError | None]:
+    """Write report and exports; what was written, and the first thing that went wrong."""
+    folder = result.folder
+    assert folder is not None
+    written: list[Path] = []
+    try:
+        written.append(write_report(folder, folder / "report.html"))
+        if result.winner is not None:
+            written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
+    except KernelwrightError as error:
+        return written, error
+    return written, None
+
+
+def verdict(result: OptimizeResult) -> str:
+    """The claim in one sentence; without one, that the baseline is kept, and the evidence."""
+    if result.view.comparison is None:
+        best = result.tree.best
+        if best is None or not best.best_value:
+            return "Nothing was measured; nothing to recommend."
+        return f"Best so far {1 / best.best_value:.2f}x (provisional: not compared side by side with the baseline)."
+    if result.is_gain:
+        return f"{interval_text(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
+    fraction = result.floor_fraction
+    limit = f"; it runs at {fraction:.0%} of what the device allows" if fraction is not None else ""
+    tried = f"{len(result.tree) - 1} structures and {result.evaluated_count} configurations were tried"
+    fastest = "nothing that passed could be compared" if result.speedup is None else interval_text(result.speedup)
+    return (
+        f"No significant gain: keep the baseline, which is already at its limit here ({tried}; best {fastest}{limit})."
+    )
+
+
+def print_optimized(result: OptimizeResult, console: Console) -> None:
+    """The final table, the path from the baseline to the winner, the tree, and the verdict."""
+    started = result.view.started
+    console.print(
+        f"{started.problem_name} on {started.device.get('name')}", style="bold", highlight=False, markup=False
+    )
+    if result.workloads:
+        console.print(workload_table(result.compared))
+    if len(result.path) > 1:
+        console.print(_path_table(result.path))
+    if result.best_config is not None and result.fastest is not None:
+        text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
+        console.print(f"configuration of node {result.fastest.index}: {text}", highlight=False, markup=False)
+    console.print(_counts_text(result), highlight=False, markup=False)
+    console.print(verdict(result), style="bold", highlight=False, markup=False)
+
+
+def print_tree(result: OptimizeResult, console: Console) -> None:
+    """Every node with what was done, predicted and measured."""
+    root = result.tree[0] if len(result.tree) else None
+    if root is None:
+        console.print("no node was made")
+        return
+    branches = Branches(_escaped(_node_text(result, root)), highlight=False)
+    _grow(result, branches, root)
+    console.print(branches, highlight=False)
+
+
+def print_optimize_run(result: OptimizeResult, *, is_json: bool) -> None:
+    """`show run` of a run of `optimize`: the tree, what became of it, and every node's findings."""
+    if is_json:
+        typer.echo(json.dumps(optimize_summary(result), indent=2))
+        return
+    console = Console()
+    print_tree(result, console)
+    print_optimized(result, console)
+    fastest = result.fastest
+    for finding in fastest.tuning.findings if fastest is not None else ():
+        console.print(f"node {fastest.index if fastest else 0}: {finding}", highlight=False, markup=False)
+    for note in result.view.notes:
+        console.print(f"{note.level}: {note.text}", highlight=False, markup=False)
+
+
+def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
+    """What a script would read of a run of `optimize`."""
+    view, fastest = result.view, result.fastest
+    return {
+        "run": str(view.folder) if view.folder else None,
+        "problem": view.started.problem_name,
+        "device": view.started.device.get("name"),
+        "reason": result.reason,
+        "is_gain": result.is_gain,
+        "speedup": interval_data(result.speedup),
+        "winner": result.winner.index if result.winner is not None else None,
+        "fastest_node": fastest.index if fastest is not None else None,
+        "best_config": dict(result.best_config) if result.best_config is not None else None,
+        "workloads": workload_rows(result.compared),
+        "path": [_step_data(step) for step in result.path],
+        "nodes": [_node_data(result, node) for node in result.tree],
+        "evaluations": result.evaluated_count,
+        "floor_fraction": result.floor_fraction,
+        "verdict": verdict(result),
+        "spent_s": view.spent_s,
+    }
+
+
+def _step_data(step: PathStep) -> dict[str, Any]:
+    return {
+        "node": step.node.index,
+        "what": step.node.label,
+        "instruction": step.node.instruction,
+        "predicted_gain": step.predicted_gain,
+        "gain": interval_data(step.gain),
+        "search_gain": step.search_gain,
+        "total": interval_data(step.total),
+    }
+
+
+def _node_data(result: OptimizeResult, node: Node) -> dict[str, Any]:
+    return {
+        "node": node.index,
+        "parent": node.parent,
+        "what": node.label,
+        "instruction": node.instruction,
+        "status": node.status,
+        "predicted_gain": node.predicted_gain,
+        "search_gain": result.tree.gain(node.index),
+        "best_value": node.best_value,
+        "evaluations": node.tuning.evaluated_count,
+        "failure": f"{node.failure.stage}: {node.failure.message}" if node.failure else None,
+        "findings": list(node.tuning.findings),
+    }
+
+
+def _path_table(path: tuple[PathStep, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("step", overflow="fold")
+    for heading in ("predicted", r"this step \[95%]", "since the baseline"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for step in path[1:]:
+        predicted = f"{step.predicted_gain:.2f}x" if step.predicted_gain is not None else "-"
+        provisional = f"about {step.search_gain:.2f}x" if step.search_gain is not None else "-"
+        gain = interval_text(step.gain) if step.gain is not None else provisional
+        total = f"{step.total.estimate:.2f}x" if step.total is not None else "-"
+        table.add_row(_escaped(f"{step.node.label}: {_short(step.node.instruction)}"), predicted, gain, total)
+    return table
+
+
+def _counts_text(result: OptimizeResult) -> str:
+    statuses = [node.status for node in result.tree if node.parent is not None]
+    parts = [f"{statuses.count('working')} working"]
+    parts += [f"{statuses.count(each)} {each}" for each in ("failed", "refused") if statuses.count(each)]
+    return (
+        f"structures: {len(statuses)} ({', '.join(parts)}); {result.evaluated_count} configurations evaluated; "
+        f"ended by {result.reason or 'nothing yet'} after {result.view.spent_s:.0f} s"
+    )
+
+
+def _grow(result: OptimizeResult, branch: Branches, node: Node) -> None:
+    for child in result.tree.children(node.index):
+        _grow(result, branch.add(_escaped(_node_text(result, child)), highlight=False), child)
+
+
+def _node_text(result: OptimizeResult, node: Node) -> str:
+    if node.parent is None:
+        return f"0 baseline: {_short(node.instruction)}"
+    text = f"{node.index} {node.label}: {_short(node.instruction)}"
+    if node.failure is not None:
+        return f"{text} [{node.status} at {node.failure.stage}: {node.failure.reason}]"
+    if node.best_value:
+        gain = result.tree.gain(node.index)
+        text += f" [{1 / node.best_value:.2f}x"
+        text += f", step {gain:.2f}x" if gain is not None else ""
+        text += f", predicted {node.predicted_gain:.2f}x" if node.predicted_gain is not None else ""
+        text += f", {node.tuning.evaluated_count} evaluated]"
+    fastest = result.fastest
+    return text + (" <- fastest" if fastest is not None and fastest.index == node.index else "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_WORDS else text[: MOST_WORDS - 1] + "…"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")

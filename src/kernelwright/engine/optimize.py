@@ -1,0 +1,436 @@
+"""`optimize` and its resumption: both stages under one budget. Constructs the parts and wires them together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright import knobs
+from kernelwright.agent.base import Agent, Task
+from kernelwright.agent.rules.agent import RulesAgent
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.listener import Progress, RunListener, SilentListener
+from kernelwright.engine.loop import RunClock
+from kernelwright.engine.machine import LocalMachine, Machine
+from kernelwright.engine.node_run import Shared, new_incumbent, unlimited
+from kernelwright.engine.objective import medians_ms
+from kernelwright.engine.optimize_finals import Entrant, compare_entrants, entrants, of_node
+from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
+from kernelwright.engine.optimizer import Optimizer, OptimizerParts
+from kernelwright.engine.speed_of_light import (
+    device_ceilings,
+    doubt,
+    recorded_floors,
+    share_of_floor,
+    without_impossible,
+)
+from kernelwright.engine.started import run_started
+from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject
+from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError, StoreError, UserError
+from kernelwright.evaluate.base import MeasuringRunner
+from kernelwright.identity import content_id
+from kernelwright.problem.model import Problem
+from kernelwright.problem.outcome import Passed
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Event,
+    FinalistsCompared,
+    NodeJudged,
+    Noted,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+)
+from kernelwright.store.run_folder import RunFolder, default_run_path
+from kernelwright.store.view import RunView
+from kernelwright.template.load import problem_files
+from kernelwright.tree.base import SelectionPolicy
+from kernelwright.tree.model import Tree
+
+
+def optimize(
+    problem: Problem | Path | str,
+    *,
+    settings: OptimizeSettings | None = None,
+    run: Path | None = None,
+    listener: RunListener | None = None,
+    machine: Machine | None = None,
+    agent: Agent | None = None,
+    policy: SelectionPolicy | None = None,
+) -> OptimizeResult:
+    """Rewrite a kernel, tune what comes of it, and measure the best against the baseline.
+
+    Args:
+        problem: a loaded problem, its TOML file or its folder; its kernel may be plain.
+        settings: budget, device, policy and so on.
+        run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
+        listener: hears every event of the run and of its nodes.
+        machine: where to run; None: here.
+        agent: who proposes; None: as the settings say.
+        policy: who chooses; None: as the settings say. A run with its own agent or policy is resumed with the same.
+
+    Raises:
+        UserError: a file, a setting or the baseline is wrong; nothing was lost.
+        StoreError: the run folder cannot be written.
+        InfrastructureError: the device failed; `resume` continues the run.
+    """
+    settings = settings or OptimizeSettings()
+    if settings.tune.data_seed is None:
+        tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
+        settings = dataclasses.replace(settings, tune=tune)
+    listener, machine = listener or SilentListener(), machine or LocalMachine()
+    listener.on_progress(Progress(phase="prepare"))
+    subject = Subject.load(problem)
+    device = machine.device(settings.tune.device, subject.baseline.template.language)
+    files = problem_files(subject.problem, subject.template, subject.baseline)
+    path = run or default_run_path(subject.problem.name)
+    with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+        subject = Subject.load(folder.problem_file)
+        runner = machine.runner(subject.problem, device, settings.tune)
+        parts = _Parts(subject, settings, device, folder, files, listener, agent or RulesAgent(), policy)
+        return _Session(parts).run_new(runner)
+
+
+def resume_optimize(
+    run: Path | str,
+    *,
+    listener: RunListener | None = None,
+    machine: Machine | None = None,
+    agent: Agent | None = None,
+    policy: SelectionPolicy | None = None,
+) -> OptimizeResult:
+    """Continue an interrupted run of `optimize` to the end of its own budget; a finished one is only read.
+
+    Raises:
+        StoreError: no run of `optimize` there, or another process writes to it.
+        UserError: the device is not here.
+    """
+    listener, machine = listener or SilentListener(), machine or LocalMachine()
+    with RunFolder.open(Path(run), writable=True) as folder:
+        view = RunView.of(folder.read(), folder=folder.path)
+        if not is_optimize_run(view):
+            raise StoreError(f"{run} is a run of `tune`", hint=f"continue it with `kernelwright resume {run}`")
+        if view.finished is not None and view.finished.reason != "interrupted":
+            return OptimizeResult(view)
+        settings = OptimizeSettings.from_record(view.started.settings)
+        subject = Subject.load(folder.problem_file)
+        device = machine.device(str(view.started.device.get("id", "")) or None, subject.baseline.template.language)
+        runner = machine.runner(subject.problem, device, settings.tune)
+        parts = _Parts(
+            subject, settings, device, folder, folder.problem_files(), listener, agent or RulesAgent(), policy
+        )
+        try:
+            return _Session(parts).run_again(runner, view)
+        except InfrastructureError as error:
+            _tell_to_resume(error, folder.path)
+            raise
+
+
+@contextlib.contextmanager
+def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
+    """Remove a new run folder that nothing can come of; say how to continue when the machine failed."""
+    try:
+        yield
+    except (KernelwrightError, KeyboardInterrupt) as error:
+        events = list(folder.read())
+        is_wrong = isinstance(error, UserError) and not any(isinstance(event, NodeJudged) for event in events)
+        if not events or is_wrong:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        elif isinstance(error, InfrastructureError):
+            _tell_to_resume(error, folder.path)
+        raise
+
+
+def _tell_to_resume(error: InfrastructureError, path: Path) -> None:
+    advice = f"continue with `kernelwright resume {path}`"
+    error.hint = f"{error.hint}; {advice}" if error.hint else advice
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a session is made of."""
+
+    subject: Subject
+    settings: OptimizeSettings
+    device: DeviceInfo
+    folder: RunFolder
+    files: Mapping[str, bytes]
+    listener: RunListener
+    agent: Agent
+    policy: SelectionPolicy | None
+
+
+class _Session:
+    """One process's work on one run of `optimize`."""
+
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
+        self._clock = RunClock()
+        self._progress = Progress(phase="prepare")
+        self._optimizer: Optimizer | None = None
+        self._is_started = False
+        self._is_finished = False
+
+    # -- the two ways to run -------------------------------------------------------------------------------------
+
+    def run_new(self, runner: MeasuringRunner) -> OptimizeResult:
+        parts = self._parts
+        with self._stopping_cleanly(), runner:
+            ceilings = device_ceilings(parts.device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
+            started = run_started(
+                parts.subject.problem,
+                parts.device,
+                parts.settings.tune,
+                ceilings,
+                problem_id=content_id(dict(parts.files)),
+                record=parts.settings.as_record(),
+                space=None,
+            )
+            self._append([started, self._session_started(0.0)])
+            self._work(runner, started, self._measure_baseline(runner, started), None)
+        return self._result()
+
+    def run_again(self, runner: MeasuringRunner, view: RunView) -> OptimizeResult:
+        parts = self._parts
+        spent_s = view.spent_s + self._unrecorded_s(view)
+        self._clock = RunClock(earlier_s=spent_s)
+        self._append([self._session_started(spent_s)])
+        if view.started.device.get("name") != parts.device.name:
+            text = f"resumed on {parts.device.name!r}; it was started on {view.started.device.get('name')!r}: "
+            self._append([Noted("warning", text + "times before and after do not compare")])
+        with self._stopping_cleanly(), runner:
+            if view.baseline is None:
+                baseline = self._measure_baseline(runner, view.started)
+            else:
+                baseline = view.baseline
+                self._enter("baseline")
+                runner.calibrate(parts.subject.baseline)  # the referee's tolerances live in its process
+                self._clock = RunClock(earlier_s=spent_s)  # which the budget has paid for once
+            self._work(runner, view.started, baseline, view)
+        return self._result()
+
+    def _work(
+        self, runner: MeasuringRunner, started: RunStarted, baseline: BaselineMeasured, view: RunView | None
+    ) -> None:
+        """Search, compare, record the end."""
+        relay = _Relay(self)
+        parts = self._optimizer_parts(runner, started, baseline, relay)
+        optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
+        try:
+            reason = optimizer.run()
+            comparison = None
+            if reason != "interrupted":
+                try:
+                    comparison = self._compare(runner, optimizer, started, parts.shared.baseline_ms)
+                except KeyboardInterrupt:
+                    reason = "interrupted"
+            for index, run in optimizer.runs.items():
+                run.finish(of_node(comparison, index) if comparison else None, reason)
+            self._append([RunFinished(reason, self._clock.spent_s)])
+        finally:
+            optimizer.close()
+        self._enter("done")
+
+    def _optimizer_parts(
+        self, runner: MeasuringRunner, started: RunStarted, baseline: BaselineMeasured, relay: RunListener
+    ) -> OptimizerParts:
+        parts, settings, subject = self._parts, self._parts.settings, self._parts.subject
+        assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
+        baseline_ms = medians_ms(baseline.outcome.measurements)
+        weights = {workload.name: workload.weight for workload in subject.problem.workloads}
+        rate = started.device.get("copy_bytes_per_s")
+        shared = Shared(
+            started=started,
+            baseline=baseline,
+            baseline_ms=baseline_ms,
+            weights=weights,
+            device=parts.device,
+            settings=unlimited(settings.tune),
+            runner=runner,
+            incumbent=new_incumbent(baseline_ms, weights),
+            listener=relay,
+        )
+        return OptimizerParts(
+            problem=subject.problem,
+            files=parts.files,
+            root=subject.problem.baseline or subject.problem.kernel,
+            baseline=subject.baseline,
+            given=subject.template if self._has_given() else None,
+            agent=parts.agent,
+            policy=parts.policy or settings.selection_policy(),
+            settings=settings,
+            task=Task(
+                subject.problem,
+                parts.device,
+                copy_bytes_per_s=float(rate) if rate is not None else None,
+                limit_value=share_of_floor(recorded_floors(started), baseline_ms, weights),
+            ),
+            shared=shared,
+            folder=parts.folder,
+            clock=self._clock,
+            reserved_s=self._reserved_s(baseline_ms),
+            tell=parts.listener.on_event,
+            show=parts.listener.on_progress,
+        )
+
+    def _has_given(self) -> bool:
+        subject = self._parts.subject
+        is_other = subject.template.identity != subject.baseline.template.identity
+        return is_other and self._parts.settings.start == "all"
+
+    @contextlib.contextmanager
+    def _stopping_cleanly(self) -> Iterator[None]:
+        """Record an interrupt that comes at any time after the first event; what was measured stands."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not self._is_started:
+                raise
+            if not self._is_finished:
+                self._append([RunFinished("interrupted", self._clock.spent_s)])
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _measure_baseline(self, runner: MeasuringRunner, started: RunStarted) -> BaselineMeasured:
+        self._enter("baseline")
+        baseline = self._parts.subject.baseline
+        evaluation = runner.calibrate(baseline)
+        assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
+        reason = doubt(recorded_floors(started), medians_ms(evaluation.outcome.measurements))
+        if reason:
+            raise BaselineFailed(
+                f"the baseline's time cannot be: {reason}",
+                hint="correct bytes and operations in [work]: both are the least that any kernel must do",
+                location=self._parts.subject.problem.kernel.location,
+            )
+        source = self._parts.folder.blobs.put(baseline.template.source)
+        event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
+        self._append([event, *(Noted("warning", text) for text in runner.notes)])
+        return event
+
+    def _compare(
+        self,
+        runner: MeasuringRunner,
+        optimizer: Optimizer,
+        started: RunStarted,
+        baseline_ms: Mapping[str, float],
+    ) -> FinalistsCompared | None:
+        """The final comparison over all nodes; None when nothing can be compared."""
+        self._enter("compare")
+        evaluations = {index: run.evaluations for index, run in optimizer.runs.items()}
+        templates = {index: run.template for index, run in optimizer.runs.items()}
+        count = self._parts.settings.tune.finalists
+
+        def choose(rejected: frozenset[str]) -> list[Entrant]:
+            usable = {
+                index: [event for event in events if event.candidate_id not in rejected]
+                for index, events in evaluations.items()
+            }
+            return entrants(optimizer.tree, usable, templates, count=count)
+
+        comparison = compare_entrants(
+            runner,
+            self._parts.subject.baseline,
+            choose,
+            rounds=self._rounds(baseline_ms, choose(frozenset())),
+            on_step=lambda: self._enter("compare"),
+            is_late=self._is_late,
+        )
+        if comparison is not None:
+            comparison = without_impossible(comparison, recorded_floors(started))
+            self._append([comparison])
+        return comparison
+
+    def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
+        """Budget seconds kept for the final comparison: what it could take, at most a fifth of the budget."""
+        settings = self._parts.settings.tune
+        worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (2 + settings.finalists)
+        check_s = 1.0 * (settings.finalists + 2)
+        wanted_s = worst_s + check_s
+        return min(wanted_s, COMPARISON_SHARE * (settings.budget.seconds or wanted_s))
+
+    def _is_late(self) -> bool:
+        """Whether the checks of the finalists have used up the time for the comparison."""
+        seconds = self._parts.settings.tune.budget.seconds
+        return seconds is not None and self._clock.spent_s > seconds * (1 - COMPARISON_SHARE / 4)
+
+    def _rounds(self, baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> int:
+        """Rounds of the final comparison that fit into its share of the time."""
+        settings = self._parts.settings.tune
+        wanted, seconds = settings.comparison_rounds, settings.budget.seconds
+        if seconds is None:
+            return wanted
+        round_ms = sum(baseline_ms.values())
+        for each in finalists:
+            if isinstance(each.event.outcome, Passed):
+                round_ms += sum(medians_ms(each.event.outcome.measurements).values())
+        available_s = max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s)
+        return max(min(wanted, MIN_ROUNDS), min(wanted, int(1e3 * available_s / round_ms) if round_ms else wanted))
+
+    def _unrecorded_s(self, view: RunView) -> float:
+        """What a node's run had spent when the session was killed, and the whole run had not recorded yet."""
+        tree = Tree.of(view.tree_events)
+        if tree.pending is None:
+            return 0.0
+        path = self._parts.folder.path / NODES_FOLDER / f"{tree.pending.node:03d}"
+        try:
+            spent_s = RunView.read(path).spent_s
+        except StoreError:
+            return 0.0
+        return max(0.0, spent_s - tree[tree.pending.node].tuning.spent_s)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def progress(self, running: Progress) -> Progress:
+        """Where the whole run stands while a node is searched."""
+        return self._optimizer.progress("search", running=running) if self._optimizer else running
+
+    def tell(self, event: Event, progress: Progress) -> None:
+        """A node's event, with the whole run's progress."""
+        self._parts.listener.on_event(event, self.progress(progress))
+
+    def show(self, progress: Progress) -> None:
+        """A node's progress, as the whole run's."""
+        self._parts.listener.on_progress(self.progress(progress))
+
+    def _append(self, events: Sequence[Event]) -> None:
+        self._parts.folder.append(events)
+        self._is_started = True
+        self._is_finished = isinstance(events[-1], RunFinished)
+        for event in events:
+            self._parts.listener.on_event(event, self._progress)
+
+    def _enter(self, phase: str) -> None:
+        optimizer = self._optimizer
+        self._progress = optimizer.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)
+        self._parts.listener.on_progress(self._progress)
+
+    def _result(self) -> OptimizeResult:
+        folder = self._parts.folder
+        return OptimizeResult(RunView.of(folder.read(), folder=folder.path))
+
+    def _session_started(self, spent_s: float) -> SessionStarted:
+        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+class _Relay:
+    """Hears a node's search loop and passes it on as the whole run's."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Pass it on."""
+        self._session.tell(event, progress)
+
+    def on_progress(self, progress: Progress) -> None:
+        """Pass it on."""
+        self._session.show(progress)

@@ -1,0 +1,246 @@
+"""What `optimize` gives back: the claim over all nodes, the tree, and the path from the baseline to the winner."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from kernelwright.engine.optimize_settings import NODES_FOLDER, RECORD_KEY
+from kernelwright.engine.result import TuneResult, WorkloadResult
+from kernelwright.engine.speed_of_light import recorded_floors, share_of_floor
+from kernelwright.errors import StoreError
+from kernelwright.evaluate.stats import Interval, confidence_for, geometric_mean_interval
+from kernelwright.problem.config import Config
+from kernelwright.store.event import FinalistsCompared
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.store.view import RunView, weighted_geometric_mean
+from kernelwright.tree.model import Node, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """One node on the way from the baseline to the winner."""
+
+    node: Node
+    predicted_gain: float | None
+    """Over the step before."""
+    gain: Interval | None
+    """Over the step before, from interleaved rounds; None where one of the two was not compared."""
+    search_gain: float | None
+    """Over the step before, from the search's own measurements: provisional."""
+    total: Interval | None
+    """Over the baseline, from interleaved rounds."""
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """A finished (or interrupted) run of `optimize`."""
+
+    view: RunView
+    """Of the whole run; each node's own is in its folder."""
+
+    @classmethod
+    def read(cls, folder: Path | str) -> OptimizeResult:
+        """The result of the run in a folder.
+
+        Raises:
+            StoreError: no run of `optimize` there.
+        """
+        view = RunView.read(Path(folder))
+        if not is_optimize_run(view):
+            raise StoreError(f"{folder} is a run of `tune`, it has no tree", hint=f"kernelwright show run {folder}")
+        return cls(view)
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder, for `report`, `export` and `resume`."""
+        return self.view.folder
+
+    @property
+    def reason(self) -> str | None:
+        """Why it ended: `budget`, `exhausted`, `no-gain`, `limit`, `interrupted`; None: it has not."""
+        return self.view.finished.reason if self.view.finished else None
+
+    @cached_property
+    def tree(self) -> Tree:
+        """All nodes."""
+        return Tree.of(self.view.tree_events)
+
+    @cached_property
+    def compared(self) -> TuneResult:
+        """The final comparison over all nodes as a result of `tune`: its tables and intervals."""
+        return TuneResult(self.view)
+
+    @property
+    def speedup(self) -> Interval | None:
+        """Weighted geometric mean over the workloads, of the fastest over the baseline; None without a comparison."""
+        return self.compared.speedup
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether a speedup may be claimed; else the baseline is the result."""
+        return self.compared.is_gain
+
+    @property
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The final table; a workload's own best may belong to another node than the winner."""
+        return self.compared.workloads
+
+    @cached_property
+    def fastest(self) -> Node | None:
+        """The node of the fastest finalist; without a comparison the best of the search; None: nothing passed."""
+        comparison, winner = self.view.comparison, self.view.winner
+        if comparison is not None and winner is not None:
+            place = comparison.candidate_ids.index(winner.candidate_id, 1)
+            return self.tree[comparison.nodes[place]]
+        return self.tree.best
+
+    @property
+    def winner(self) -> Node | None:
+        """The node to use; None: keep the baseline, because no gain over it could be shown."""
+        return self.fastest if self.is_gain else None
+
+    @property
+    def best_config(self) -> Config | None:
+        """The fastest finalist's config; without a comparison the best of the search."""
+        if self.view.winner is not None:
+            return self.view.winner.config
+        best = self.fastest
+        return Config(best.best_config) if best is not None and best.best_config else None
+
+    def node_folder(self, index: int) -> Path:
+        """The run folder of one node.
+
+        Raises:
+            StoreError: it has none, because it was never built, or the run is not in a folder.
+        """
+        if self.folder is None or not 0 <= index < len(self.tree):
+            raise StoreError(f"there is no node {index}", hint=f"nodes are numbered 0 to {len(self.tree) - 1}")
+        path = self.folder / NODES_FOLDER / f"{index:03d}"
+        if not path.is_dir():
+            raise StoreError(f"node {index} has no run: {self._why_no_run(self.tree[index])}")
+        return path
+
+    @staticmethod
+    def _why_no_run(node: Node) -> str:
+        if node.failure is not None:
+            return f"{node.status}: {node.failure.message}"
+        return "it is the baseline, which has nothing to tune" if node.parent is None else "it was never built"
+
+    @property
+    def winner_folder(self) -> Path:
+        """The run folder of the node to use: what `export` writes out.
+
+        Raises:
+            StoreError: no node is faster than the baseline.
+        """
+        if self.winner is None:
+            raise StoreError(
+                "no node is significantly faster than the baseline, so there is nothing to export: keep the baseline",
+                hint="the report shows what was tried; a longer --budget may find more",
+            )
+        return self.node_folder(self.winner.index)
+
+    def tuned(self, index: int) -> TuneResult:
+        """The result of one node's own run.
+
+        Raises:
+            StoreError: it has none.
+        """
+        return TuneResult(RunView.read(self.node_folder(index)))
+
+    def source(self, index: int) -> str:
+        """A node's template, header and source.
+
+        Raises:
+            StoreError: it was refused before anything was written.
+        """
+        node = self.tree[index]
+        if not node.source_blob or self.folder is None:
+            raise StoreError(f"node {index} has no source: {node.failure.message if node.failure else 'none written'}")
+        with RunFolder.open(self.folder, writable=False) as run:
+            return run.blobs.get_text(node.source_blob)
+
+    @cached_property
+    def evaluated_count(self) -> int:
+        """Evaluations of all nodes, as far as the run has recorded them."""
+        return sum(node.tuning.evaluated_count for node in self.tree)
+
+    @property
+    def floor_fraction(self) -> float | None:
+        """Which part of what the device allows the fastest reaches, or the baseline if nothing won; None: unknown."""
+        floors, times_ms = recorded_floors(self.view.started), dict(self.view.baseline_ms)
+        if self.is_gain and self.view.winner is not None:
+            times_ms = dict(self.view.winner.medians_ms)
+        return share_of_floor(floors, times_ms, self.view.weights)
+
+    @cached_property
+    def path(self) -> tuple[PathStep, ...]:
+        """From the baseline to the fastest node; failed nodes that were repaired are left out."""
+        fastest = self.fastest
+        if fastest is None:
+            return ()
+        steps: list[PathStep] = []
+        for node in self.tree.path(fastest.index):
+            if not node.is_working:
+                continue
+            row, before = self._row(node), steps[-1].node if steps else None
+            search_gain = self.tree.gain(node.index) if before is not None else None
+            steps.append(
+                PathStep(
+                    node,
+                    node.predicted_gain,
+                    self._interval(self._row(before), row) if before is not None else None,
+                    search_gain,
+                    self._interval(0, row) if before is not None else None,
+                )
+            )
+        return tuple(steps)
+
+    def _row(self, node: Node | None) -> int | None:
+        """The row of the node's best finalist in the comparison; 0 is the baseline."""
+        comparison = self.view.comparison
+        if comparison is None or node is None:
+            return None
+        places = [
+            place
+            for place, index in enumerate(comparison.nodes)
+            if index == node.index and comparison.candidate_ids[place] not in comparison.rejected
+        ]
+        return min(places, key=lambda place: self._ratio(comparison, place), default=None)
+
+    def _ratio(self, comparison: FinalistsCompared, place: int) -> float:
+        ratios = {
+            name: statistics.median(rows[place]) / statistics.median(rows[0])
+            for name, rows in comparison.samples_ms.items()
+            if name in self.view.weights and rows[0] and len(rows) > place and rows[place]
+        }
+        if not ratios:
+            return math.inf
+        return weighted_geometric_mean(ratios, {name: self.view.weights[name] for name in ratios})
+
+    def _interval(self, before: int | None, after: int | None) -> Interval | None:
+        comparison = self.view.comparison
+        if comparison is None or before is None or after is None or before == after:
+            return None
+        names = [
+            name
+            for name, rows in comparison.samples_ms.items()
+            if name in self.view.weights and len(rows) > max(before, after) and rows[before] and rows[after]
+        ]
+        if not names:
+            return None
+        return geometric_mean_interval(
+            [comparison.samples_ms[name][before] for name in names],
+            [comparison.samples_ms[name][after] for name in names],
+            weights=[self.view.weights[name] for name in names],
+            confidence=confidence_for(len(comparison.candidate_ids) - 1),
+        )
+
+
+def is_optimize_run(view: RunView) -> bool:
+    """Whether a run is one of `optimize`, with a tree of nodes."""
+    return RECORD_KEY in view.started.settings
