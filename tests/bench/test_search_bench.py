@@ -12,9 +12,10 @@ from recordings import cache_document, t4_document, write_recording
 
 from kernelwright.bench.intervals import Binned, holm, permutation_p, wilcoxon_p
 from kernelwright.bench.leave_one_out import choose_without_each, leave_one_out, leave_one_out_table
+from kernelwright.bench.priors import priors_of
 from kernelwright.bench.recorded import RecordedSpace, load_recorded
 from kernelwright.bench.score import baseline_of
-from kernelwright.bench.search import SpaceResult, Strategy, pairs_of, priors_of, run_benchmark, run_once, run_space
+from kernelwright.bench.search import SpaceResult, Strategy, pairs_of, run_benchmark, run_once, run_space
 from kernelwright.bench.search_files import load_repeats, repeats_file, save_repeats
 from kernelwright.bench.search_plot import draw_html, draw_svg
 from kernelwright.bench.search_results import markdown, summarise

@@ -33,6 +33,9 @@ Floats = npt.NDArray[np.float64]
 COST_ARRAYS = ("compile_ms", "verification_ms", "benchmark_ms", "framework_ms", "strategy_ms")
 """What one evaluation cost the tuner that recorded it; together, its time."""
 
+SAMPLES = "iterations_ms"
+"""Optional: every single timing."""
+
 ARRAYS = ("meta", "config_index", "time_ms", "error", *COST_ARRAYS)
 
 
@@ -51,11 +54,28 @@ class RecordedSpace:
     """What evaluating it took, failures too."""
     failures: tuple[str, ...]
     """`check:REASON`, or empty."""
+    samples_ms: Floats | None = None
+    """Every single timing, shape (configs, timings), NaN after the last; None where they were not recorded."""
+    benchmark_s: Floats | None = None
+    """The part of the cost that the timings took; None where they were not recorded."""
 
     @property
     def name(self) -> str:
         """`KERNEL__DEVICE`."""
         return f"{self.kernel}__{self.device}"
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether every single timing was recorded."""
+        return self.samples_ms is not None and self.benchmark_s is not None
+
+    def samples_of(self, config: Config) -> tuple[list[float], float]:
+        """The single timings of a config in milliseconds, and the seconds that taking them cost."""
+        assert self.samples_ms is not None
+        assert self.benchmark_s is not None
+        index = self.space.index_of(config)
+        samples_ms = self.samples_ms[index]
+        return [float(sample) for sample in samples_ms[~np.isnan(samples_ms)]], float(self.benchmark_s[index])
 
     def observe(self, config: Config) -> Observation:
         """What the recording says of a feasible config."""
@@ -156,6 +176,7 @@ def _load_arrays(file: Path) -> RecordedSpace:
         recorded = arrays["config_index"].astype(np.int64)
         time_ms = arrays["time_ms"].astype(np.float64)
         costs_ms = np.stack([arrays[name] for name in COST_ARRAYS]).astype(np.float64)
+        samples_ms = arrays[SAMPLES].astype(np.float64) if SAMPLES in arrays else None
     except (KeyError, TypeError, ValueError) as error:
         raise SpecError(f"not a recorded space: {type(error).__name__}: {error}", location=Location(file)) from error
     shape = tuple(len(options) for options in values.values())
@@ -184,6 +205,8 @@ def _load_arrays(file: Path) -> RecordedSpace:
         time_ms=time_ms[order],
         cost_s=cost_s[order],
         failures=tuple(f"check:{errors[row]}" if errors[row] else "" for row in order),
+        samples_ms=samples_ms[order] if samples_ms is not None else None,
+        benchmark_s=np.nan_to_num(costs_ms[COST_ARRAYS.index("benchmark_ms")])[order] / 1000,
     )
     _check_values(file, found)
     return found
@@ -199,7 +222,7 @@ def _read_arrays(file: Path) -> dict[str, npt.NDArray[np.generic]]:
                     hint=f"it has {', '.join(arrays)}",
                     location=Location(file),
                 )
-            return {name: arrays[name] for name in ARRAYS}
+            return {name: arrays[name] for name in (*ARRAYS, SAMPLES) if name in arrays}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
         raise SpecError(f"cannot read a recorded space: {error}", location=Location(file)) from error
 

@@ -6,7 +6,8 @@ results = run_benchmark(spaces, [Strategy("surrogate"), Strategy("random")], rep
 ```
 Each evaluation costs what it cost when it was recorded, plus the searcher's own measured time; the score is the
 community's (`kernelwright.bench.score`). A searcher is asked for one config at a time and starts from nothing, unless a
-strategy's `priors_from` gives it another device's recording of the same kernel. Beside our own searchers, `optuna:NAME`
+strategy's `priors_from` gives it other recordings of the same kernel (`kernelwright.bench.priors`), and pays for whole
+measurements, unless `saving` stops them early (`kernelwright.bench.racing`). Beside our own searchers, `optuna:NAME`
 and `kernel-tuner:NAME` run Optuna's samplers and Kernel Tuner's strategies on the same recordings.
 """
 
@@ -25,6 +26,8 @@ import numpy as np
 from kernelwright.bench import kernel_tuner_search, optuna_search
 from kernelwright.bench.kernel_tuner_search import KernelTunerReplay
 from kernelwright.bench.optuna_search import OptunaSearch
+from kernelwright.bench.priors import priors_for, sources_for
+from kernelwright.bench.racing import Replay, Saving
 from kernelwright.bench.recorded import RecordedSpace
 from kernelwright.bench.score import Baseline, Repeat, Trajectory, baseline_of, score_of
 from kernelwright.errors import UsageError
@@ -48,16 +51,19 @@ class Strategy:
     searcher: str
     options: Mapping[str, Value] = field(default_factory=dict)
     priors_from: str | None = None
-    """The device whose recording of the same kernel is given as priors."""
+    """Which recordings are given as priors: a device, or a word of `kernelwright.bench.priors`."""
     has_default: bool = False
     """Whether it starts from the declared default."""
+    saving: Saving = "none"
+    """How measurements are shortened (`kernelwright.bench.racing`)."""
 
     @property
     def label(self) -> str:
         """What tables call it."""
         options = "".join(f" {name}={value}" for name, value in self.options.items())
         priors = f" + {self.priors_from}" if self.priors_from else ""
-        return self.searcher + options + priors + (" from default" if self.has_default else "")
+        saving = f" ({self.saving})" if self.saving != "none" else ""
+        return self.searcher + options + priors + (" from default" if self.has_default else "") + saving
 
     @property
     def is_wrapped(self) -> bool:
@@ -82,8 +88,9 @@ class Strategy:
                     f"there is no searcher {self.searcher!r}", hint=f"choose {', '.join(SEARCHERS)}, {wrapped}"
                 )
             return
-        if self.priors_from or self.has_default or self.options:
-            raise UsageError(f"{self.searcher!r} takes no priors, default or options in this benchmark")
+        is_replayed = self.searcher.startswith(optuna_search.PREFIX)
+        if self.priors_from or self.has_default or self.options or (self.saving != "none" and not is_replayed):
+            raise UsageError(f"{self.searcher!r} takes no priors, default, options or savings in this benchmark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +136,6 @@ def _best_at_end(baseline: Baseline, trajectory: Trajectory) -> float:
     return float(known[-1]) if len(known) else float(baseline.ascending[-1])
 
 
-def priors_of(recorded: RecordedSpace) -> list[Prior]:
-    """A recording as priors for another device; failures too."""
-    observations = (recorded.observe(config) for config in recorded.space.iterate())
-    return [Prior(o.config, o.value, f"recorded on {recorded.device}") for o in observations]
-
-
 def run_once(
     recorded: RecordedSpace, strategy: Strategy, *, priors: Sequence[Prior] = (), seed: int, until_s: float
 ) -> Repeat:
@@ -143,19 +144,18 @@ def run_once(
     searcher = _searcher(recorded, strategy, priors, seed)
     own_s = time.perf_counter() - started
     times, bests = [], []
-    spent_s, best = 0.0, np.nan
+    spent_s = 0.0
+    replay = Replay(recorded, strategy.saving)
     while spent_s + own_s < until_s:
         started = time.perf_counter()
         configs = searcher.ask(1)
         own_s += time.perf_counter() - started
         if not configs:
             break
-        observation = recorded.observe(configs[0])
+        observation = replay.observe(configs[0])
         spent_s += observation.cost_s
-        if observation.value is not None:
-            best = np.fmin(best, observation.value)
         times.append(spent_s + own_s)
-        bests.append(best)
+        bests.append(replay.best_ms)
         started = time.perf_counter()
         searcher.tell([observation])
         own_s += time.perf_counter() - started
@@ -200,16 +200,12 @@ def run_space(
 
 
 def pairs_of(spaces: Sequence[RecordedSpace], strategies: Sequence[Strategy]) -> list[tuple[RecordedSpace, Strategy]]:
-    """Each strategy with each space on which it can run: one with priors needs them from another device."""
-    kernels_of: dict[str, set[str]] = {}
-    for one in spaces:
-        kernels_of.setdefault(one.device, set()).add(one.kernel)
+    """Each strategy with each space on which it can run: one with priors needs them recorded."""
     return [
         (one, strategy)
         for one in spaces
         for strategy in strategies
-        if strategy.priors_from is None
-        or (one.device != strategy.priors_from and one.kernel in kernels_of.get(strategy.priors_from, set()))
+        if strategy.priors_from is None or sources_for(one, strategy.priors_from, spaces)
     ]
 
 
@@ -230,12 +226,11 @@ def run_benchmark(
         jobs: processes; more than there are idle cores disturb the searchers' own time.
         on_result: told each result as soon as it is complete, in the order of `pairs`.
     """
-    by_name = {one.name: one for one in (*known, *(one for one, _ in pairs))}
     chunks = [range(k, min(k + REPEATS_AT_ONCE, repeats)) for k in range(0, repeats, REPEATS_AT_ONCE)]
     results = []
     with _single_threaded(), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running = [
-            [pool.submit(_job, one, strategy, _prior_space(one, strategy, by_name), seeds) for seeds in chunks]
+            [pool.submit(_job, one, strategy, _sources(one, strategy, known), seeds) for seeds in chunks]
             for one, strategy in pairs
         ]
         for (one, strategy), futures in zip(pairs, running, strict=True):
@@ -246,14 +241,12 @@ def run_benchmark(
     return results
 
 
-def _prior_space(
-    recorded: RecordedSpace, strategy: Strategy, by_name: Mapping[str, RecordedSpace]
-) -> RecordedSpace | None:
-    return by_name[f"{recorded.kernel}__{strategy.priors_from}"] if strategy.priors_from else None
+def _sources(recorded: RecordedSpace, strategy: Strategy, known: Sequence[RecordedSpace]) -> tuple[RecordedSpace, ...]:
+    return sources_for(recorded, strategy.priors_from, known) if strategy.priors_from else ()
 
 
-def _job(recorded: RecordedSpace, strategy: Strategy, prior_space: RecordedSpace | None, seeds: range) -> list[Repeat]:
-    priors = priors_of(prior_space) if prior_space is not None else []
+def _job(recorded: RecordedSpace, strategy: Strategy, sources: Sequence[RecordedSpace], seeds: range) -> list[Repeat]:
+    priors = priors_for(strategy.priors_from, sources) if strategy.priors_from else []
     return run_repeats(recorded, strategy, seeds=seeds, priors=priors)
 
 

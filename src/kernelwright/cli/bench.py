@@ -6,7 +6,7 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from kernelwright.bench.priors import WORDS
+from kernelwright.bench.racing import savings_of
 from kernelwright.bench.recorded import RecordedSpace, load_recorded, select
 from kernelwright.bench.recorded_results import RecordedResults, ResultRow
 from kernelwright.bench.score import baseline_of
@@ -40,8 +42,10 @@ class SearchWords:
     repeats: int
     jobs: int
     priors: tuple[str, ...]
-    """Devices; each searcher of ours runs without priors and once with those of each."""
+    """Devices or words of `bench.priors`; each searcher of ours runs without priors and once with those of each."""
     has_default: bool
+    savings: tuple[str, ...]
+    """How measurements are shortened; each of our searchers runs in whole and once with each."""
     plot: Path | None
     out: Path | None
     """A folder for everything: repeats, results, tables, picture."""
@@ -118,8 +122,9 @@ def strategies_of(words: SearchWords, known: Sequence[RecordedSpace]) -> list[St
     """
     devices = sorted({one.device for one in known})
     for device in words.priors:
-        if device not in devices:
-            raise UsageError(f"--priors {device!r} is no recorded device", hint=f"there are {', '.join(devices)}")
+        if device not in (*devices, *WORDS):
+            words_of = ", ".join((*devices, *WORDS))
+            raise UsageError(f"--priors {device!r} is no recorded device", hint=f"there are {words_of}")
     plain = [
         Strategy(name, has_default=words.has_default and ":" not in name)
         for name in dict.fromkeys(words.searchers or DEFAULT_SEARCHERS)
@@ -132,7 +137,10 @@ def strategies_of(words: SearchWords, known: Sequence[RecordedSpace]) -> list[St
         if not one.is_wrapped
         for device in words.priors
     ]
-    return [*plain, *informed]
+    shortened = [
+        replace(one, saving=saving) for one in plain if not one.is_wrapped for saving in savings_of(words.savings)
+    ]
+    return [*plain, *informed, *shortened]
 
 
 def _run(

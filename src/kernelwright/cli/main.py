@@ -308,9 +308,7 @@ def bench_search(
     default: Annotated[bool, typer.Option("--default", help="Start from the declared default.")] = False,
     saving: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Run ours with measurements that stop early too: racing, precise, or both.", metavar="KIND"
-        ),
+        typer.Option(help="Run ours with measurements that stop early too: racing, precise, or both.", metavar="KIND"),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write curves of the best found: .svg or .html.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for repeats, results.json, results.md, curves.svg.")] = None,
