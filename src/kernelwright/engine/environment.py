@@ -16,6 +16,8 @@ PACKAGES: Sequence[str] = (
     "scikit-learn",
     "cuda-bindings",
     "nvidia-cuda-nvrtc",
+    "nvidia-cuda-cupti",
+    "nvidia-ml-py",
     "torch",
 )
 

@@ -83,6 +83,7 @@ def compare_finalists(
         configs=tuple(configs),  # type: ignore[arg-type]
         samples_ms=comparison.samples_ms,
         rejected={**rejected, **comparison.rejected},
+        conditions=comparison.conditions,
     )
 
 

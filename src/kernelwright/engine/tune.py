@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.conditions import measurement_notes
 from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
@@ -181,7 +182,8 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
         if view.started.settings.get("replay"):
             raise StoreError("this run is a replay: it has no device to continue on", hint="start the replay again")
         device_id = str(view.started.device.get("id", ""))
-        device = machine.device(device_id or None, subject.template.language)
+        selector = settings.device if is_several(settings.device) else device_id
+        device = machine.device(selector or None, subject.template.language)
         space = build_space(subject.problem, subject.template, device)
         runner = machine.runner(subject.problem, device, settings)
         session = _Session(subject, settings, device, space, folder, listener)
@@ -408,6 +410,11 @@ class _Session:
                 self._compare(runner)
             except KeyboardInterrupt:
                 reason = "interrupted"
+        view = RunView.of(self._folder.read(), folder=self._folder.path)
+        noted = {note.text for note in view.notes}
+        for text in dict.fromkeys([*runner.notes, *measurement_notes(view)]):
+            if text not in noted:
+                self._note(text)
         self._append([RunFinished(reason, self._clock.spent_s)])
         self._enter("done")
 

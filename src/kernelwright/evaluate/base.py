@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from kernelwright.problem.outcome import Evaluation
+from kernelwright.problem.outcome import Conditions, Evaluation
 from kernelwright.template.model import Candidate
 
 EvaluationFuture = Future[Evaluation]
@@ -87,6 +87,8 @@ class Comparison:
     samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Candidates whose last round wrote wrong results, by id, and why."""
+    conditions: Mapping[str, Conditions] = field(default_factory=dict)
+    """How the device was, by workload, where it tells."""
 
 
 class Runner(Protocol):

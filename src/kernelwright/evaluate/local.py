@@ -1,4 +1,4 @@
-"""The runner of this machine: a build pool ahead of one device lane.
+"""The runner of this machine: a build pool ahead of one lane for each device.
 
 ```
 with LocalRunner(problem, device, settings) as runner:
@@ -9,13 +9,15 @@ with LocalRunner(problem, device, settings) as runner:
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -38,6 +40,9 @@ from kernelwright.template.model import Candidate
 LOOK_AHEAD = 3
 """Requests worth having in flight for each build process: one building, one ready, one waiting."""
 
+LANE_LOOK_AHEAD = 2
+"""The same for each device: one being measured, one ready."""
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -48,12 +53,51 @@ class _Pending:
     future: EvaluationFuture
     builds: list[Future[BuildResult]]
     render_s: float
+    is_running: bool = False
+    """Whether its future is, which happens once though several devices may try."""
+
+
+class _Station:
+    """One device with its lane, and the locks around it."""
+
+    def __init__(self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, scratch: Path) -> None:
+        self.device = device
+        self.lane = DeviceLane(problem, device, settings, scratch=scratch)
+        self.is_closed = False
+        self._use = threading.Lock()
+        self._turn = DeviceLock(device.id, on_wait=self._give_up_when_closed)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[DeviceLane]:
+        """The lane, for one thread of one run at a time."""
+        with self._use, self._turn:
+            yield self.lane
+
+    def close(self) -> None:
+        """End the lane's processes; can be called twice."""
+        self.is_closed = True
+        self.lane.close()
+
+    def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
+        """While another run holds the device: end the wait when this run is being stopped."""
+        if self.is_closed:
+            raise InfrastructureError(f"stopped after {waited_s:.0f} s of waiting for {holder}")
 
 
 class LocalRunner:
-    """Builds in processes, checks and times in the device lane's thread, one candidate at a time."""
+    """Builds in processes; checks and times in one thread for each device, one candidate at a time."""
 
-    def __init__(self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings) -> None:
+    def __init__(
+        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, peers: Sequence[DeviceInfo] = ()
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            problem: what is evaluated.
+            device: builds are for it, and comparisons are made on it.
+            settings: how.
+            peers: more devices of the same model; each evaluation goes to whichever is free.
+        """
         self._problem = problem
         self._device = device
         self._settings = settings
@@ -68,11 +112,18 @@ class LocalRunner:
             timeout_s=settings.build_timeout_s,
             specialise_timeout_s=settings.specialise_timeout_s,
         )
-        self._lane = DeviceLane(problem, device, settings, scratch=self._scratch)
-        self._lock = DeviceLock(device.id, on_wait=self._give_up_when_closed)
+        self._stations = [
+            _Station(problem, each, settings, scratch=self._scratch / f"lane-{number}")
+            for number, each in enumerate((device, *peers))
+        ]
         self._ready: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="device-lane", daemon=True)
-        self._use_lane = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(station,), name=f"lane-{number}", daemon=True)
+            for number, station in enumerate(self._stations)
+        ]
+        self._serving = len(self._stations)
+        self._serving_lock = threading.Lock()
+        self._notes: list[str] = []
         self._is_closed = False
 
     # -- the runner seam -----------------------------------------------------------------------------------------
@@ -80,12 +131,12 @@ class LocalRunner:
     @property
     def capacity(self) -> int:
         """Requests worth having in flight."""
-        return self._settings.build_processes * LOOK_AHEAD
+        return max(self._settings.build_processes * LOOK_AHEAD, len(self._stations) * LANE_LOOK_AHEAD)
 
     @property
     def notes(self) -> Sequence[str]:
         """What a person should know of the calibration."""
-        return tuple(self._lane.notes)
+        return (*self._stations[0].lane.notes, *self._notes)
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """Queue one evaluation; builds start at once on a GPU, in turns on a CPU device."""
@@ -109,10 +160,18 @@ class LocalRunner:
         """
         built, build_s, is_cached = self._build_now(baseline)
         start_s = time.perf_counter()
-        with self._use_lane, self._lock:
-            errors = self._lane.calibrate(built)
-            check_s = time.perf_counter() - start_s
-            measured = self._lane.measure(built)
+        with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
+            peers = [threads.submit(_calibrate, station, built) for station in self._stations[1:]]
+            with self._stations[0].held() as lane:
+                errors = lane.calibrate(built)
+                check_s = time.perf_counter() - start_s
+                measured = lane.measure(built)
+            for station, peer in zip(self._stations[1:], peers, strict=True):
+                error = peer.exception()
+                if isinstance(error, KernelwrightError):
+                    self._gives_up(station, error)
+                elif error is not None:
+                    raise error
         if isinstance(measured, Failed):
             raise BaselineFailed(f"the baseline cannot be timed: {measured.message}")
         cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
@@ -122,22 +181,25 @@ class LocalRunner:
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
         """Measure `candidates` interleaved on every workload."""
         built = [self._build_now(candidate)[0] for candidate in candidates]
-        with self._use_lane, self._lock:
-            done, wrong = self._lane.compare(built, rounds=rounds)
+        with self._stations[0].held() as lane:
+            done, wrong = lane.compare(built, rounds=rounds)
         right = [place for place in range(len(candidates)) if place not in wrong]
         samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
         rejected = {candidates[place].id: reason for place, reason in wrong.items()}
-        return Comparison(tuple(candidates[place].id for place in right), samples, rejected)
+        conditions = {workload: each.conditions for workload, each in done.items() if each.conditions is not None}
+        return Comparison(tuple(candidates[place].id for place in right), samples, rejected, conditions)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; at least `copy_bytes_per_s` where a copy can be timed."""
-        with self._use_lane, self._lock:
-            return self._lane.measure_ceilings()
+        with self._stations[0].held() as lane:
+            return lane.measure_ceilings()
 
     def __enter__(self) -> Self:
-        self._lane.warm()
+        for station in self._stations:
+            station.lane.warm()
         self._pool.warm()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -146,17 +208,17 @@ class LocalRunner:
         self._is_closed = True
         self._ready.put(None)
         try:
-            self._lane.close()
+            self._close_lanes()
             self._pool.close()
-            self._thread.join(timeout=5.0)
+            for thread in self._threads:
+                thread.join(timeout=5.0)
         finally:  # also when a second Ctrl-C comes
-            self._lane.close()  # again: the thread may have been about to start a worker
+            self._close_lanes()  # again: a thread may have been about to start a worker
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
-        """While another run holds the device: end the wait when this run is being stopped."""
-        if self._is_closed:
-            raise InfrastructureError(f"stopped after {waited_s:.0f} s of waiting for {holder}")
+    def _close_lanes(self) -> None:
+        for station in self._stations:
+            station.close()
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -207,15 +269,22 @@ class LocalRunner:
 
     # -- the lane's thread ---------------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
+    def _serve(self, station: _Station) -> None:
         while (pending := self._ready.get()) is not None:
+            if station.is_closed and not self._is_closed:
+                self._ready.put(pending)  # for another device
+                return
             self._turns.begin_measurement()
-            if self._is_closed or not pending.future.set_running_or_notify_cancel():
+            if self._is_closed or not (pending.is_running or pending.future.set_running_or_notify_cancel()):
                 self._turns.end_measurement()
                 continue
+            pending.is_running = True
             try:
-                evaluation = self._evaluate(pending)
-            except KernelwrightError as error:
+                evaluation = self._evaluate(pending, station)
+            except InfrastructureError as error:
+                if self._gives_up(station, error):
+                    self._ready.put(pending)  # for another device
+                    return
                 self._turns.end_measurement()
                 pending.future.set_exception(error)
             # The lane's thread must answer every request: an unexpected error is the run's, not the thread's.
@@ -225,39 +294,59 @@ class LocalRunner:
             else:
                 self._turns.end_measurement()
                 pending.future.set_result(evaluation)
+        self._ready.put(None)  # for the next thread
 
-    def _evaluate(self, pending: _Pending) -> Evaluation:
+    def _gives_up(self, station: _Station, error: KernelwrightError) -> bool:
+        """Whether a device that failed is left out from now on; the last one never is."""
+        with self._serving_lock:
+            if self._is_closed or self._serving == 1:
+                return False
+            self._serving -= 1
+        station.close()
+        self._notes.append(f"{station.device.id} failed and is left out from here on: {error}")
+        return True
+
+    def _evaluate(self, pending: _Pending, station: _Station) -> Evaluation:
         start_s = time.perf_counter()
         request = pending.request
         results = [build.result() for build in pending.builds]
         built = _pair(pending.rendered, results)
-        with self._use_lane, self._lock:
+        with station.held() as lane:
             waited_s = time.perf_counter() - start_s
-            before_s = self._lane.worker_seconds
-            outcome, check_s, time_s = self._check_and_time(built, request)
-            inside_s = self._lane.worker_seconds - before_s
+            before_s = lane.worker_seconds
+            outcome, check_s, time_s = _check_and_time(lane, built, request)
+            inside_s = lane.worker_seconds - before_s
         build_s, is_cached = _build_cost(pending.builds)
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
         cost = Cost(build_s, check_s, time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
         return Evaluation(request.candidate.id, outcome, cost)
 
-    def _check_and_time(self, built: tuple[Built, ...], request: EvaluationRequest) -> tuple[Outcome, float, float]:
-        errors, check_s = _timed(lambda: self._lane.check(built, is_thorough=request.is_thorough))
+
+def _calibrate(station: _Station, built: Sequence[Built]) -> None:
+    """The tolerances of a peer's referee; all start from the same seed, so they are the same."""
+    with station.held() as lane:
+        lane.calibrate(built)
+
+
+def _check_and_time(
+    lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
+) -> tuple[Outcome, float, float]:
+    errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
+    if isinstance(errors, Failed):
+        return errors, check_s, 0.0
+    if not request.is_timed:
+        return Passed((), errors, _resources(built)), check_s, 0.0
+    measured, time_s = _timed(lambda: lane.measure(built, incumbent=request.incumbent))
+    if isinstance(measured, Failed):
+        return measured, check_s, time_s
+    complete = medians_ms([each for each in measured if not each.stopped_early])
+    if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
+        # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
+        errors, more_s = _timed(lambda: lane.check(built, is_thorough=True))
+        check_s += more_s
         if isinstance(errors, Failed):
-            return errors, check_s, 0.0
-        if not request.is_timed:
-            return Passed((), errors, _resources(built)), check_s, 0.0
-        measured, time_s = _timed(lambda: self._lane.measure(built, incumbent=request.incumbent))
-        if isinstance(measured, Failed):
-            return measured, check_s, time_s
-        complete = medians_ms([each for each in measured if not each.stopped_early])
-        if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
-            # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
-            errors, more_s = _timed(lambda: self._lane.check(built, is_thorough=True))
-            check_s += more_s
-            if isinstance(errors, Failed):
-                return errors, check_s, time_s
-        return Passed(measured, errors, _resources(built)), check_s, time_s
+            return errors, check_s, time_s
+    return Passed(measured, errors, _resources(built)), check_s, time_s
 
 
 _T = TypeVar("_T")

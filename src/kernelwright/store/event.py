@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.outcome import Cost, Outcome
+from kernelwright.problem.outcome import Conditions, Cost, Outcome
 
 FORMAT = 1
 """Version of the run folder; a reader refuses a higher one."""
@@ -97,6 +97,8 @@ class FinalistsCompared:
     """Finalists that failed the thorough check, by candidate id, and why."""
     nodes: tuple[int, ...] = ()
     """Aligned with `candidate_ids`: the node of the tree that each belongs to; empty for a run without a tree."""
+    conditions: Mapping[str, Conditions] = field(default_factory=dict)
+    """How the device was, by workload, where it tells."""
     kind: Literal["finalists_compared"] = "finalists_compared"
 
 
