@@ -232,6 +232,18 @@ class CudaSession(DeviceSession):
         except DriverCallFailed as error:
             raise launch_error(error, launch_words(launches[-1].step)) from error
 
+    @property
+    def stream_handle(self) -> int:
+        """The stream that everything runs on, as the driver knows it: for libraries that take a stream."""
+        return int(self._stream)
+
+    def time_calls(self, calls: Sequence[Callable[[], None]]) -> float:
+        """Milliseconds of whatever `calls` put on this session's stream, as `time` gives them for launches."""
+        try:
+            return self._stopwatch.time(calls)
+        except DriverCallFailed as error:
+            raise machine_error(error, "timing on the stream") from error
+
     def synchronize(self) -> None:
         """Wait for everything on the device that this process started."""
         try:
