@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kernelwright.errors import MissingDependency, UsageError
-from kernelwright.evaluate.device_probe import ProbeReport, probe_devices, select_device
+from kernelwright.evaluate.device_probe import ProbeReport, probe_devices, select_device, select_devices
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 GPU = replace(FAULT_DEVICE, backend="opencl", id="opencl:nvidia-cuda-13.0:gpu0", name="NVIDIA H100", kind="gpu")
@@ -77,3 +77,27 @@ def test_device_that_does_not_take_the_language_is_no_choice():
     assert select_device(REPORT, "cpu", language="opencl") is CPU
     with pytest.raises(MissingDependency, match="no device here runs cuda kernels"):
         select_device(REPORT, "cpu", language="cuda")
+
+
+TWINS = (replace(GPU, id="cuda:0", backend="cuda"), replace(GPU, id="cuda:1", backend="cuda"))
+MANY = ProbeReport((*TWINS, GPU, CPU), {})
+
+
+@pytest.mark.parametrize(
+    ("selector", "ids"),
+    [
+        (None, ["cuda:0"]), ("cuda:1", ["cuda:1"]), ("cuda:1,cuda:0", ["cuda:1", "cuda:0"]),
+        ("all", ["cuda:0", "cuda:1"]), ("cuda:all", ["cuda:0", "cuda:1"]), ("opencl:all", [GPU.id]),
+    ],
+)  # fmt: skip
+def test_several_devices_of_one_model_are_chosen_together(selector, ids):
+    assert [device.id for device in select_devices(MANY, selector)] == ids
+
+
+@pytest.mark.parametrize(
+    ("selector", "words"),
+    [("cuda:0,cuda:0", "a device twice"), ("cuda:0,cpu", "of one model"), ("cuda:0,cuda:7", "no device fits")],
+)
+def test_devices_that_do_not_go_together_are_refused(selector, words):
+    with pytest.raises(UsageError, match=words):
+        select_devices(MANY, selector)

@@ -106,8 +106,15 @@ def tune(
     searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    device: Annotated[str | None, typer.Option(help="Device id or a part of its name; see `doctor`.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1, max=256)
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recorded run: no device is touched.", metavar="RUN")
@@ -119,7 +126,7 @@ def tune(
         str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
     ] = None,
     finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)] = 20,
     *,
     json: JsonFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
@@ -169,7 +176,12 @@ def optimize(
     ] = "all",
     searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    device: Annotated[str | None, typer.Option(help="Device id or a part of its name; see `doctor`.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."
+        ),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     cache: Annotated[

@@ -8,7 +8,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.environment import usable_core_count
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.evaluate.base import MeasuringRunner
-from kernelwright.evaluate.device_probe import probe_devices, select_device
+from kernelwright.evaluate.device_probe import probe_devices, select_devices
 from kernelwright.evaluate.local import LocalRunner
 from kernelwright.problem.model import Language, Problem
 
@@ -33,11 +33,17 @@ class Machine(Protocol):
 class LocalMachine:
     """This machine, with real devices."""
 
+    def __init__(self) -> None:
+        self._peers: dict[str, tuple[DeviceInfo, ...]] = {}
+        """By the first device of a selection, the others."""
+
     def device(self, selector: str | None, language: Language) -> DeviceInfo:
-        """Probe in a subprocess and select."""
-        return select_device(probe_devices(), selector, language=language)
+        """Probe in a subprocess and select; of several devices the first, whose peers the runner uses too."""
+        first, *others = select_devices(probe_devices(), selector, language=language)
+        self._peers[first.id] = tuple(others)
+        return first
 
     def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> MeasuringRunner:
-        """A build pool and a device lane."""
+        """A build pool and a lane for each device."""
         evaluation = settings.evaluation(is_cpu=device.kind == "cpu", core_count=usable_core_count())
-        return LocalRunner(problem, device, evaluation)
+        return LocalRunner(problem, device, evaluation, peers=self._peers.get(device.id, ()))

@@ -46,6 +46,7 @@ from kernelwright.errors import (
     UserError,
 )
 from kernelwright.evaluate.base import MeasuringRunner, Runner
+from kernelwright.evaluate.device_probe import is_several
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem

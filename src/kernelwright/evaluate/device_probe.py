@@ -111,6 +111,43 @@ def select_device(report: ProbeReport, selector: str | None = None, *, language:
     raise UsageError(f"no device fits {selector!r}; there is {_listed(fitting)}", hint=hint)
 
 
+def select_devices(
+    report: ProbeReport, selector: str | None = None, *, language: Language | None = None
+) -> tuple[DeviceInfo, ...]:
+    """The devices that `selector` means: several of one model, separated by commas, or `all` of a model.
+
+    `cuda:0,cuda:2` names two; `all` means every device like the best one, `cuda:all` every one like the best of
+    that backend. Anything else means one, as for `select_device`.
+
+    Raises:
+        MissingDependency: there is no device, or none for `language`.
+        UsageError: a selector fits none, one device is named twice, or they differ in model.
+    """
+    words = [word.strip() for word in (selector or "").split(",")]
+    if len(words) == 1 and is_several(words[0]):
+        best = select_device(report, words[0].removesuffix("all").removesuffix(":") or None, language=language)
+        alike = [each for each in report.devices if each.backend == best.backend and each.name == best.name]
+        return (best, *(each for each in alike if each.id != best.id))
+    chosen = tuple(select_device(report, word or None, language=language) for word in words)
+    first, ids = chosen[0], [each.id for each in chosen]
+    if len(set(ids)) < len(ids):
+        raise UsageError(
+            f"{selector!r} means {', '.join(ids)}: a device twice", hint=f"choose from {_listed(report.devices)}"
+        )
+    for other in chosen[1:]:
+        if (other.backend, other.name) != (first.backend, first.name):
+            raise UsageError(
+                f"{first.id} is {first.name!r} and {other.id} is {other.name!r}, but one run needs one model",
+                hint=f"times on different models do not compare; choose from {_listed(report.devices)}",
+            )
+    return chosen
+
+
+def is_several(selector: str | None) -> bool:
+    """Whether a selector may mean more than one device."""
+    return selector is not None and ("," in selector or selector == "all" or selector.endswith(":all"))
+
+
 def _is_id(device: DeviceInfo, selector: str) -> bool:
     return device.id == selector
 
