@@ -9,7 +9,7 @@ from pathlib import Path
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.problem.outcome import Failed, OutputError
 
-CACHE_SHARE = 0.25
+CACHE_SHARE = 0.15
 """Of the host's memory that is free: with three input sets of a few workloads a large shape needs several GB, and
 what gives way is computed again for every candidate."""
 CACHE_BYTES = 1 << 30
