@@ -206,6 +206,7 @@ class PlainView:
             self._print(text)
         elif isinstance(event, Evaluated) and self._is_gain(progress):
             self._best = progress.best_speedup
+            self._phase = progress.phase
             self._print(status_line(progress))
         else:
             self.on_progress(progress)

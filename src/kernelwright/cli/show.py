@@ -25,6 +25,8 @@ from kernelwright.store.view import RunView
 
 def print_runs(folder: Path, *, is_json: bool) -> None:
     """All runs in a folder, oldest first."""
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; a folder of runs was expected", hint="say `kernelwright show runs runs`")
     runs = list_runs(folder)
     if is_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in runs], indent=2, default=str))

@@ -19,7 +19,7 @@ from kernelwright.cli.tables import print_result, summary
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.tune import priors_of, replay, resume, tune
-from kernelwright.errors import KernelwrightError, StopRun
+from kernelwright.errors import KernelwrightError, StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
 
@@ -45,9 +45,17 @@ class TuneWords:
     writes_report: bool
 
     def settings(self) -> TuneSettings:
-        """The settings that the words say."""
+        """The settings that the words say.
+
+        Raises:
+            UsageError: a word is empty, or makes no sense.
+        """
         from kernelwright.cli.main import parse_option
 
+        # An empty path is the current folder, and an empty name fits everything: neither was meant.
+        for option, word in (("--device", self.device), ("--searcher", self.searcher), ("--run", self.run)):
+            if word is not None and str(word) in ("", "."):
+                raise UsageError(f"{option} is empty", hint="leave it out for the default")
         return TuneSettings(
             budget=parse_budget(self.budget),
             searcher=self.searcher,

@@ -178,7 +178,7 @@ def _percent(part: str, prefix: str, text: str) -> float:
 
 def _gain_fraction(part: str, text: str) -> float:
     """The fraction in `gain<1%`."""
-    number = part.removeprefix("gain<").removeprefix("until-gain-below").strip(" -%")
+    number = part.removeprefix("gain<").removeprefix("until-gain-below-").removeprefix("until-gain-below").strip(" %")
     try:
         percent = float(number)
     except ValueError:

@@ -55,7 +55,7 @@ def load_problem(path: Path | str) -> Problem:
         SpecError: something in the file is wrong, with the line and column, or a file is missing.
     """
     file = _find_file(path)
-    text = read_text(file, what="the problem file").removeprefix("\ufeff")
+    text = read_text(file, what="the problem file")
     document = parse_toml(text, shown_path(file))
     root = document.root
     root.refuse_unknown(_KEYS, what="a problem", hints=_HINTS)

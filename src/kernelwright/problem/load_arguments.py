@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -26,6 +27,8 @@ DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 
 _KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special")
 _FILL_KEYS = ("distribution", "range", "scale", "file", "special")
+MOST_BYTES = 2**46
+"""Of one argument: 64 TiB, hundreds of times what devices have."""
 _RANGE_FORM = "two numbers: [low, high]"
 
 
@@ -250,6 +253,9 @@ def _check_on_workloads(argument: Argument, workloads: Sequence[Workload]) -> No
         if extent.names <= sizes.keys():
             for workload in workloads:
                 evaluate_extent(extent, workload.sizes, what=what, workload=workload)
+    if argument.shape and all(extent.names <= sizes.keys() for extent in argument.shape):
+        for workload in workloads:
+            _check_bytes(argument, workload)
     if argument.value is not None and argument.value.names <= sizes.keys():
         for workload in workloads:
             what = f"value of {argument.name!r}"
@@ -257,6 +263,21 @@ def _check_on_workloads(argument: Argument, workloads: Sequence[Workload]) -> No
             encode_scalar(argument.dtype, value, location=argument.value.location)
     if argument.distribution.file is not None:
         _check_data_shape(argument, argument.distribution.file, workloads)
+
+
+def _check_bytes(argument: Argument, workload: Workload) -> None:
+    """Refuse what no machine can hold; what this one cannot hold is for the run to find."""
+    extents = [
+        evaluate_extent(extent, workload.sizes, what=f"shape of {argument.name!r}", workload=workload)
+        for extent in argument.shape
+    ]
+    byte_count = math.prod(extents) * DTYPES[argument.dtype].item_bytes
+    if byte_count > MOST_BYTES:
+        raise SpecError(
+            f"{argument.name!r} has {byte_count:.3g} bytes on workload {workload.name!r}, more than any device holds",
+            hint="correct the shape or the sizes",
+            location=argument.shape[0].location or argument.location,
+        )
 
 
 def _check_data_shape(argument: Argument, file: Path, workloads: Sequence[Workload]) -> None:

@@ -20,12 +20,13 @@ def check_reference_file(spec: ReferenceSpec) -> None:
     """Refuse a reference file that cannot be parsed or does not define the function.
 
     Raises:
-        ReferenceFailed: a syntax error, with its line.
+        ReferenceFailed: a syntax error, or a name that is no function, with its line.
         SpecError: the file has no such function; the message lists what it has.
     """
     tree = parse_python(spec.file)
     names = list(_bound_names(tree.body))
     if spec.function in names or "*" in names:
+        _refuse_no_function(tree, spec)
         return
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     listed = ", ".join(functions) or "no functions"
@@ -34,6 +35,32 @@ def check_reference_file(spec: ReferenceSpec) -> None:
         hint=did_you_mean(spec.function, names) or f"add `def {spec.function}(...)` to {spec.file.name}",
         location=spec.location,
     )
+
+
+_LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr)
+
+
+def _refuse_no_function(tree: ast.Module, spec: ReferenceSpec) -> None:
+    """Refuse a name that is bound last to a class or a literal; what else is bound, only running it would tell."""
+    for node in reversed(tree.body):
+        match node:
+            case ast.FunctionDef(name=name) if name == spec.function:
+                return
+            case ast.ClassDef(name=name) if name == spec.function:
+                what = "a class"
+            case ast.AsyncFunctionDef(name=name) if name == spec.function:
+                what = "an async function"
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == spec.function:
+                if not isinstance(value, _LITERALS):
+                    return
+                what = f"not a function: {ast.unparse(value)[:40]}"
+            case _:
+                continue
+        raise ReferenceFailed(
+            f"{spec.function!r} in {spec.file.name} is {what}",
+            hint=f"write def {spec.function}(...) that returns the outputs",
+            location=Location(shown_path(spec.file), node.lineno),
+        )
 
 
 def parse_python(file: Path) -> ast.Module:
@@ -47,7 +74,7 @@ def parse_python(file: Path) -> ast.Module:
         return ast.parse(text, str(file))
     except SyntaxError as error:
         raise syntax_failure(file, error) from None
-    except ValueError as error:
+    except (ValueError, RecursionError, MemoryError) as error:
         raise ReferenceFailed(f"cannot parse: {error}", location=Location(shown_path(file))) from None
 
 
@@ -55,6 +82,7 @@ def syntax_failure(file: Path, error: SyntaxError) -> ReferenceFailed:
     """The complaint about a syntax error in the user's file (or in one that it imports)."""
     place = Path(error.filename) if error.filename else file
     line = (error.text or "").rstrip()
+    line = line if len(line) <= 120 else line[:117] + "..."
     shown = f"\n    {line.strip()}" if line else ""
     return ReferenceFailed(
         f"Python syntax error: {error.msg}{shown}",

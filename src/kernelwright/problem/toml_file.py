@@ -63,13 +63,16 @@ class TomlDocument:
 
 
 def read_text(file: Path, *, what: str, location: Location | None = None) -> str:
-    """The text of a UTF-8 file a person wrote, with its line ends as they are.
+    """The text of a UTF-8 file a person wrote, with its line ends as they are and without a byte order mark.
 
     Raises:
-        SpecError: it is missing (naming the nearest file beside it), a folder, unreadable, or not UTF-8.
+        SpecError: it is missing (naming the nearest file beside it), no regular file, unreadable, not UTF-8, or holds
+            a NUL character.
     """
     try:
-        return file.read_bytes().decode()
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise SpecError(f"{what} {file} is a device or a pipe, expected a file", location=location)
+        text = file.read_bytes().decode()
     except FileNotFoundError:
         siblings = [path.name for path in file.parent.iterdir()] if file.parent.is_dir() else []
         hint = did_you_mean(file.name, siblings) or "create it, or correct the path"
@@ -85,6 +88,14 @@ def read_text(file: Path, *, what: str, location: Location | None = None) -> str
         ) from None
     except OSError as error:
         raise SpecError(f"cannot read {what} {file}: {error.strerror or error}", location=location) from None
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise SpecError(
+            f"{what} holds a NUL character, so it is no text",
+            hint="is it the right file?",
+            location=Location(file, line),
+        )
+    return text.removeprefix("\ufeff")
 
 
 def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None) -> TomlDocument:
@@ -100,6 +111,10 @@ def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None
         raise _syntax_error(error, places) from None
     except RecursionError:
         raise SpecError("TOML nested too deeply to read", location=places.at(0)) from None
+    except ValueError as error:  # tomllib lets Python's limit on the digits of an integer through
+        digits = re.search(r"\d{4000,}", text)
+        place = places.at(digits.start() if digits else 0)
+        raise SpecError(f"not valid TOML: a number is too long to read ({error})", location=place) from None
     scanner = Scanner(text, places)
     scanner.scan_document()
     return TomlDocument(file, data, scanner.keys, scanner.values, places.at(0))

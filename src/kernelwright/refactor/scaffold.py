@@ -99,10 +99,10 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold
     language = LANGUAGE_OF_SUFFIX.get(source_path.suffix)
     if language is None or language == "triton":
         raise SpecError(
-            f"cannot read a signature from {source_path.name}",
+            f"cannot read a signature from {source_path}" + (", which is a folder" if source_path.is_dir() else ""),
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
-    source = read_text(source_path, what="the kernel source").removeprefix("\ufeff")
+    source = read_text(source_path, what="the kernel source")
     if re.search(r"^[ \t]*(?://|\*)?[ \t]*///[ \t]*kernelwright[ \t]*$", source, re.MULTILINE):
         raise SpecError(
             f"{source_path.name} already has a template header",

@@ -80,7 +80,7 @@ def find_kernel(source: str, language: Language, *, file: Path, entry: str | Non
             hint=f"choose one, as in --entry {names[0]}",
             location=Location(file, kernels[0].line),
         )
-    wanted = entry or names[0]
+    wanted = names[0] if entry is None else entry
     found = [kernel for kernel in kernels if kernel.name == wanted]
     if not found:
         raise SpecError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -31,7 +32,7 @@ from kernelwright.problem.source_scan import (
     scan_kernels,
     used_words,
 )
-from kernelwright.problem.toml_file import did_you_mean
+from kernelwright.problem.toml_file import did_you_mean, read_text
 from kernelwright.space.parameter import Constraint
 from kernelwright.template.model import Template
 
@@ -80,6 +81,7 @@ def check_template(problem: Problem, template: Template, spec: SourceSpec) -> No
     _check_names(problem, template)
     _check_outputs_passed(problem, template)
     _check_uses(problem, template)
+    _check_macro_names(template)
     _check_defines_in_source(template)
     kernels = scan_kernels(template.source, template.language)
     for step in template.steps:
@@ -133,8 +135,18 @@ def _check_names(problem: Problem, template: Template) -> None:
     for use in _uses(problem, template):
         check_expression(use.expression, known, what=use.what)
     for option in template.options:
-        for expression in option_expressions((option,), location=Location(shown_path(template.file))):
+        for expression in option_expressions((option,), location=_place_of_option(option, problem, template)):
             _check_option(option, expression, known)
+
+
+def _place_of_option(option: str, problem: Problem, template: Template) -> Location:
+    """The line that has the option as it was written: in the header, or in the problem file."""
+    written = json.dumps(option, ensure_ascii=False)
+    texts = {template.file: template.source, problem.file: read_text(problem.file, what="the problem file")}
+    for file, text in texts.items():
+        if written in text:
+            return Location(shown_path(file), text[: text.index(written)].count("\n") + 1)
+    return Location(shown_path(template.file))
 
 
 def _check_option(option: str, expression: Expression, known: Mapping[str, object]) -> None:
@@ -210,6 +222,34 @@ def _check_uses(problem: Problem, template: Template) -> None:
             )
 
 
+_BUILT_IN = frozenset((
+    "get_global_id", "get_local_id", "get_group_id", "get_global_size", "get_local_size", "get_num_groups", "barrier",
+    "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "uint", "uchar", "ushort", "ulong", "size_t",
+    "restrict", "asm", "define", "include", "defined", "pragma",
+))  # fmt: skip
+
+
+def _check_macro_names(template: Template) -> None:
+    """A macro of the name of a kernel or of a word of the language would rewrite the source into something else."""
+    if template.language == "triton":
+        return
+    kernels = {kernel.name for kernel in scan_kernels(template.source, template.language)}
+    named = [("parameter", each.name, each.location) for each in template.parameters]
+    named += [("define", name, expression.location) for name, expression in template.defines.items()]
+    for what, name, location in named:
+        if name in kernels:
+            reason = "has the name of a kernel"
+        elif name.startswith("__") or name in _BUILT_IN:
+            reason = f"is a word of {template.language.upper() if template.language != 'opencl' else 'OpenCL C'}"
+        else:
+            continue
+        raise SpecError(
+            f"{what} {name!r} {reason}, which the macro would replace everywhere in the source",
+            hint="rename it, for example to upper case",
+            location=location,
+        )
+
+
 def _check_defines_in_source(template: Template) -> None:
     """A macro that the source defines unconditionally would win over the value that is being tuned."""
     if template.language == "triton":
@@ -234,6 +274,14 @@ def _base_name(entry: str) -> str:
 
 def _check_entry(step: LaunchStep, kernels: tuple[KernelSignature, ...], template: Template, spec: SourceSpec) -> None:
     name = _base_name(step.entry)
+    if "<" in step.entry and (template.language == "opencl" or not step.entry.rstrip().endswith(">")):
+        is_opencl = template.language == "opencl"
+        raise SpecError(
+            f"entry {step.entry!r} "
+            + ("is a template instance, and OpenCL C has none" if is_opencl else "has no closing `>`"),
+            hint=f"write {name!r}" if is_opencl else f"write {step.entry.strip()}>",
+            location=(spec.entry_location if step.entry == spec.entry else None) or step.location,
+        )
     names = list(dict.fromkeys(kernel.name for kernel in kernels))
     if name in names or (not names and name in used_words(template.source, template.language)):
         return
