@@ -131,12 +131,12 @@ def test_a_syntax_error_in_an_imported_neighbour_has_its_file(tmp_path: Path) ->
 
 
 def test_a_missing_function_names_the_nearest(tmp_path: Path) -> None:
-    make(tmp_path, "def soft(x): pass\nf = 3\n")
+    make(tmp_path, "def soft(x): pass\ndef f(x): pass\nnumber = int('3')\n")
     with pytest.raises(ReferenceFailed, match="'softt' does not exist") as caught:
         load_reference(ReferenceSpec(tmp_path / "reference.py", "softt"))
     assert caught.value.hint == "did you mean 'soft'?"
-    with pytest.raises(ReferenceFailed, match="'f' is not a function"):
-        load_reference(ReferenceSpec(tmp_path / "reference.py", "f"))
+    with pytest.raises(ReferenceFailed, match="'number' is not a function"):
+        load_reference(ReferenceSpec(tmp_path / "reference.py", "number"))
 
 
 @pytest.mark.parametrize(
