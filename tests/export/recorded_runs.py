@@ -22,7 +22,18 @@ from kernelwright.store.event import (
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import problem_files
 
-LIMITS = {"max_threads_per_block": 1024, "shared_memory_per_block": 49152, "warp_size": 32}
+LIMITS = {
+    "max_threads_per_block": 1024,
+    "shared_memory_per_block": 232448,
+    "shared_memory_per_multiprocessor": 233472,
+    "warp_size": 32,
+    "multiprocessors": 132,
+    "max_threads_per_multiprocessor": 2048,
+    "registers_per_block": 65536,
+    "registers_per_multiprocessor": 65536,
+    "max_blocks_per_multiprocessor": 32,
+    "compute_capability": 90,
+}
 
 
 def _passed(time_ms: Mapping[str, float], seed: int) -> Passed:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kernelwright.engine.dispatch_rule import Leaf, Rule, Split
-from kernelwright.evaluate.render import macro_text
+from kernelwright.evaluate.render import build_unit, macro_text
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.header_launch import ARGUMENT_TYPES, LaunchWriter
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
+from kernelwright.template.model import Candidate
 
 _CPP_WORDS = frozenset({
     "asm", "bitand", "bitor", "catch", "co_await", "co_return", "co_yield", "compl", "concept", "const_cast",
@@ -190,7 +191,9 @@ class _Header:
         return "".join(f"// {one_line(line)}".rstrip() + "\n" for line in lines)
 
     def _initialiser(self, config: Config) -> str:
-        options = [*self.run.template.options, *(f"-D{name}={macro_text(value)}" for name, value in config.items())]
+        names = {**self.table.limits, **self.run.problem.workloads[0].sizes, **config}
+        unit = build_unit(Candidate(self.run.template, config), names)
+        options = [*unit.options, *(f"-D{name}={macro_text(value)}" for name, value in config.items())]
         for name, expression in self.run.template.defines.items():
             if not expression.names & set(self.size_names):
                 options.append(f"-D{name}={macro_text(expression.evaluate({**self.table.limits, **config}))}")

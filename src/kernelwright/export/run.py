@@ -21,35 +21,52 @@ from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
 from kernelwright.export.t1 import t1_document
 from kernelwright.export.t4 import t4_document
+from kernelwright.export.torch_operator import torch_files
+from kernelwright.problem.model import Language
 from kernelwright.store.files import write_atomically
 
-_Writer = Callable[[ExportedRun], tuple[str, str]]
-"""From a run to a file's name and text."""
+_Writer = Callable[[ExportedRun], Mapping[str, bytes]]
+"""From a run to files: their contents by their path in the folder that is written to."""
 
 
-def _json(document: Any) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def _json(document: Any) -> bytes:
+    return f"{json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
 _WRITERS: Mapping[str, _Writer] = MappingProxyType(
     {
-        "source": lambda run: (run.template.file.name, source_text(run)),
-        "header": lambda run: (f"kernelwright_{run.identifier}.h", header_text(run)),
-        "json": lambda run: (f"{run.identifier}.json", _json(summary_document(run))),
-        "t4": lambda run: (f"{run.identifier}.t4.json", _json(t4_document(run))),
-        "t1": lambda run: (f"{run.identifier}.t1.json", _json(t1_document(run))),
+        "source": lambda run: {run.template.file.name: source_text(run).encode()},
+        "header": lambda run: {f"kernelwright_{run.identifier}.h": header_text(run).encode()},
+        "torch": torch_files,
+        "json": lambda run: {f"{run.identifier}.json": _json(summary_document(run))},
+        "t4": lambda run: {f"{run.identifier}.t4.json": _json(t4_document(run))},
+        "t1": lambda run: {f"{run.identifier}.t1.json": _json(t1_document(run))},
     }
 )
 
 FORMATS = tuple(_WRITERS)
-"""`source`: the winning source, ready to compile. `header`: C/C++ constants, configs per workload with their selection,
-and launch geometry. `json`: a plain summary. `t4`: the community's results format. `t1`: its input format."""
+"""`source`: the winning source, ready to compile. `header`: C/C++ configs with their selection by sizes, and launches.
+`torch`: a folder with a PyTorch operator. `json`: a plain summary, with the dispatch table. `t4`: the community's
+results format. `t1`: its input format."""
 
 
-def export_run(run: Path | str, out: Path | str, *, formats: Collection[str] = FORMATS) -> list[Path]:
+def formats_for(language: Language) -> tuple[str, ...]:
+    """The formats that a kernel in this language has."""
+    return tuple(name for name in FORMATS if name != "torch" or language == "cuda")
+
+
+def export_run(
+    run: Path | str, out: Path | str, *, formats: Collection[str] | None = None, loss: float | None = None
+) -> list[Path]:
     """Write the run in the folder `run` to files in the folder `out`, which is made; files there are replaced.
 
     Everything is made before anything is written, so that an error leaves no half of an export.
+
+    Args:
+        run: the run folder.
+        out: where to.
+        formats: some of `FORMATS`; None: all that the kernel's language has.
+        loss: what a shape may lose against its best config, as a fraction; None: what the run was probed for, else 2 %.
 
     Returns:
         The files, in the order of `formats`.
@@ -59,7 +76,7 @@ def export_run(run: Path | str, out: Path | str, *, formats: Collection[str] = F
         UserError: nothing won, or the winner cannot be said in one of the formats.
         StoreError: the run cannot be read, or the files cannot be written.
     """
-    chosen = list(dict.fromkeys(formats))
+    chosen = list(dict.fromkeys(FORMATS if formats is None else formats))
     for name in chosen:
         if name not in _WRITERS:
             close = difflib.get_close_matches(name, FORMATS, 1, 0.4)
@@ -67,16 +84,20 @@ def export_run(run: Path | str, out: Path | str, *, formats: Collection[str] = F
             raise UsageError(f"unknown export format {name!r}", hint=f"{hint}formats are {', '.join(FORMATS)}")
     if not chosen:
         raise UsageError("no export format was asked for", hint=f"formats are {', '.join(FORMATS)}")
-    exported = ExportedRun.read(Path(run))
-    files = [_WRITERS[name](exported) for name in chosen]
-    return [_write(Path(out), name, text) for name, text in files]
+    if loss is not None and not 0 < loss < 1:
+        raise UsageError(f"the loss is {loss:g}, expected a fraction between 0 and 1", hint="2 % is 0.02")
+    exported = ExportedRun.read(Path(run), loss=loss)
+    if formats is None:
+        chosen = list(formats_for(exported.template.language))
+    files = [each for name in chosen for each in _WRITERS[name](exported).items()]
+    return [_write(Path(out), name, data) for name, data in files]
 
 
-def _write(folder: Path, name: str, text: str) -> Path:
+def _write(folder: Path, name: str, data: bytes) -> Path:
     path = folder / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
     except OSError as error:
         raise StoreError(
             f"cannot write {str(path)!r}: {error.strerror or error}",
