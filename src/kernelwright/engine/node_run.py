@@ -13,6 +13,7 @@ Everything that reads runs (show, report, export, replay) reads a node's folder 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.first_configs import FirstConfigs, sweep
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import RunListener
 from kernelwright.engine.loop import POLL_S, LoopParts, RunClock, SearchLoop
@@ -36,7 +38,7 @@ from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent, MeasuringRunner
 from kernelwright.identity import content_id
-from kernelwright.problem.config import Config
+from kernelwright.problem.config import Config, Value
 from kernelwright.problem.outcome import Evaluation, Outcome, Passed
 from kernelwright.search.base import Forecaster, Observation, Prior, Searcher
 from kernelwright.search.registry import create
@@ -77,6 +79,15 @@ class Shared:
     listener: RunListener
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What is known of what a node was made from, when it is made."""
+
+    parameters: tuple[str, ...] = ()
+    evaluations: tuple[Prior, ...] = ()
+    """The best first."""
+
+
 class NodeRun:
     """See the module. Holds the right to write its folder until `close`."""
 
@@ -89,13 +100,13 @@ class NodeRun:
         self._shared = shared
         self._state = SearchState()
         self._searcher: Searcher | None = None
-        self._priors: Sequence[Prior] = ()
+        self._parent = Parent()
         self._spent_s = 0.0
         self._evaluations: list[Evaluated] = []
 
     @classmethod
-    def create(cls, index: int, path: Path, files: Mapping[str, bytes], shared: Shared) -> NodeRun:
-        """A new run with these files of a problem.
+    def create(cls, index: int, path: Path, files: Mapping[str, bytes], shared: Shared, *, parent: Parent) -> NodeRun:
+        """A new run with these files of a problem, which begins where its parent is.
 
         Raises:
             SpecError: they do not load; nothing is left behind.
@@ -106,6 +117,7 @@ class NodeRun:
             subject = Subject.load(folder.problem_file)
             space = build_space(subject.problem, subject.template, shared.device)
             node = cls(index, subject, space, folder, shared)
+            node._parent = parent
             folder.append([node._started(content_id(dict(files))), node._session(0.0), shared.baseline])
         except KernelwrightError:
             folder.close()
@@ -127,6 +139,7 @@ class NodeRun:
         space = build_space(subject.problem, subject.template, shared.device)
         node = cls(index, subject, space, folder, shared)
         node._spent_s = view.spent_s
+        node._parent = node._recorded_parent(view.started)
         folder.append([node._session(view.spent_s)])
         node._restart(view.evaluations)
         return node
@@ -180,12 +193,17 @@ class NodeRun:
         expected = searcher.expected_gain(count) if isinstance(searcher, Forecaster) else None
         return None if expected is None else expected.fraction
 
-    # -- work ----------------------------------------------------------------------------------------------------
+    def as_parent(self, *, count: int) -> Parent:
+        """What a node that is made from this one may know: its parameters and its best evaluations."""
+        passed = [each for each in self._evaluations if each.value is not None]
+        passed.sort(key=lambda each: (each.value, each.index))
+        source = f"node {self.index}"
+        return Parent(
+            tuple(parameter.name for parameter in self._space.parameters),
+            tuple(Prior(Config(each.config), each.value, source) for each in passed[:count]),
+        )
 
-    def start_from(self, priors: Sequence[Prior]) -> None:
-        """What is known of a relative; only before anything was searched."""
-        self._priors = priors
-        self._restart(self._evaluations)
+    # -- work ----------------------------------------------------------------------------------------------------
 
     def prove(self) -> Outcome:
         """Evaluate the default, without racing against other nodes; what an earlier session measured stands.
@@ -252,21 +270,45 @@ class NodeRun:
         """The searcher, told everything so far."""
         if self._searcher is None:
             settings, template = self._shared.settings, self._subject.template
-            self._searcher = create(
+            inner = create(
                 settings.searcher,
                 self._space,
                 seed=settings.seed + self.index,
                 default=template.default,
                 options=settings.searcher_options,
-                priors=self._priors,
+                priors=self._priors(),
             )
+            self._searcher = FirstConfigs(self._first_configs(), inner)
             self._searcher.tell(self.observations)
         return self._searcher
 
+    def _first_configs(self) -> list[Config]:
+        if not self._parent.evaluations:
+            return []
+        return sweep(
+            self._space,
+            self._parent.evaluations[0].config,
+            self._subject.template.default,
+            frozenset(self._parent.parameters),
+        )
+
+    def _priors(self) -> list[Prior]:
+        """What the parent measured, with this node's own defaults for parameters that are new."""
+        default = self._subject.template.default
+        return [
+            Prior(
+                Config({**default, **{name: value for name, value in each.config.items() if name in default}}),
+                each.value,
+                each.source,
+            )
+            for each in self._parent.evaluations
+        ]
+
     def _another(self, tried: Sequence[Config]) -> Config:
-        """A feasible config near the default that was not tried: the first neighbour."""
-        near = [each for each in self._space.neighbours(tried[0]) if each not in tried]
-        return near[0] if near else next(each for each in self._space if each not in tried)
+        """A feasible config that asks for less than the default: every number a half, then a quarter of it."""
+        wanted = {each.name: _shrunk(each, 2.0 ** len(tried)) for each in self._space.parameters}
+        nearest = self._space.nearest(wanted)
+        return nearest if nearest not in tried else next(each for each in self._space if each not in tried)
 
     def _evaluate(self, config: Config) -> Outcome:
         candidate = Candidate(self._subject.template, config)
@@ -315,12 +357,43 @@ class NodeRun:
             shared.started,
             run_id=uuid.uuid4().hex,
             problem_id=problem_id,
-            settings={**shared.settings.as_record(), "node": self.index, "tree": shared.started.run_id},
+            settings={
+                **shared.settings.as_record(),
+                "node": self.index,
+                "tree": shared.started.run_id,
+                "parent_parameters": list(self._parent.parameters),
+                "priors_blob": self._kept_priors(),
+            },
             space=space_record(space),
+        )
+
+    def _kept_priors(self) -> str | None:
+        """What the parent had measured when this node was made: a resumed run starts from the same."""
+        known = self._parent.evaluations
+        if not known:
+            return None
+        return self._folder.blobs.put(json.dumps([[dict(each.config), each.value, each.source] for each in known]))
+
+    def _recorded_parent(self, started: RunStarted) -> Parent:
+        blob = started.settings.get("priors_blob")
+        records = json.loads(self._folder.blobs.get_text(str(blob))) if blob else []
+        return Parent(
+            tuple(started.settings.get("parent_parameters", ())),
+            tuple(Prior(Config(config), value, source) for config, value, source in records),
         )
 
     def _session(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+def _shrunk(parameter: Parameter, factor: float) -> Value:
+    """The largest value at most the default over `factor`, else the smallest; without an order the default."""
+    default = parameter.default
+    if not parameter.is_ordinal or isinstance(default, str | bool):
+        return default
+    numbers = sorted(value for value in parameter.values if isinstance(value, int | float))
+    below = [value for value in numbers if value <= default / factor]
+    return below[-1] if below else numbers[0]
 
 
 def new_incumbent(baseline_ms: Mapping[str, float], weights: Mapping[str, float]) -> Incumbent:

@@ -31,17 +31,14 @@ from kernelwright.agent.written import written_template
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
-from kernelwright.engine.node_run import NodeRun, Shared
+from kernelwright.engine.node_run import NodeRun, Parent, Shared
 from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.identity import content_id
-from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, SourceSpec
 from kernelwright.problem.outcome import Failed, Outcome
-from kernelwright.search.base import Prior
 from kernelwright.store.event import (
     ActionChosen,
-    Evaluated,
     Event,
     Idea,
     NodeJudged,
@@ -277,10 +274,8 @@ class Optimizer:
             self._record([self._refused_by_lint(index, error)])
             return
         self._record([self._judged(index, run, outcome)])
-        if self.tree[index].is_working:
-            run.start_from(self._priors(node, run))
-            if len(run.parameters) == 0:
-                self._record([self._tuned(index, run, "exhausted")])
+        if self.tree[index].is_working and not run.parameters:
+            self._record([self._tuned(index, run, "exhausted")])
 
     def _judged(self, index: int, run: NodeRun, outcome: Outcome) -> NodeJudged:
         spent_s = self._parts.clock.spent_s
@@ -351,17 +346,16 @@ class Optimizer:
     # -- nodes ---------------------------------------------------------------------------------------------------
 
     def _reopen(self) -> None:
-        """On resume: what the nodes have measured is raced against from the start."""
-        for node in self.tree.working:
-            if self._path(node.index).is_dir():
+        """On resume: what the nodes have measured counts, and is raced against from the start."""
+        recorded = self._recorded_nodes()
+        for node in self.tree:
+            if node.index in recorded and node.status != "refused":
                 self._node_run(node)
 
     def _node_run(self, node: Node) -> NodeRun:
         run = self._runs.get(node.index)
         if run is None:
             run = self._runs[node.index] = self._open(node)
-            if node.is_working:
-                run.start_from(self._priors(node, run))
         return run
 
     def _open(self, node: Node) -> NodeRun:
@@ -372,7 +366,7 @@ class Optimizer:
         text = self._written(node).text
         spec = parts.problem.kernel if node.role == "given" else parts.root
         files = node_files(parts.problem, parts.files, text=text, options=spec.options, root=parts.root)
-        return NodeRun.create(node.index, path, files, parts.shared)
+        return NodeRun.create(node.index, path, files, parts.shared, parent=self._parent_of(node))
 
     def _recorded_nodes(self) -> frozenset[int]:
         """Nodes whose folder holds a run with its first event."""
@@ -399,19 +393,11 @@ class Optimizer:
     def _identity(written: Written) -> str:
         return content_id(written.language, written.text)
 
-    def _priors(self, node: Node, run: NodeRun) -> list[Prior]:
-        """What the parent measured, with this node's defaults for parameters that are new."""
-        parent = self.tree.ancestor(node.index)
-        if parent is None or parent.index not in self._runs:
-            return []
-        names = {parameter.name for parameter in run.parameters}
-        events = [each for each in self._runs[parent.index].evaluations if each.value is not None]
-        events.sort(key=lambda each: (each.value, each.index))
-        source = f"node {parent.index}"
-        return [
-            Prior(Config({**run.template.default, **_shared_values(event, names)}), event.value, source)
-            for event in events[:PRIOR_COUNT]
-        ]
+    def _parent_of(self, node: Node) -> Parent:
+        above = self.tree.ancestor(node.index)
+        if above is None or above.index not in self._runs:
+            return Parent()
+        return self._runs[above.index].as_parent(count=PRIOR_COUNT)
 
     # -- budget and record ---------------------------------------------------------------------------------------
 
@@ -478,7 +464,3 @@ class Optimizer:
         for run in self._runs.values():
             run.close()
         self._runs.clear()
-
-
-def _shared_values(event: Evaluated, names: set[str]) -> dict[str, bool | int | float | str]:
-    return {name: value for name, value in event.config.items() if name in names}

@@ -222,6 +222,12 @@ class RunView:
         return max(spent, default=0.0)
 
     @cached_property
+    def evaluated_count(self) -> int:
+        """Evaluations of the run, those of all its nodes where it has a tree."""
+        nodes = {event.index: event.evaluated_count for event in self.tree_events if isinstance(event, NodeTuned)}
+        return len(self.evaluations) + sum(nodes.values())
+
+    @cached_property
     def count_known(self) -> int:
         """Evaluations answered from the store, without running anything."""
         return sum(evaluated.source == "known" for evaluated in self.evaluations)

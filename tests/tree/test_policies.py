@@ -1,0 +1,188 @@
+"""Policies: what they choose, what they give up, when they stop. They keep nothing between calls."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tree_events import baseline, failed, idea, planned, proposed, tuned, working
+
+from kernelwright.store.event import ActionChosen, TreeEvent
+from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
+from kernelwright.tree.gain import GainPerCost
+from kernelwright.tree.model import Tree
+from kernelwright.tree.stark import Stark
+
+LEFT = BudgetLeft(seconds=60.0)
+
+
+def choice(events: list[TreeEvent], policy: SelectionPolicy | None = None) -> Expansion:
+    chosen = (policy or GainPerCost()).choose(Tree.of(events), LEFT)
+    assert isinstance(chosen, Expansion)
+    return chosen
+
+
+def lifted(*ideas: object) -> list[TreeEvent]:
+    """A baseline and its template, searched enough that new structures are worth more."""
+    return [*baseline(), proposed(1, 0), working(1, 0.95), tuned(1, 0.9, 16, expected=0.01), planned(1, *ideas)]  # type: ignore[arg-type]
+
+
+def test_the_idea_that_promises_most_is_first() -> None:
+    chosen = choice(lifted(idea("small", 1.2), idea("large", 4.0), idea("opens", 1.0, promise=2.0)))
+    assert (chosen.node, chosen.action, chosen.idea) == (1, "expand", "large")
+    assert "4.00x" in chosen.reason
+
+
+def test_what_an_idea_makes_possible_counts() -> None:
+    assert choice(lifted(idea("small", 1.2), idea("opens", 1.0, promise=3.0))).idea == "opens"
+
+
+def test_a_new_structure_is_searched_before_it_is_judged() -> None:
+    """Its default is slower than its parent, but predictions are about the best values."""
+    events = [*lifted(idea("tile", 3.0), idea("vector", 1.5)), proposed(2, 1, "tile", gain=3.0), working(2, 1.2)]
+    chosen = choice([*events, planned(2)])
+    assert (chosen.node, chosen.action, chosen.evaluations) == (2, "tune", 8)
+
+
+def test_a_tactic_that_failed_is_not_tried_below_the_node_where_it_failed() -> None:
+    events = [*lifted(idea("tile", 4.0), idea("vector", 2.0)), proposed(2, 1, "tile", gain=4.0), failed(2)]
+    events += [proposed(3, 1, "vector", gain=2.0), working(3, 0.6), tuned(3, 0.5, 8, expected=0.0)]
+    stop = GainPerCost().choose(Tree.of([*events, planned(3, idea("tile", 4.0))]), LEFT)
+    assert isinstance(stop, Stop)
+
+
+def test_a_useless_tactic_is_not_tried_below_and_its_family_is_believed_less() -> None:
+    useless = [proposed(2, 1, "tile", gain=4.0), working(2, 0.9), tuned(2, 0.9, 8, expected=0.0), planned(2)]
+    other = [proposed(3, 1, "vector", gain=2.0, family="map"), working(3, 0.6), tuned(3, 0.5, 8, expected=0.0)]
+    same = idea("swizzle", 3.0, family="memory")
+    another = idea("rows", 1.9, family="row")
+    events = [*lifted(idea("tile", 4.0)), *useless, *other, planned(3, idea("tile", 4.0), same, another)]
+    assert choice(events).idea == "rows"
+    alone = [proposed(2, 1, "vector", gain=2.0, family="map"), working(2, 0.6), tuned(2, 0.5, 8, expected=0.0)]
+    assert choice([*lifted(), *alone, planned(2, same, another)]).idea == "swizzle"
+
+
+def test_a_useless_node_is_not_built_upon() -> None:
+    useless = [proposed(2, 1, "tile", gain=4.0), working(2, 0.9), tuned(2, 0.89, 8, expected=0.0)]
+    chosen = choice([*lifted(idea("tile", 4.0), idea("rows", 1.5, family="row")), *useless, planned(2, idea("more"))])
+    assert (chosen.node, chosen.idea) == (1, "rows")
+
+
+def test_a_failure_that_may_be_mended_is_repaired_once() -> None:
+    events = [*lifted(), proposed(2, 1, "tile", gain=8.0), failed(2, "resources")]
+    assert choice(events).action == "repair"
+    again = [*events, proposed(3, 2, "repair", gain=8.0), failed(3, "resources")]
+    assert isinstance(GainPerCost().choose(Tree.of(again), LEFT), Expansion)
+    assert choice(again).action == "tune"
+
+
+def test_wrong_results_are_withdrawn_without_a_model_to_mend_them() -> None:
+    events = [*lifted(), proposed(2, 1, "tile", gain=8.0), failed(2, "check")]
+    assert choice(events).action == "tune"
+    with_model = GainPerCost(repairable_stages=frozenset({"check"}))
+    assert choice(events, with_model).action == "repair"
+
+
+def test_it_stops_at_the_speed_of_light() -> None:
+    left = BudgetLeft(seconds=60.0, limit_value=0.88)
+    chosen = GainPerCost().choose(Tree.of(lifted(idea("tile", 4.0))), left)
+    assert isinstance(chosen, Stop)
+    assert chosen.reason == "limit"
+    assert "98%" in chosen.words
+
+
+def test_it_stops_when_nothing_is_left_or_worth_it() -> None:
+    chosen = GainPerCost().choose(Tree.of(list(baseline())), LEFT)
+    assert isinstance(chosen, Stop)
+    assert chosen.reason == "exhausted"
+    small = [*lifted(), tuned(1, 0.9, 32, expected=0.0001)]
+    chosen = GainPerCost().choose(Tree.of(small), LEFT)
+    assert isinstance(chosen, Stop)
+    assert chosen.reason == "no-gain"
+
+
+def test_the_settings_threshold_counts() -> None:
+    wanted = BudgetLeft(seconds=60.0, min_gain_fraction=0.5)
+    chosen = GainPerCost().choose(Tree.of(lifted(idea("tile", 1.4))), wanted)
+    assert isinstance(chosen, Stop)
+
+
+# -- STARK
+
+
+def test_stark_throttles_the_root() -> None:
+    ideas = [idea(f"i{k}") for k in range(9)]
+    children: list[TreeEvent] = []
+    for index in range(1, 6):
+        children += [proposed(index, 0, f"i{index}"), failed(index, "check", "refused")]
+    chosen = Stark(epsilon=0.0, tune_evaluations=0).choose(Tree.of([*baseline(*ideas), *children]), LEFT)
+    assert isinstance(chosen, Stop)
+
+
+def test_stark_prunes_dead_branches() -> None:
+    ideas = [idea(f"i{k}") for k in range(9)]
+    events: list[TreeEvent] = [*baseline(), proposed(1, 0), working(1, 0.5), planned(1, *ideas)]
+    for index in range(2, 6):
+        assert choice(events, Stark(epsilon=0.0, tune_evaluations=0)).node == 1
+        events += [proposed(index, 1, f"i{index}"), failed(index, "check", "refused")]
+    assert isinstance(Stark(epsilon=0.0, tune_evaluations=0).choose(Tree.of(events), LEFT), Stop)
+
+
+def test_stark_takes_the_best_score_and_repairs_only_what_it_draws() -> None:
+    events: list[TreeEvent] = [*baseline(idea("a"), idea("b")), proposed(1, 0, "a"), working(1, 0.5)]
+    events += [planned(1, idea("c")), proposed(2, 0, "b"), failed(2)]
+    greedy = choice(events, Stark(epsilon=0.0, tune_evaluations=0))
+    assert (greedy.node, greedy.action) == (1, "expand")
+    drawn = {choice(events, Stark(seed, epsilon=1.0, tune_evaluations=0)).action for seed in range(20)}
+    assert drawn == {"expand", "repair"}
+
+
+def test_stark_tunes_what_is_new_first() -> None:
+    events: list[TreeEvent] = [*baseline(idea("a")), proposed(1, 0, "a"), working(1, 0.5), planned(1, idea("c"))]
+    chosen = choice(events, Stark(tune_evaluations=8))
+    assert (chosen.node, chosen.action, chosen.evaluations) == (1, "tune", 8)
+
+
+# -- both
+
+
+@pytest.mark.parametrize("policy", [GainPerCost(), Stark(3)])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_choice_can_be_carried_out_and_is_made_again(policy: SelectionPolicy, data: st.DataObject) -> None:
+    """Random trees: ideas are open ones, repairs are of failures, tuning is of spaces that have something left."""
+    events: list[TreeEvent] = list(baseline(idea("a0", 1.5), idea("b0", 3.0, family="map")))
+    for index in range(1, data.draw(st.integers(1, 8))):
+        parent = data.draw(st.integers(0, index - 1))
+        tree = Tree.of(events)
+        keys = [each.key for each in tree.open_ideas(parent)] or ["repair"]
+        events.append(ActionChosen(parent, "expand", "test", keys[0]))
+        gain = data.draw(st.floats(0.5, 5))
+        events.append(proposed(index, parent, keys[0], gain=gain))
+        status = data.draw(st.sampled_from(["working", "check", "resources", "refused"]))
+        if status == "working":
+            value = data.draw(st.floats(0.1, 2))
+            events += [working(index, value), planned(index, idea(f"a{index}", gain), idea(f"b{index}"))]
+            if data.draw(st.booleans()):
+                reason = data.draw(st.sampled_from(["budget", "exhausted"]))
+                expected = data.draw(st.none() | st.floats(0, 0.9))
+                count = data.draw(st.integers(1, 40))
+                events.append(tuned(index, value * 0.9, count, reason=reason, expected=expected))
+        else:
+            events.append(failed(index, status, "refused" if status == "refused" else "failed"))
+    tree = Tree.of(events)
+    chosen = policy.choose(tree, LEFT)
+    assert chosen == policy.choose(Tree.of(events), LEFT)
+    if isinstance(chosen, Stop):
+        return
+    node = tree[chosen.node]
+    match chosen.action:
+        case "expand":
+            assert node.is_working
+            assert chosen.idea in [each.key for each in tree.open_ideas(node.index)]
+        case "repair":
+            assert node.status == "failed"
+        case "tune":
+            assert node.is_working
+            assert not node.tuning.is_exhausted
+            assert chosen.evaluations > 0
