@@ -65,7 +65,10 @@ def doctor(*, json: JsonFlag = False) -> None:
 
 @app.command()
 def init(
-    source: Annotated[Path, typer.Argument(help="A kernel: .cl, .cu or .hip.", show_default=False)],
+    source: Annotated[
+        Path,
+        typer.Argument(help="A kernel: .cl, .cu or .hip; or a T1 file (.json) that names one.", show_default=False),
+    ],
     entry: Annotated[str | None, typer.Option(help="Which kernel, if the file has several.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
     *,
@@ -73,7 +76,9 @@ def init(
 ) -> None:
     """Read a kernel's signature and write problem.toml, reference.py and a template to fill in.
 
-    Example:  kernelwright init saxpy.cl --out saxpy
+    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes too.
+
+    Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json
     """
     from kernelwright.cli.init import run_init
 
@@ -252,14 +257,50 @@ def export(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: RUN/export).")] = None,
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="source, header, json, t4, t1; may be repeated (default: all).")
+        list[str] | None,
+        typer.Option("--format", help="source, header, torch, json, t4, t1; may be repeated (default: all that fit)."),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="What a shape may lose against its best config (default: as probed, else 2%).")
     ] = None,
 ) -> None:
-    """Write the winner for use elsewhere: source, C/C++ header with per-shape selection, JSON, T4 results, T1 input."""
-    from kernelwright.export.run import FORMATS, export_run
+    """Write the winners for use elsewhere: source, C/C++ header, PyTorch operator, JSON, T4 results, T1 input.
 
-    for path in export_run(run, out or run / "export", formats=tuple(formats or FORMATS)):
+    Header, operator and JSON choose a config by sizes; `kernelwright dispatch` measures between the tuned ones.
+    """
+    from kernelwright.cli.dispatch import parse_loss
+    from kernelwright.export.run import export_run
+
+    share = parse_loss(loss) if loss is not None else None
+    for path in export_run(run, out or run / "export", formats=formats or None, loss=share):
         typer.echo(path)
+
+
+@app.command()
+def dispatch(
+    run: RunArgument,
+    probe: Annotated[int, typer.Option(help="Shapes to measure beside the tuned ones.", min=0)] = 12,
+    loss: Annotated[str, typer.Option(help="What a shape may lose against its best config.")] = "2%",
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range", help="Sizes that matter, NAME=LOW..HIGH or NAME=LOW..HIGH:STEP; may be repeated.", metavar="RANGE"
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Interleaved rounds on each shape (default: the run's).")] = None,
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Find the fewest configs that keep every shape near its best, and measure which sizes each should serve.
+
+    The run's best configs are checked and timed on shapes that were not tuned: between the tuned ones, beyond them,
+    ragged ones, and where one config overtakes another. For example:
+
+      kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
+    """
+    from kernelwright.cli.dispatch import run_dispatch
+
+    run_dispatch(run, probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
 
 
 @show_app.command("runs")
@@ -368,6 +409,45 @@ def bench_space(
     from kernelwright.cli.bench import run_space
 
     raise typer.Exit(run_space(tuple(space or ()), limit_s=limit, has_large=large, is_json=json))
+
+
+@bench_app.command("operators")
+def bench_operators(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Operators, joined by commas; may be repeated (default: all).")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Of tuning each operator on its problem's workloads.", min=1.0)] = 30.0,
+    shape_seconds: Annotated[
+        float, typer.Option("--shape-seconds", help="Of searching on from there on each shape of the table.", min=0.0)
+    ] = 10.0,
+    rounds: Annotated[int, typer.Option(help="Of the final comparison, interleaved.", min=5)] = 31,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the operators' problems are (default: examples/cuda).")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="Keep the run folders of the tuning here.")] = None,
+    torch: Annotated[bool, typer.Option(help="Compare with PyTorch, where it is installed.")] = True,
+    device: Annotated[str | None, typer.Option(help="A device id or a part of its name.")] = None,
+) -> None:
+    """Tune the operator suite on the NVIDIA GPU of this machine, and compare side by side.
+
+    With the plain baseline, one configuration for all shapes, each shape's own, PyTorch eager and compiled, the time
+    that the device's measured ceilings allow, and figures of production kernels.
+    """
+    from kernelwright.cli.bench_operators import OperatorWords, run_operators
+
+    words = OperatorWords(
+        only=tuple(name for names in only or () for name in names.split(",") if name),
+        seconds=seconds,
+        shape_seconds=shape_seconds,
+        rounds=rounds,
+        folder=folder,
+        file=json_file,
+        runs=runs,
+        has_torch=torch,
+        device=device,
+    )
+    raise typer.Exit(run_operators(words))
 
 
 def main(arguments: list[str] | None = None) -> None:
