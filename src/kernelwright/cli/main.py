@@ -284,7 +284,7 @@ def dispatch(
     ranges: Annotated[
         list[str] | None,
         typer.Option(
-            "--range", help="Sizes that matter, NAME=LOW..HIGH or NAME=LOW..HIGH:STEP; may be repeated.", metavar="RANGE"
+            "--range", help="Sizes that matter, NAME=LOW..HIGH[:STEP]; may be repeated.", metavar="RANGE"
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Interleaved rounds on each shape (default: the run's).")] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from kernelwright.errors import UserError
 from kernelwright.export.c_expression import CPrinter, text_literal
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.dtypes import DTYPES, Dtype
@@ -61,6 +62,8 @@ class LaunchWriter:
             "typedef struct {\n    const char *entry;\n    long long grid[3];   // blocks along x, y, z\n"
             "    long long block[3];  // threads along x, y, z\n"
             "    long long shared_bytes;  // dynamic shared memory (CUDA)\n"
+            "    long long cluster[3];    // blocks of a cluster along x, y, z (CUDA); 0: what the kernel declares\n"
+            "    int is_cooperative;      // all blocks must run at once (CUDA)\n"
             f"    int argument_count;\n    kernelwright_argument arguments[{max(most, 1)}];\n"
             f"}} {self._prefix}_launch;\n\n"
         )
@@ -72,6 +75,11 @@ class LaunchWriter:
             lines += [*self._extents("grid", step.grid), *self._extents("block", step.block)]
             shared = self._printer.whole(step.shared_bytes) if step.shared_bytes is not None else "0"
             lines.append(f"    launch.shared_bytes = {shared};\n")
+            if step.cluster:
+                lines += self._extents("cluster", step.cluster)
+            lines.append(f"    launch.is_cooperative = {int(step.is_cooperative)};\n")
+            if step.constants:
+                raise UserError(f"{step.entry!r} reads constant memory, which a header cannot fill")
             order = self._order(step)
             lines.append(f"    launch.argument_count = {len(order)};\n")
             for place, argument in enumerate(order):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
+from kernelwright.engine.dispatch_rule import Leaf, Rule, chosen_in
 from kernelwright.evaluate.stats import Interval
 from kernelwright.export.subject import ExportedRun
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.model import Argument, LaunchStep
 
 FORMAT = 1
 """Version of this document; fields are only ever added within one."""
@@ -48,6 +53,8 @@ def summary_document(run: ExportedRun) -> dict[str, Any]:
             }
             for each in result.workloads
         ],
+        "dispatch": dispatch_record(run.table),
+        "launches": [_launch_record(run, step) for step in run.template.steps],
         "counts": {
             "evaluated": len(view.evaluations),
             "passed": len(view.passed),
@@ -61,6 +68,89 @@ def summary_document(run: ExportedRun) -> dict[str, Any]:
         "settings": dict(started.settings),
         "notes": [{"level": note.level, "text": note.text} for note in view.notes],
     }
+
+
+def dispatch_record(table: DispatchTable) -> dict[str, Any]:
+    """Which config serves which sizes, as data. Places count the configs; a config that is null is the baseline."""
+    domain = table.domain
+    return {
+        "loss": table.loss,
+        "is_probed": table.is_probed,
+        "configs": [
+            {"config": None if config is None else dict(config), "serves": [s.name for s in table.served(place)]}
+            for place, config in enumerate(table.configs)
+        ],
+        "rule": _rule_record(table.rule),
+        "domain": {
+            "sizes": {
+                name: {"low": span.low, "high": span.high, "multiple_of": span.step}
+                for name, span in domain.ranges.items()
+            },
+            "derived": {name: expression.text for name, expression in domain.derived.items()},
+            "bytes": domain.bytes.text,
+            "most_bytes": domain.most_bytes,
+        },
+        "constraints": [constraint.text for constraint in table.constraints],
+        "losses": {
+            "tuned": _losses_record(table.losses(tuned=True)),
+            "probes": _losses_record(table.losses(tuned=False)),
+            "held_out": _losses_record(table.held_out_losses),
+        },
+        "shapes": [
+            {
+                "name": shape.name,
+                "sizes": dict(shape.sizes),
+                "is_tuned": shape.is_tuned,
+                "baseline_ms": shape.baseline_ms,
+                "best_ms": shape.best_ms,
+                "losses": [loss if math.isfinite(loss) else None for loss in shape.losses],
+                "choice": chosen_in(table.rule, shape.case),
+            }
+            for shape in table.shapes
+        ],
+    }
+
+
+def _rule_record(rule: Rule) -> dict[str, Any]:
+    if isinstance(rule, Leaf):
+        return {"order": list(rule.order)}
+    return {
+        "product_of": list(rule.sizes),
+        "at_most": rule.threshold,
+        "measured_between": [rule.below, rule.above],
+        "then": _rule_record(rule.low),
+        "else": _rule_record(rule.high),
+    }
+
+
+def _losses_record(losses: Sequence[float]) -> dict[str, float] | None:
+    found = mean_and_worst(losses)
+    return None if found is None else {"mean": found[0], "worst": found[1]}
+
+
+def _launch_record(run: ExportedRun, step: LaunchStep) -> dict[str, Any]:
+    """One launch, as expressions in sizes, parameters and the device's limits."""
+    arguments = {each.name: each for each in (*run.problem.arguments, *run.template.scratch)}
+    order = tuple(arguments) if step.arguments is None else step.arguments
+    return {
+        "entry": step.entry,
+        "grid": [expression.text for expression in step.grid],
+        "block": [expression.text for expression in step.block],
+        "shared_bytes": step.shared_bytes.text if step.shared_bytes is not None else "0",
+        "cluster": [expression.text for expression in step.cluster],
+        "is_cooperative": step.is_cooperative,
+        "arguments": [_argument_record(run, arguments[name]) for name in order],
+    }
+
+
+def _argument_record(run: ExportedRun, argument: Argument) -> dict[str, Any]:
+    dtype = DTYPES[argument.dtype]
+    spelled = dtype.c_names[run.template.language]
+    record: dict[str, Any] = {"name": argument.name, "role": argument.role, "dtype": argument.dtype}
+    record |= {"type": spelled[0] if spelled else None, "item_bytes": dtype.item_bytes}
+    if argument.value is not None:
+        return record | {"value": argument.value.text}
+    return record | {"shape": [extent.text for extent in argument.shape]}
 
 
 def _sizes(run: ExportedRun, name: str) -> dict[str, int]:

@@ -182,6 +182,10 @@ class T1Metadata:
     problem_size: tuple[int, ...]
     global_size: Mapping[str, str]
     local_size: Mapping[str, str]
+    global_size_type: str = "CUDA"
+    """What `global_size` counts: `CUDA` blocks, `OpenCL` threads."""
+    arguments: tuple[Mapping[str, Any], ...] = ()
+    """As the file has them."""
 
 
 class T1Input(NamedTuple):
@@ -297,6 +301,8 @@ class _Reader:
             problem_size=tuple(size for size in sizes if isinstance(size, int)),
             global_size=_texts(kernel.get("GlobalSize")),
             local_size=_texts(kernel.get("LocalSize")),
+            global_size_type=str(kernel.get("GlobalSizeType", "CUDA")),
+            arguments=tuple(each for each in kernel.get("Arguments") or () if isinstance(each, dict)),
         )
 
 
