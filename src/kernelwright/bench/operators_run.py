@@ -224,7 +224,8 @@ def _search_shape(
     searcher = create("auto", space, seed=0, default=default, priors=priors)
     end_s = time.perf_counter() + settings.shape_seconds * operator.search_factor
     proven = [config for config, _ in sorted(priors_of(priors), key=lambda pair: pair[1])][: 2 * BATCH]
-    coming = desk.build(own, [config for config in proven if config in space])
+    start = [config for config in proven if config in space] or searcher.ask(BATCH)
+    coming = desk.build(own, start)
     while coming and time.perf_counter() < end_s:
         following = desk.build(own, searcher.ask(BATCH, pending=[config for config, _ in coming]))
         searcher.tell([_look(search, config, future, desk) for config, future in coming])
