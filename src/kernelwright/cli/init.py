@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from kernelwright.errors import KernelwrightError, SpecError, UsageError
+from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
+from kernelwright.export.t1 import import_t1
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.source_scan import mask_comments
 from kernelwright.problem.toml_file import read_text
+from kernelwright.refactor.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.refactor.scaffold import Scaffold, scaffold_problem
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
@@ -20,8 +24,19 @@ _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTI
 
 
 def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bool) -> None:
-    """Write the scaffold, all files or none, once it has been seen to load; say what was left out."""
-    scaffold = scaffold_problem(source, entry=entry)
+    """Write the scaffold, all files or none, once it has been seen to load; say what was left out.
+
+    Args:
+        source: a kernel, or a T1 file that names one and declares its space.
+        entry: which kernel; None: the only one, or the one that the T1 file names.
+        out: the folder; None: the kernel's name.
+        is_forced: whether to overwrite.
+    """
+    if source.suffix == ".json":
+        space, source, named = read_space(source)
+        scaffold = scaffold_problem(source, entry=named if entry is None else entry, space=space)
+    else:
+        scaffold = scaffold_problem(source, entry=entry)
     files, notes = dict(scaffold.files), list(scaffold.notes)
     _add_headers(source, files, notes)
     _check_loads(source, scaffold, files)
@@ -37,6 +52,51 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
     for note in notes:
         typer.echo(f"note: {note}")
     typer.echo(f"next: fill in {folder}/reference.py and {folder}/problem.toml, then: kernelwright tune {folder}")
+
+
+def read_space(file: Path) -> tuple[DeclaredSpace, Path, str | None]:
+    """What a T1 file declares, the kernel source that it names, and the kernel in it.
+
+    Raises:
+        SpecError: it is no T1 file, or its kernel source is not here.
+    """
+    parameters, constraints, metadata = import_t1(file)
+    written = metadata.kernel_file
+    candidates = [file.parent / written, file.parent / Path(written).name] if written else []
+    source = next((path for path in candidates if path.is_file()), None)
+    if source is None:
+        raise SpecError(
+            f"the kernel source {written!r} is not beside {file.name}" if written else "no KernelFile is named",
+            hint="put the source beside the file, or correct KernelFile",
+            location=Location(file),
+        )
+    axes = ("X", "Y", "Z")
+    space = DeclaredSpace(
+        origin=file.name,
+        parameters=parameters,
+        constraints=constraints,
+        grid=tuple(metadata.global_size.get(axis, "1") for axis in axes),
+        block=tuple(metadata.local_size.get(axis, "1") for axis in axes),
+        counts_threads=metadata.global_size_type == "OpenCL",
+        options=metadata.options,
+        arguments=tuple(_declared_argument(each) for each in metadata.arguments),
+    )
+    return space, source, metadata.kernel_name or None
+
+
+_ROLES = {"ReadOnly": "input", "WriteOnly": "output"}
+
+
+def _declared_argument(record: Mapping[str, Any]) -> DeclaredArgument:
+    size, value = record.get("Size"), record.get("FillValue")
+    is_constant = record.get("FillType") == "Constant" and isinstance(value, int | float)
+    is_array = record.get("MemoryType") == "Vector"
+    return DeclaredArgument(
+        name=str(record.get("Name", "")),
+        role=_ROLES.get(str(record.get("AccessType"))) if is_array else None,
+        element_count=size if is_array and isinstance(size, int) and size > 0 else None,
+        value=value if is_constant and isinstance(value, int | float) else None,
+    )
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

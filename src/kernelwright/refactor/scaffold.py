@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import keyword
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, integer_range, is_vector_c_type
+from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import (
     MacroDefinition,
@@ -25,6 +27,7 @@ from kernelwright.problem.source_scan import (
     used_words,
 )
 from kernelwright.problem.toml_file import read_text
+from kernelwright.refactor.declared_space import DeclaredArgument, DeclaredSpace, parameter_line
 from kernelwright.refactor.signature import (
     KernelParameter,
     KernelSignature,
@@ -73,6 +76,8 @@ class _Guess:
     shape: tuple[str, ...]
     value: str
     note: str
+    fill: str = ""
+    """The constant that fills an array; empty: drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +90,12 @@ class _Block:
     default: int = 0
 
 
-def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold:
+def scaffold_problem(source_path: Path, *, entry: str | None = None, space: DeclaredSpace | None = None) -> Scaffold:
     """`problem.toml`, `reference.py` and a template of the source, for one kernel.
 
     The template is the source, byte for byte, below a header with first parameters. Roles come from `const` and
     from what the body reads and writes, sizes from the integer scalars, the launch from the axes that the kernel
-    asks for.
+    asks for. With a `space`, parameters, conditions, launch and data are what it declares.
 
     Raises:
         SpecError: the file is missing or in no language that is read here, defines no kernel, several kernels
@@ -110,7 +115,7 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None) -> Scaffold
         )
     kernel = find_kernel(source, language, file=source_path, entry=entry)
     _refuse_impossible_values(source, kernel, language, source_path)
-    draft = _Draft(source, source_path, kernel, language)
+    draft = _Draft(source, source_path, kernel, language, space)
     if not any(guess.role in ("output", "inout") for guess in draft.arguments):
         raise SpecError(
             f"kernel {kernel.name!r} writes to none of its arguments, so there is nothing to check",
@@ -161,13 +166,18 @@ def _refuse_impossible_values(source: str, kernel: KernelSignature, language: La
 class _Draft:
     """All guesses about one kernel."""
 
-    def __init__(self, source: str, path: Path, kernel: KernelSignature, language: Language) -> None:
+    def __init__(
+        self, source: str, path: Path, kernel: KernelSignature, language: Language, space: DeclaredSpace | None
+    ) -> None:
+        self.space = space
+        self.launch = space.launch() if space is not None else None
+        """Grid and block as declared."""
         self.source = source
         self.path = path
         self.kernel = kernel
         self.language: Language = language
         self.parameters = kernel.parameters or ()
-        self.dimensions = launch_dimensions(source, kernel, language)
+        self.dimensions = len(self.launch[1]) if self.launch else launch_dimensions(source, kernel, language)
         self.names = _argument_names(self.parameters)
         self.sizes = self._guess_sizes()
         self.extents = self._guess_extents()
@@ -178,6 +188,7 @@ class _Draft:
             for name, shape in index_shapes(source, kernel).items()
             if name in renamed and all(renamed[extent] in self.sizes for extent in shape)
         }
+        self.declared_sizes: dict[str, int] = {}
         guesses = self._guess_arguments()
         self.order = tuple(guess.name for guess in guesses)
         self.arguments = tuple(guess for guess in guesses if guess.role != "local")
@@ -187,12 +198,18 @@ class _Draft:
             each for each in scan_kernels(source, language) if each.name != kernel.name and each.body != kernel.body
         )
         self.notes = self._notes()
+        self.header_lines = tuple(self._header_lines())
 
     # Guesses
 
     def _notes(self) -> list[str]:
         """What this problem leaves out of the source."""
         notes = []
+        if self.space is not None and self.launch is None:
+            notes.append(
+                f"the launch in {self.space.origin} is not in the parameters alone, so grid and block are guesses: "
+                f"it says grid {', '.join(self.space.grid)}, block {', '.join(self.space.block)}"
+            )
         if self.others:
             named = ", ".join(
                 f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
@@ -236,6 +253,8 @@ class _Draft:
         return tuple(extents)
 
     def _guess_blocks(self) -> tuple[_Block, ...]:
+        if self.launch:
+            return tuple(_Block(text) for text in self.launch[1])
         fixed = self._required_block()
         if fixed:
             return tuple(_Block(str(extent)) for extent in fixed[: self.dimensions])
@@ -266,10 +285,37 @@ class _Draft:
 
     def _guess_arguments(self) -> tuple[_Guess, ...]:
         uses = pointer_uses(self.source, self.kernel)
-        return tuple(
+        guesses = tuple(
             self._guess_argument(name, parameter, uses.get(parameter.name, PointerUse(is_passed_on=True)))
             for name, parameter in zip(self.names, self.parameters, strict=True)
         )
+        if self.space is None:
+            return guesses
+        declared = [
+            self.space.argument(parameter.name, index, len(guesses)) for index, parameter in enumerate(self.parameters)
+        ]
+        for guess, said in zip(guesses, declared, strict=True):
+            if guess.role == "scalar" and guess.dtype.is_integer and said.value is not None and said.value >= 1:
+                self.declared_sizes[guess.name] = int(said.value)
+        return tuple(self._as_declared(guess, said) for guess, said in zip(guesses, declared, strict=True))
+
+    def _as_declared(self, guess: _Guess, declared: DeclaredArgument) -> _Guess:
+        """A guess, corrected by what the declared space says of the argument."""
+        if guess.role == "scalar" and declared.value is not None and not guess.dtype.is_integer:
+            return replace(guess, value=repr(declared.value), note="")
+        if guess.role in ("scalar", "local"):
+            return guess
+        if declared.role is not None:
+            guess = replace(guess, role=declared.role)
+        if declared.value is not None and guess.role in ("input", "inout"):
+            guess = replace(guess, fill=repr(declared.value))
+        known = [self.declared_sizes.get(extent, 0) for extent in guess.shape]
+        if declared.element_count and math.prod(known) != declared.element_count:
+            guess = replace(guess, shape=(str(declared.element_count),), note=f"as {self._origin()} has it, flat")
+        return guess
+
+    def _origin(self) -> str:
+        return self.space.origin if self.space is not None else ""
 
     def _guess_argument(self, name: str, parameter: KernelParameter, use: PointerUse) -> _Guess:
         dtype, note = self._dtype(parameter)
@@ -313,6 +359,7 @@ class _Draft:
             f"kernel = {_quoted(self.path.name)}",
             f"entry = {_quoted(self.kernel.name)}",
             f"reference = {_quoted(f'reference.py:{self._function_name()}')}",
+            *self._option_lines(),
             "",
             *(line for note in self.notes for line in _commented(note)),
             "# In the kernel's order. Roles: input, output, inout (read and written), scalar, scratch.",
@@ -333,6 +380,12 @@ class _Draft:
         ]  # fmt: skip
         return "\n".join(lines)
 
+    def _option_lines(self) -> list[str]:
+        options = (
+            [] if self.space is None else [each.replace("{", "{{").replace("}", "}}") for each in self.space.options]
+        )
+        return [f"options = [{', '.join(map(_quoted, options))}]"] if options else []
+
     def _workload(self) -> dict[str, int]:
         """A value for each size: some megabytes an array, and what the size's own type can hold."""
         arrays = [len(guess.shape) for guess in self.arguments if guess.role != "scalar"]
@@ -343,7 +396,10 @@ class _Draft:
             if guess.dtype.is_integer and guess.value
         }
         sizes = {size: value if size in self.extents else min(value, 1024) for size in self.sizes}
-        return {size: _power_below(min(number, largest.get(size, number))) for size, number in sizes.items()}
+        return {
+            size: self.declared_sizes.get(size) or _power_below(min(number, largest.get(size, number)))
+            for size, number in sizes.items()
+        }
 
     def _argument_lines(self) -> Iterator[tuple[str, str, str]]:
         for guess in self.arguments:
@@ -385,13 +441,42 @@ class _Draft:
     def template_text(self) -> str:
         """The source, unchanged, below a header."""
         newline = "\r\n" if "\r\n" in self.source else "\n"
-        header = newline.join(f"// {line}".rstrip() for line in self._header_lines())
+        header = newline.join(f"// {line}".rstrip() for line in self.header_lines)
         return header + newline + newline + self.source
 
     def _header_lines(self) -> Iterator[str]:
         yield "/// kernelwright"
         yield "# Parameters reach the kernel as macros (-D); the file still compiles by hand."
         yield "[parameters]"
+        if self.space is not None:
+            yield from self._declared_lines(self.space)
+        else:
+            yield from self._guessed_lines()
+        yield from self._launch_lines()
+        if self.local:
+            yield "# Local memory is an argument; what has another size for each configuration is declared here."
+            yield "[scratch]"
+            yield from _aligned([_argument_line(guess) for guess in self.local])
+        yield "///"
+
+    def _declared_lines(self, space: DeclaredSpace) -> Iterator[str]:
+        """Parameters and constraints as they are declared, without those that nothing uses."""
+        used = set(used_words(self.source, self.language)) | self._launch_names()
+        parameters, constraints, notes = space.restricted(used)
+        self.notes += notes
+        yield from (parameter_line(parameter) for parameter in parameters)
+        for block in self.blocks:  # guessed, where no launch is declared
+            if block.values and block.text not in space.names:
+                yield f"{block.text} = {_parameter_text(block.values, block.default)}"
+        if constraints:
+            yield "[constraints]"
+            yield from (f"{each.name} = {_quoted(each.expression.text)}" for each in constraints)
+
+    def _launch_names(self) -> set[str]:
+        texts = [*self.launch[0], *self.launch[1]] if self.launch else [block.text for block in self.blocks]
+        return {name for text in texts for name in Expression.parse(text).names}
+
+    def _guessed_lines(self) -> Iterator[str]:
         named = {block.text for block in self.blocks if block.values}
         for block in self.blocks:
             if block.values:
@@ -405,9 +490,16 @@ class _Draft:
         if any(not block.values for block in self.blocks):
             yield "# The block is fixed by reqd_work_group_size; to tune it, write parameters there."
             yield '# EXAMPLE = { values = [1, 2, 4], default = 1, why = "what it changes" }'
+
+    def _launch_lines(self) -> Iterator[str]:
         yield "[launch]"
-        grid = [f"ceil_div({extent}, {block.text})" for extent, block in zip(self.extents, self.blocks, strict=True)]
-        yield "grid = [" + ", ".join(_quoted(text) for text in grid) + "]  # guess: blocks along x, y, z"
+        grid: Sequence[str] = [
+            f"ceil_div({extent}, {block.text})" for extent, block in zip(self.extents, self.blocks, strict=True)
+        ]
+        note = "  # guess: blocks along x, y, z"
+        if self.launch:
+            grid, note = self.launch[0], ""
+        yield "grid = [" + ", ".join(_quoted(text) for text in grid) + "]" + note
         yield "block = [" + ", ".join(_quoted(block.text) for block in self.blocks) + "]"
         if self.local and self.order[len(self.arguments) :] != tuple(guess.name for guess in self.local):
             yield "arguments = [" + ", ".join(_quoted(name) for name in self.order) + "]"
@@ -416,11 +508,6 @@ class _Draft:
             item_bytes, note = shared
             size = " * ".join(block.text for block in self.blocks)
             yield f"shared_bytes = {_quoted(f'{item_bytes} * {size}')}  # guess: {note}"
-        if self.local:
-            yield "# Local memory is an argument; what has another size for each configuration is declared here."
-            yield "[scratch]"
-            yield from _aligned([_argument_line(guess) for guess in self.local])
-        yield "///"
 
     def _shared_bytes(self) -> tuple[int, str] | None:
         """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
@@ -442,6 +529,8 @@ def _argument_line(guess: _Guess) -> tuple[str, str, str]:
         fields.append(f"value = {_quoted(guess.value)}")
     else:
         fields.append("shape = [" + ", ".join(_quoted(extent) for extent in guess.shape) + "]")
+        if guess.fill:
+            fields.append(f"value = {guess.fill}")
     return guess.name, "{ " + ", ".join(fields) + " }", guess.note
 
 
