@@ -11,6 +11,7 @@ import pytest
 
 from kernelwright.agent.base import CodeContext, Declined, Draft
 from kernelwright.cli.optimize import optimize_summary, verdict
+from kernelwright.cli.show import print_run
 from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
@@ -22,6 +23,7 @@ from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
+from kernelwright.report.page import write_report
 from kernelwright.store.event import Event
 from kernelwright.store.run_folder import list_runs
 from kernelwright.store.view import RunView
@@ -278,6 +280,33 @@ def test_a_list_of_runs_shows_the_tree_as_one(plain: Path, tmp_path: Path) -> No
     assert summary.state == "finished"
     assert summary.evaluation_count > 5
     assert summary.best_value is not None
+
+
+def test_the_report_shows_every_structure(plain: Path, tmp_path: Path) -> None:
+    result = run(plain, tmp_path, WRONG, TILE, VECTOR)
+    page = write_report(tmp_path / "run", tmp_path / "report.html").read_text()
+    for node in result.tree:
+        assert f'id="node-{node.index}"' in page
+    assert "found 2" in page  # the log of the wrong one
+    assert "scripted_tile" in page  # its diff
+    assert "the script says so" in page
+
+
+@pytest.mark.parametrize("after", [4, 9, 30])
+def test_an_interrupted_run_has_a_report_too(plain: Path, tmp_path: Path, after: int) -> None:
+    listener = Stopping(after, KeyboardInterrupt)
+    optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine(), agent=agent(TILE), listener=listener)
+    assert "Structures" in write_report(tmp_path / "run", tmp_path / "report.html").read_text() or after == 4
+
+
+def test_show_prints_the_tree(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(plain, tmp_path, WRONG, TILE)
+    print_run(tmp_path / "run", is_json=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "failed at check: mismatch" in shown
+    assert "<- fastest" in shown
+    print_run(tmp_path / "run", is_json=True)
+    assert json.loads(capsys.readouterr().out)["is_gain"]
 
 
 def test_the_summary_is_json(plain: Path, tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ class _Session:
                 subject.problem,
                 parts.device,
                 copy_bytes_per_s=float(rate) if rate is not None else None,
-                limit_value=share_of_floor(recorded_floors(started), baseline_ms, weights),
+                limit_value=self._limit(started, baseline_ms, weights),
             ),
             shared=shared,
             folder=parts.folder,
@@ -280,6 +280,14 @@ class _Session:
             tell=parts.listener.on_event,
             show=parts.listener.on_progress,
         )
+
+    def _limit(
+        self, started: RunStarted, baseline_ms: Mapping[str, float], weights: Mapping[str, float]
+    ) -> float | None:
+        """The objective at the device's floor; None on a CPU, whose ceilings move with what else the host does."""
+        if self._parts.device.shares_host_cores:
+            return None
+        return share_of_floor(recorded_floors(started), baseline_ms, weights)
 
     def _has_given(self) -> bool:
         subject = self._parts.subject

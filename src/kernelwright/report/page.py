@@ -21,6 +21,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import StoreError
 from kernelwright.report.charts import (
@@ -45,6 +46,7 @@ from kernelwright.report.roofline import roofline
 from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
+from kernelwright.report.tree import page_view, tree_section
 from kernelwright.store.files import write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
@@ -105,7 +107,23 @@ def render_report(view: RunView) -> str:
     environment.filters["number"] = number
     environment.filters["breakable"] = breakable
     environment.filters["value_text"] = lambda value: clean(value_text(value))
-    return environment.get_template("report.html.j2").render(_context(view))
+    context = _context(view) if not is_optimize_run(view) else _tree_context(OptimizeResult(view))
+    return environment.get_template("report.html.j2").render(context)
+
+
+def _tree_context(result: OptimizeResult) -> dict[str, Any]:
+    """The page of a run with a tree: the fastest node's, and the tree before it."""
+    tree = tree_section(result)
+    context = _context(page_view(result))
+    if tree is None:
+        return context
+    count = Stat("Structures", number(tree.node_count), f"{tree.working_count} working")
+    return {
+        **context,
+        "tree": tree,
+        "stats": [count, *context["stats"]],
+        "sections": (("tree", "Structures"), *context["sections"]),
+    }
 
 
 def _shown(value: object) -> object:
@@ -131,6 +149,7 @@ def _context(view: RunView) -> dict[str, Any]:
     claim = verdict(result)
     table = workload_table(result)
     return {
+        "tree": None,
         "css": _asset("report.css"),
         "js": _asset("report.js"),
         "version": VERSION,
