@@ -571,3 +571,22 @@ def test_tuning_blames_bad_candidates_and_goes_on(device, tmp_path):
     for block in (128, 256):
         reasons = [found.get((mode, block), "passed") for mode in range(5)]  # the baseline's own config may be left out
         assert reasons == ["passed", "device-error", "out-of-bounds", "device-error", "too-much-local-memory"]
+
+
+# ---- large copies ----
+
+
+@pytest.mark.parametrize("count", [(4 << 20) - 1, 4 << 20, (4 << 20) + 1, (37 << 20) + 12345, 200 << 20])
+def test_large_copies_go_both_ways_unchanged(session, count):
+    data = np.random.default_rng(count).integers(0, 256, count, np.uint8)
+    buffer = session.allocate(count + 64)
+    session.fill(buffer, b"\xee", count + 64)
+    for _ in range(2):
+        session.upload(buffer, data, offset_bytes=32)
+        whole = np.zeros(count + 64, np.uint8)
+        session.download(buffer, whole)
+        assert np.array_equal(whole[32:-32], data)
+        assert (whole[:32] == 0xEE).all()
+        assert (whole[-32:] == 0xEE).all()
+        data = data[::-1].copy()
+    session.free(buffer)

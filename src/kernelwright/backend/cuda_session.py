@@ -33,6 +33,7 @@ from kernelwright.backend.cuda_helpers import DIFFER_ENTRY, HELPER_PTX, READ_ENT
 from kernelwright.backend.cuda_launch import Binder, BoundStep, launch_words
 from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_timing import Stopwatch
+from kernelwright.backend.cuda_transfer import STAGED_FROM_BYTES, Staging
 from kernelwright.errors import InfrastructureError
 
 CUBIN_NAME = "unit.cubin"
@@ -69,6 +70,7 @@ class CudaSession(DeviceSession):
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
         self._memory = MemoryPool(driver)
         self._binder = Binder(driver, self._stream)
+        self._staging = Staging(driver, self._stream)
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
         self._flag: CudaBuffer | None = None
@@ -131,13 +133,25 @@ class CudaSession(DeviceSession):
         if data.size:
             data = np.ascontiguousarray(data)
             target = buffer.address + offset_bytes
-            self._transfer(self._driver.cuMemcpyHtoDAsync, target, data.ctypes.data, data.nbytes)
+            if data.nbytes >= STAGED_FROM_BYTES:
+                self._stage(lambda: self._staging.upload(target, data), data.nbytes)
+            else:
+                self._transfer(self._driver.cuMemcpyHtoDAsync, target, data.ctypes.data, data.nbytes)
 
     def download(self, buffer: CudaBuffer, out: Bytes, offset_bytes: int = 0) -> None:
         """Copy from the device; blocks."""
         if out.size:
             source = buffer.address + offset_bytes
+            if out.nbytes >= STAGED_FROM_BYTES and out.flags.c_contiguous:
+                self._stage(lambda: self._staging.download(source, out), out.nbytes)
+                return
             self._transfer(self._driver.cuMemcpyDtoHAsync, out.ctypes.data, source, out.nbytes)
+
+    def _stage(self, transfer: Callable[[], None], byte_count: int) -> None:
+        try:
+            transfer()
+        except DriverCallFailed as error:
+            raise machine_error(error, f"copying {byte_count:,} bytes between host and device") from error
 
     def _transfer(self, copy: Callable[..., tuple[Any, ...]], target: int, source: int, byte_count: int) -> None:
         try:
@@ -285,6 +299,7 @@ class CudaSession(DeviceSession):
         for module in list(self._modules):
             module.unload()
         self._memory.release()
+        self._staging.close()
         self._stopwatch.close()
         driver.cuStreamDestroy(self._stream)
         driver.cuDevicePrimaryCtxRelease(self._handle)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from kernelwright.backend.base import Bytes
 from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.crew import ALONE, Crew
 from kernelwright.evaluate.layout import GUARD_BYTES, BufferLayout, GuardDamage, find_guard_damage
 from kernelwright.evaluate.tolerance import (
     SANITY_BOUND_BY_ITEM_BYTES,
@@ -28,6 +29,9 @@ from kernelwright.problem.dtypes import DTYPES, largest_finite
 from kernelwright.problem.outcome import OutputError
 
 Array = npt.NDArray[Any]
+
+READ_BYTES = 4 << 20
+"""Less than this is not worth another thread."""
 
 WORST_SHOWN = 8
 """Elements listed in a failure's log."""
@@ -50,8 +54,26 @@ class LaunchFolder:
         InfrastructureError: a file is missing, is no regular file, or has not the size of its buffer.
     """
 
-    def __init__(self, folder: Path, layouts: Sequence[BufferLayout]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        layouts: Sequence[BufferLayout],
+        *,
+        crew: Crew = ALONE,
+        memory: dict[str, Bytes] | None = None,
+    ) -> None:
+        """What to read.
+
+        Args:
+            folder: where the files are.
+            layouts: of the buffers that are there.
+            crew: threads that read and compare.
+            memory: what was read into before, by buffer, to be used again; then `read` gives views that hold until
+                the next launch's are read. Fresh memory costs more than the reading.
+        """
         self._folder = folder
+        self._memory = memory
+        self._crew = crew
         self._layouts = layouts
 
     def find_out_of_bounds(self) -> Finding | None:
@@ -77,7 +99,7 @@ class LaunchFolder:
                 continue
             before = inputs[layout.argument]
             after = self.read(layout)
-            if not _has_same_bytes(before, after):
+            if not _has_same_bytes(before, after, self._crew):
                 return _input_changed(layout, before, after)
         return None
 
@@ -85,14 +107,23 @@ class LaunchFolder:
         """The data of one buffer in its storage dtype; booleans as their bytes."""
         descriptor = self._open(layout.argument, layout.byte_count)
         try:
-            data = np.empty(layout.byte_count, np.uint8)
-            _read_into(descriptor, data, GUARD_BYTES)
+            data = self._space(layout)
+            spans = self._crew.spans(layout.byte_count, least=READ_BYTES, step=4096)
+            self._crew.each(lambda span: _read_into(descriptor, data[slice(*span)], GUARD_BYTES + span[0]), spans)
         finally:
             os.close(descriptor)
         dtype = DTYPES[layout.dtype]
         if dtype.kind == "bool":
             return data.reshape(layout.shape)
         return data.view(dtype.numpy_dtype).reshape(layout.shape)
+
+    def _space(self, layout: BufferLayout) -> Bytes:
+        if self._memory is None:
+            return np.empty(layout.byte_count, np.uint8)
+        known = self._memory.get(layout.argument)
+        if known is None or known.size < layout.byte_count:
+            known = self._memory[layout.argument] = np.empty(layout.byte_count, np.uint8)
+        return known[: layout.byte_count]
 
     def _guards_of(self, name: str, byte_count: int) -> GuardDamage | None:
         descriptor = self._open(name, byte_count)
@@ -129,10 +160,15 @@ def _read_into(descriptor: int, target: Bytes, offset: int) -> None:
         position += count
 
 
-def _has_same_bytes(before: Array, after: Array) -> bool:
+def _has_same_bytes(before: Array, after: Array, crew: Crew) -> bool:
     first, second = before.reshape(-1).view(np.uint8), after.reshape(-1).view(np.uint8)
     whole = first.size - first.size % 8
-    return np.array_equal(first[:whole].view(np.uint64), second[:whole].view(np.uint64)) and np.array_equal(
+
+    def is_same(span: tuple[int, int]) -> bool:
+        part = slice(*span)
+        return np.array_equal(first[part].view(np.uint64), second[part].view(np.uint64))
+
+    return all(crew.each(is_same, crew.spans(whole, least=READ_BYTES, step=8))) and np.array_equal(
         first[whole:], second[whole:]
     )
 
@@ -140,13 +176,15 @@ def _has_same_bytes(before: Array, after: Array) -> bool:
 # Outputs ------------------------------------------------------------------------------------------
 
 
-def examine_output(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance) -> OutputError | Finding:
+def examine_output(
+    layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE
+) -> OutputError | Finding:
     """How far one output is from what was expected, or what is wrong with it.
 
     `got` is in the storage dtype (booleans as bytes), `expected` in float64, or in `got`'s dtype where the
     allowance is exact; both have the layout's shape.
     """
-    deviation = compare(got, expected, allowance)
+    deviation = compare(got, expected, allowance, crew=crew)
     if deviation.is_within:
         return OutputError(layout.argument, deviation.max_abs, deviation.fraction)
     return (

@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernelwright.backend.base import Bytes
 from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
+from kernelwright.evaluate.crew import Crew
 from kernelwright.evaluate.datasets import Dataset, datasets_for, make_inputs
 from kernelwright.evaluate.expected import expected_values
 from kernelwright.evaluate.fan_in import fan_in
@@ -124,6 +126,9 @@ class Referee:
         self._scratch = argument.scratch
         self._seed = argument.seed
         self._cache_bytes = argument.cache_bytes
+        self._crew = Crew()
+        self._memory: dict[str, Bytes] = {}
+        """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._reference = load_reference(problem.reference)
         self._workloads = {workload.name: workload for workload in problem.workloads}
         self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
@@ -182,14 +187,15 @@ class Referee:
 
     def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Finding | None, tuple[OutputError, ...]]:
         left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
-        launch = LaunchFolder(job.folder, left)
+        launch = LaunchFolder(job.folder, left, crew=self._crew, memory=self._memory)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
         if found is not None:
             return found, ()
         errors = []
         for layout in self._outputs(job.workload):
             allowance = self._allowance(job.workload, job.dataset, layout)
-            result = examine_output(layout, launch.read(layout), entry.expected[layout.argument], allowance)
+            expected = entry.expected[layout.argument]
+            result = examine_output(layout, launch.read(layout), expected, allowance, crew=self._crew)
             if isinstance(result, Finding):
                 return result, ()
             errors.append(result)
@@ -197,7 +203,7 @@ class Referee:
 
     def _calibrate(self, job: CalibrateJob) -> Calibration:
         entry = self._entry(job.workload, job.dataset)
-        launch = LaunchFolder(job.folder, self._layouts[job.workload])
+        launch = LaunchFolder(job.folder, self._layouts[job.workload], crew=self._crew)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
         if found is not None:
             raise self._baseline_failed(job, found)
@@ -219,7 +225,7 @@ class Referee:
                     return self._refuse(job, insane, expected, layout)
                 factors[layout.argument] = self._widen(job, layout, got, expected, scale)
             allowance = self._allowance(job.workload, job.dataset, layout)
-            result = examine_output(layout, got, expected, allowance)
+            result = examine_output(layout, got, expected, allowance, crew=self._crew)
             if isinstance(result, Finding):
                 return self._refuse(job, result, expected, layout)
             errors.append(result)
@@ -273,10 +279,11 @@ class Referee:
             return by_class(declared_allowance(declared)) if dataset.is_special else declared_allowance(declared)
         if DTYPES[layout.dtype].kind != "float":
             return EXACT
-        if dataset.is_special:
-            expected = self._entry(workload, dataset).expected[layout.argument]
-            return class_allowance(DTYPES[layout.dtype], expected, sum_length=self._sum_length(workload, layout))
         derived = self._allowances.get((workload, dataset, layout.argument))
+        if derived is None and dataset.is_special:
+            expected = self._entry(workload, dataset).expected[layout.argument]
+            derived = class_allowance(DTYPES[layout.dtype], expected, sum_length=self._sum_length(workload, layout))
+            self._allowances[workload, dataset, layout.argument] = derived
         if derived is None:
             raise InfrastructureError(
                 f"workload {workload!r} was not calibrated on dataset {dataset.name!r}, so nothing is known "

@@ -27,6 +27,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from kernelwright.evaluate.crew import ALONE, Crew
 from kernelwright.problem.dtypes import DTYPES, Dtype, machine_epsilon
 from kernelwright.problem.model import Tolerance
 
@@ -283,22 +284,32 @@ def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
 # Comparison ---------------------------------------------------------------------------------------
 
 
-def compare(got: Array, expected: Array, allowance: Allowance) -> Deviation:
+def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE) -> Deviation:
     """How far `got` (storage dtype) is from `expected` (float64, or the storage dtype when exact).
 
-    Cost: one pass in cache-sized pieces, no temporary of the output's size.
+    Cost: one pass in cache-sized pieces, shared between the crew's threads; no temporary of the output's size.
     """
     if allowance.is_exact:
         return _compare_exact(got, expected)
     if allowance.by_class:
         got, expected = _without_right_classes(got, expected)
+    shares = crew.shares(_pieces(got, expected, allowance.atol), least=4)
+    found = crew.each(lambda share: _compare_pieces(share, allowance.rtol), shares)
+    return Deviation(
+        all(each.is_within for each in found),
+        max((each.max_abs for each in found), default=0.0),
+        max((each.fraction for each in found), default=0.0),
+    )
+
+
+def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> Deviation:
     max_abs, fraction, is_within = 0.0, 0.0, True
-    for got_part, expected_part, atol_part in _pieces(got, expected, allowance.atol):
+    for got_part, expected_part, atol_part in pieces:
         values = _to_float64(got_part)
         error = np.subtract(values, expected_part, out=values)
         np.abs(error, out=error)
         allowed = np.abs(expected_part)
-        allowed *= allowance.rtol
+        allowed *= rtol
         allowed += atol_part
         worst = float(error.max())
         if not math.isfinite(worst):

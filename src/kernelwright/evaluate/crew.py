@@ -1,0 +1,50 @@
+"""Several threads for one large array: NumPy, reads and copies let go of the interpreter while they work."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+MAX_THREADS = 8
+"""More do not help: memory is busy before. A guess."""
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Crew:
+    """Does pieces of work side by side; with one thread, one after the other."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        """`threads`: None: one for each core that this process may use, at most eight."""
+        if threads is None:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            threads = min(MAX_THREADS, cores)
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="crew") if threads > 1 else None
+
+    def each(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+        """`work` on every item, in their order; the first error comes through."""
+        listed = list(items)
+        if self._pool is None or len(listed) < 2:
+            return [work(item) for item in listed]
+        return list(self._pool.map(work, listed))
+
+    def shares(self, items: Sequence[_Item], *, least: int) -> list[Sequence[_Item]]:
+        """`items` cut into one share for each thread, of at least `least` items each."""
+        count = max(1, min(self.threads, len(items) // max(least, 1)))
+        bounds = [len(items) * number // count for number in range(count + 1)]
+        return [items[low:high] for low, high in itertools.pairwise(bounds)]
+
+    def spans(self, total: int, *, least: int, step: int = 1) -> list[tuple[int, int]]:
+        """`[0, total)` cut into one span for each thread, at multiples of `step`, of about `least` at least."""
+        count = max(1, min(self.threads, total // max(least, 1)))
+        bounds = [min(total, -(-total * number // count // step) * step) for number in range(count)] + [total]
+        return [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
+
+
+ALONE = Crew(1)
+"""Everything in the caller's thread."""
