@@ -108,7 +108,9 @@ def _cuda_parameters(plan: Plan, found: Contraction) -> dict[str, object]:
         "STAGES": add("STAGES", (1, 2), 2, "slices in shared memory: with 2 one is filled while the other is used"),
         "PAD": add("PAD", (0, 4, 8), 4, "extra elements of a step of the left factor, against bank conflicts"),
         "MIN_BLOCKS": add("MIN_BLOCKS", (1, 2, 3, 4), 1, "blocks of a multiprocessor that registers leave room for"),
-        "BAND": add("BAND", (1, 2, 4, 8, 16), 8, "rows of blocks that go along the columns together, to share in cache"),
+        "BAND": add(
+            "BAND", (1, 2, 4, 8, 16), 8, "rows of blocks that go along the columns together, to share in cache"
+        ),
     }
     for letter, factor in (("A", found.left), ("B", found.right)):
         widths = _widths(factor)
@@ -141,7 +143,10 @@ def _cuda_constraints(plan: Plan, names: Mapping[str, object]) -> None:
         ("sums", "16 <= @TM@ * @TN@ <= 128"),
         ("code", "@UNROLL@ <= @BK@ and @UNROLL@ * @TM@ * @TN@ <= 2048"),
         ("registers", f"({registers}) * @SIZE@ <= 1020"),
-        ("resident", f"({registers}) * (@SIZE@ // 4) * @THREADS@ * @MIN_BLOCKS@ <= device.registers_per_multiprocessor"),
+        (
+            "resident",
+            f"({registers}) * (@SIZE@ // 4) * @THREADS@ * @MIN_BLOCKS@ <= device.registers_per_multiprocessor",
+        ),
         ("shared", "@SIZE@ * @STAGES@ * @BK@ * (@ROWS@ + @PAD@ + @COLUMNS@) <= device.shared_memory_per_block"),
     ):
         plan.constraint(name, fill(fill(condition, more | {"SIZE": names["SIZE"]}), more))
