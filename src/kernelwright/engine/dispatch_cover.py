@@ -16,7 +16,7 @@ def smallest_cover(covers: Sequence[frozenset[int]], costs: Sequence[Sequence[fl
     Args:
         covers: by member, what it covers.
         costs: by member, what it costs for each thing to be covered (infinite: it cannot be used there). A set costs
-            the sum over all things of its cheapest member's.
+            as `set_cost` says.
 
     Returns:
         Places in ascending order. Exact unless that would take more than `EXACT_TRIES` combinations; then greedy.
@@ -39,10 +39,11 @@ def smallest_cover(covers: Sequence[frozenset[int]], costs: Sequence[Sequence[fl
     return greedy
 
 
-def set_cost(costs: Sequence[Sequence[float]], members: Sequence[int]) -> float:
-    """The sum over all things of the cheapest member's cost; things that no member can serve count nothing."""
+def set_cost(costs: Sequence[Sequence[float]], members: Sequence[int]) -> tuple[int, float]:
+    """How many things no member can serve, and the sum over the others of the cheapest member's cost."""
     cheapest = [min(costs[place][thing] for place in members) for thing in range(len(costs[members[0]]))]
-    return math.fsum(cost for cost in cheapest if math.isfinite(cost))
+    finite = [cost for cost in cheapest if math.isfinite(cost)]
+    return len(cheapest) - len(finite), math.fsum(finite)
 
 
 def _undominated(covers: Sequence[frozenset[int]], costs: Sequence[Sequence[float]]) -> list[int]:
@@ -64,7 +65,7 @@ def _greedy(
     chosen: list[int] = []
     left = wanted
     while left:
-        best = max(useful, key=lambda place: (len(covers[place] & left), -set_cost(costs, [*chosen, place]), -place))
+        best = min(useful, key=lambda place: (-len(covers[place] & left), set_cost(costs, [*chosen, place]), place))
         chosen.append(best)
         left -= covers[best]
     return tuple(sorted(chosen))

@@ -194,13 +194,16 @@ class _Prober:
         ragged = space.ragged(self._is_usable)[:count]
         for shape in ragged:
             self._measure_ragged(shape)
-        refining = round(REFINING_SHARE * (count - len(ragged))) if len(space.varying) and len(tuned) > 1 else 0
-        probes = spread(space, count - len(ragged) - refining, self._is_usable, ragged)
+        kept = round(REFINING_SHARE * (count - len(ragged)))
+        probes = spread(space, count - len(ragged) - kept, self._is_usable, ragged)
         self._measure_all(probes)
         for step in range(REFINING_STEPS):
             left = count - len(self._known.shapes) - len(self._known.skipped) + len(tuned)
             if left > 0:
-                self._measure_all(self._refining(space, loss)[: -(-left // (REFINING_STEPS - step))])
+                share = -(-left // (REFINING_STEPS - step))
+                known = self._known.shapes.values()
+                refining = self._refining(space, loss) or spread(space, share, self._is_usable, known)
+                self._measure_all(refining[:share])
         return DispatchProbed(
             loss=loss,
             shapes={name: dict(shape.sizes) for name, shape in self._known.shapes.items()},

@@ -146,7 +146,7 @@ class ShapeSpace:
             return None
 
     def values(self, name: str) -> list[int]:
-        """Values of a size to choose probes from: tuned ones, two between neighbours, one beyond each end."""
+        """Values of a size to choose probes from: tuned ones, several between neighbours, one beyond each end."""
         tuned = self.tuned_values(name)
         if name in self.ranges:
             wanted = self.ranges[name]
@@ -158,7 +158,7 @@ class ShapeSpace:
         between = [
             grid.nearest(round(a ** (1 - share) * b**share))
             for a, b in itertools.pairwise(tuned)
-            for share in (1 / 3, 1 / 2, 2 / 3)
+            for share in (eighth / 8 for eighth in range(1, 8))
         ]
         beyond = [tuned[-1] * BEYOND, *([tuned[0] // BEYOND] if tuned[0] % BEYOND == 0 else [])]
         return sorted({*tuned, *between, *beyond})
