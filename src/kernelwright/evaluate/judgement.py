@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -266,6 +267,8 @@ def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allo
     count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN)
     name, first = layout.argument, worst[0]
     allowed = "exactly" if allowance.is_exact else f"within {first.allowed:.3g}"
+    if not math.isfinite(first.allowed):  # NaN or infinity is expected
+        allowed = "by class"
     message = (
         f"{count} of {got.size} elements of {name!r} are wrong; the worst is "
         f"{element_name(name, first.index)} = {first.got:.9g}, expected {first.expected:.9g} {allowed}"
