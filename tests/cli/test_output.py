@@ -8,14 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.cli.progress import PlainView
 from kernelwright.cli.show import run_lines
 from kernelwright.cli.tables import verdict
+from kernelwright.engine.limits import check_memory
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import tune
+from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config
+from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.testing.simulated import SimulatedMachine
 
@@ -92,3 +96,24 @@ def test_a_gain_that_few_rounds_cannot_prove_is_not_said_to_contain_one(saxpy: P
     assert "No claim" in verdict(result)
     assert "--rounds" in verdict(result)
     assert "contains 1" not in verdict(result)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"global_memory": 1 << 19}, "all arguments together take 0.000488 GiB|has 0.000488 GiB"),
+        ({"global_memory": 1 << 30, "max_allocation": 1 << 17}, "'x' takes 0.000244 GiB on workload 'large'"),
+    ],
+)
+def test_a_workload_that_the_device_cannot_hold_is_refused_before_anything_is_filled(
+    limits: dict[str, int], words: str, saxpy: Path
+) -> None:
+    problem = load_problem(saxpy)
+    device = DeviceInfo("opencl", "opencl:x:0", "Tiny", "cpu", limits)
+    if "max_allocation" not in limits:
+        check_memory(problem, device)  # two arrays of 256 KiB: just enough
+        device = DeviceInfo("opencl", "opencl:x:0", "Tiny", "cpu", {"global_memory": (1 << 19) - 1})
+    with pytest.raises(SpecError, match=words) as caught:
+        check_memory(problem, device)
+    assert caught.value.location is not None
+    assert caught.value.location.line > 0

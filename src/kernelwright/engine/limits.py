@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.errors import SpecError
+from kernelwright.evaluate.layout import shape_of
 from kernelwright.evaluate.render import device_names
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expression import Expression
-from kernelwright.problem.model import Argument, LaunchStep, Problem
+from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint
 from kernelwright.template.model import Template
@@ -22,9 +25,42 @@ def build_space(problem: Problem, template: Template, device: DeviceInfo) -> Spa
 
     Raises:
         EmptySpace: nothing is left; the message names the constraints that excluded everything.
+        SpecError: the arguments of a workload do not fit the device's memory.
     """
+    check_memory(problem, device)
     constraints = (*template.constraints, *device_constraints(problem, template, device))
     return Space.build(template.parameters, constraints, names=names_by_workload(problem, device))
+
+
+def check_memory(problem: Problem, device: DeviceInfo) -> None:
+    """Refuse workloads whose arguments the device cannot hold, before anything is built or filled.
+
+    Raises:
+        SpecError: one array is larger than the device allocates, or all together than its memory.
+    """
+    most, largest = device.limits.get("global_memory"), device.limits.get("max_allocation")
+    for workload in problem.workloads:
+        total = 0
+        for argument in (each for each in problem.arguments if each.role in ("input", "inout", "output")):
+            byte_count = math.prod(shape_of(argument, workload)) * DTYPES[argument.dtype].item_bytes
+            total += byte_count
+            if largest is not None and byte_count > largest:
+                limit = f"allocates at most {_gib(largest)} at once"
+                raise _too_large(f"{argument.name!r} takes", byte_count, limit, workload, device)
+        if most is not None and total > most:
+            raise _too_large("all arguments together take", total, f"has {_gib(most)}", workload, device)
+
+
+def _too_large(what: str, byte_count: int, limit: str, workload: Workload, device: DeviceInfo) -> SpecError:
+    return SpecError(
+        f"{what} {_gib(byte_count)} on workload {workload.name!r}, and {device.name} {limit}",
+        hint="use smaller sizes, or a device with more memory",
+        location=workload.location,
+    )
+
+
+def _gib(byte_count: int) -> str:
+    return f"{byte_count / 2**30:.3g} GiB"
 
 
 def names_by_workload(problem: Problem, device: DeviceInfo) -> list[Mapping[str, Value]]:
