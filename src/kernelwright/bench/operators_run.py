@@ -135,9 +135,14 @@ Tell = Callable[[str], None]
 
 
 def run_suite(
-    operators: Sequence[Operator], suite: Path, settings: OperatorSettings, *, tell: Tell = lambda text: None
+    operators: Sequence[Operator],
+    suite: Path,
+    settings: OperatorSettings,
+    *,
+    tell: Tell = lambda text: None,
+    on_result: Callable[[SuiteResult], None] = lambda result: None,
 ) -> SuiteResult:
-    """Measure all of `operators`, whose folders lie in `suite`.
+    """Measure all of `operators`, whose folders lie in `suite`; `on_result` gets what there is after each.
 
     Raises:
         MissingDependency: there is no NVIDIA device here, or no driver for it; says what is missing.
@@ -148,10 +153,12 @@ def run_suite(
     with tempfile.TemporaryDirectory(prefix="kernelwright-operators-") as scratch, _Desk(device, Path(scratch)) as desk:
         tell(f"measuring what {device.name} can do at most")
         ceilings = desk.ceilings()
-        results = [
-            _measure_operator(operator, suite / operator.name, settings, desk, ceilings, tell) for operator in operators
-        ]
-    return SuiteResult(device, ceilings, tuple(results))
+        result = SuiteResult(device, ceilings, ())
+        for operator in operators:
+            measured = _measure_operator(operator, suite / operator.name, settings, desk, ceilings, tell)
+            result = dataclasses.replace(result, operators=(*result.operators, measured))
+            on_result(result)
+    return result
 
 
 def _measure_operator(

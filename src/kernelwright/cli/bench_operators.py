@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from kernelwright.bench.operators import choose_operators, find_suite
-from kernelwright.bench.operators_run import OperatorSettings, run_suite
+from kernelwright.bench.operators_run import OperatorSettings, SuiteResult, run_suite
 from kernelwright.bench.operators_table import document, markdown
 from kernelwright.errors import UsageError
 from kernelwright.version import VERSION
@@ -52,6 +52,12 @@ def run_operators(words: OperatorWords) -> int:
     def tell(text: str) -> None:
         console.print(f"[{time.perf_counter() - start_s:.0f} s] {text}", highlight=False, markup=False)
 
+    def write(result: SuiteResult) -> None:
+        """After each operator, so that what is done survives what comes."""
+        if words.file is not None:
+            record = {"environment": _environment(time.perf_counter() - start_s), **document(result)}
+            words.file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
     with tempfile.TemporaryDirectory(prefix="kernelwright-operators-") as scratch:
         settings = OperatorSettings(
             seconds=words.seconds,
@@ -61,10 +67,7 @@ def run_operators(words: OperatorWords) -> int:
             runs=words.runs or Path(scratch),
             device=words.device,
         )
-        result = run_suite(operators, suite, settings, tell=tell)
-    if words.file is not None:
-        record = {"environment": _environment(time.perf_counter() - start_s), **document(result)}
-        words.file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        result = run_suite(operators, suite, settings, tell=tell, on_result=write)
     typer.echo(markdown(result))
     return 0
 
