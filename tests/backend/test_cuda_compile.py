@@ -145,6 +145,23 @@ def test_same_unit_gives_the_same_cubin_and_figures_again(compiled):
     assert first.resources["scale"]["registers_per_thread"] > 0
 
 
+def test_macros_that_change_no_code_give_the_same_binary_and_the_cache_keeps_that(compiler, tmp_path):
+    source = SCALE.replace("FACTOR * x[i]", "(FACTOR > 4 ? 2 : 3) * x[i]")
+    pool = BuildPool(
+        "cuda", H100, process_count=1, cache=ArtifactCache(tmp_path / "cache"), scratch=tmp_path / "scratch"
+    )
+    try:
+        ids = {}
+        for _ in range(2):
+            for factor in ("1", "2", "7"):
+                request = BuildRequest(unit(compiler, source, "scale", macros=[("FACTOR", factor)]))
+                artifact = pool.submit(request).result(timeout=120).artifact
+                assert ids.setdefault(factor, artifact.binary_id) == artifact.binary_id != ""
+    finally:
+        pool.close()
+    assert ids["1"] == ids["2"] != ids["7"]
+
+
 def test_every_device_of_the_table_that_the_compiler_knows_is_compiled_for(compiled, compiler):
     nvrtc = load_nvrtc()
     known = set(call(nvrtc.nvrtcGetSupportedArchs())) if nvrtc else {75, 80, 86, 89, 90, 100, 120}

@@ -169,6 +169,8 @@ class Artifact:
     """By entry: `max_threads_per_block`, `local_memory_bytes`, `private_memory_bytes`, `registers_per_thread`,
     `spill_bytes`, ... whatever the driver tells."""
     log: str = ""
+    binary_id: str = ""
+    """Content id of the machine code: two artifacts with the same one run alike. Empty: not known."""
 
 
 class BuildFailed(Exception):

@@ -18,6 +18,7 @@ from kernelwright.backend.cuda_occupancy import (
     occupancy,
 )
 from kernelwright.backend.cuda_session import CUBIN_NAME, NAMES_NAME, CudaSession
+from kernelwright.identity import content_id
 from kernelwright.problem.model import Language
 
 
@@ -51,7 +52,8 @@ class CudaBackend(Backend):
             if multiprocessor is not None and "registers_per_thread" in figures:
                 limit = max_threads_per_block(multiprocessor, registers_per_thread=int(figures["registers_per_thread"]))
                 figures["max_threads_per_block"] = float(limit)
-        return Artifact(unit, device.id, folder, resources, compiled.log)
+        binary_id = content_id(compiled.cubin, sorted(compiled.names.values()))
+        return Artifact(unit, device.id, folder, resources, compiled.log, binary_id)
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """Adds `blocks_per_multiprocessor` and the theoretical `occupancy`, the lowest over the plans, by entry."""

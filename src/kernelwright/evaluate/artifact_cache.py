@@ -22,7 +22,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +114,10 @@ class ArtifactCache:
         record = {
             "resources": {entry: dict(figures) for entry, figures in artifact.resources.items()},
             "log": artifact.log,
+            "binary_id": artifact.binary_id,
         }
         self._commit(key, staged, record, artifact.unit, artifact.device_id)
-        return Artifact(artifact.unit, artifact.device_id, self._entry_folder(key), artifact.resources, artifact.log)
+        return replace(artifact, folder=self._entry_folder(key))
 
     def commit_failure(self, key: str, unit: BuildUnit, device: DeviceInfo, failure: Failed) -> None:
         """Keep a compile error.
@@ -224,7 +225,8 @@ def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: Device
     resources = {
         entry: {name: float(value) for name, value in figures.items()} for entry, figures in record["resources"].items()
     }
-    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"])), None)
+    artifact = Artifact(unit, device.id, folder, resources, str(record["log"]), str(record.get("binary_id", "")))
+    return Entry(artifact, None)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
 from kernelwright.evaluate.render import Rendered, render
+from kernelwright.evaluate.same_code import MeasuredCode
 from kernelwright.evaluate.scratch import make_scratch
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.turns import Turns
@@ -124,6 +125,7 @@ class LocalRunner:
         self._serving = len(self._stations)
         self._serving_lock = threading.Lock()
         self._notes: list[str] = []
+        self._measured_code = MeasuredCode()
         self._is_closed = False
 
     # -- the runner seam -----------------------------------------------------------------------------------------
@@ -311,12 +313,17 @@ class LocalRunner:
         request = pending.request
         results = [build.result() for build in pending.builds]
         built = _pair(pending.rendered, results)
+        build_s, is_cached = _build_cost(pending.builds)
+        known = self._measured_code.find(built, request)
+        if known is not None:
+            cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
+            return Evaluation(request.candidate.id, known, cost)
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
             before_s = lane.worker_seconds
             outcome, check_s, time_s = _check_and_time(lane, built, request)
             inside_s = lane.worker_seconds - before_s
-        build_s, is_cached = _build_cost(pending.builds)
+        self._measured_code.add(built, request, outcome)
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
         cost = Cost(build_s, check_s, time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
         return Evaluation(request.candidate.id, outcome, cost)

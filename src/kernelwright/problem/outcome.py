@@ -74,6 +74,8 @@ class Passed:
     errors: tuple[OutputError, ...] = ()
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Read-back from the driver by kernel entry: e.g. `local_memory_bytes`, `registers_per_thread`."""
+    same_as: str | None = None
+    """The candidate whose machine code and launches are the same, and whose measurements these are."""
     kind: Literal["passed"] = "passed"
 
     @property
