@@ -25,8 +25,12 @@ from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
 from kernelwright.tree.model import Node
 
-MOST_WORDS = 100
-"""Of a node's instruction in a table or a tree."""
+MOST_CHARACTERS = 90
+"""Of a node's instruction in a tree."""
+
+
+AT_LIMIT = 0.9
+"""From this part of the measured ceiling on, a kernel is said to be at its limit: the ceiling is not more exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +124,29 @@ def _write_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError 
 
 def verdict(result: OptimizeResult) -> str:
     """The claim in one sentence; without one, that the baseline is kept, and the evidence."""
-    if result.view.comparison is None:
-        best = result.tree.best
-        if best is None or not best.best_value:
-            return "Nothing was measured; nothing to recommend."
-        return f"Best so far {1 / best.best_value:.2f}x (provisional: not compared side by side with the baseline)."
     if result.is_gain:
         return f"{interval_text(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
+    is_over = result.reason not in (None, "interrupted")
+    best = result.tree.best
+    if not is_over and best is not None and best.best_value:
+        return f"Best so far {1 / best.best_value:.2f}x (provisional: not compared side by side with the baseline)."
+    if best is None:
+        return "Nothing was measured; nothing to recommend."
+    return f"No significant gain: keep the baseline. {_evidence(result)}"
+
+
+def _evidence(result: OptimizeResult) -> str:
+    """What speaks for the baseline: what was tried, the best of it, and how far the device's limit is."""
+    count = len(result.tree) - 1
+    tried = f"Tried: {count} structures and {result.evaluated_count} configurations"
+    parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
+    if result.speedup is not None:
+        parts.append(f"the best is {interval_text(result.speedup)}")
     fraction = result.floor_fraction
-    limit = f"; it runs at {fraction:.0%} of what the device allows" if fraction is not None else ""
-    tried = f"{len(result.tree) - 1} structures and {result.evaluated_count} configurations were tried"
-    fastest = "nothing that passed could be compared" if result.speedup is None else interval_text(result.speedup)
-    return (
-        f"No significant gain: keep the baseline, which is already at its limit here ({tried}; best {fastest}{limit})."
-    )
+    if fraction is not None:
+        words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
+        parts.append(f"{words}{fraction:.0%} of what was measured as this device's ceiling")
+    return "; ".join(parts) + "."
 
 
 def print_optimized(result: OptimizeResult, console: Console) -> None:
@@ -146,6 +159,13 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
         console.print(workload_table(result.compared))
     if len(result.path) > 1:
         console.print(_path_table(result.path))
+        for step in result.path[1:]:
+            because = f" ({step.node.because.rstrip('.')})" if step.node.because else ""
+            console.print(
+                f"{step.node.index} {step.node.label}: {step.node.instruction.rstrip('.')}{because}",
+                highlight=False,
+                markup=False,
+            )
     if result.best_config is not None and result.fastest is not None:
         text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
         console.print(f"configuration of node {result.fastest.index}: {text}", highlight=False, markup=False)
@@ -232,7 +252,7 @@ def _node_data(result: OptimizeResult, node: Node) -> dict[str, Any]:
 
 def _path_table(path: tuple[PathStep, ...]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("step", overflow="fold")
+    table.add_column("node", no_wrap=True)
     for heading in ("predicted", r"this step \[95%]", "since the baseline"):
         table.add_column(heading, justify="right", no_wrap=True)
     for step in path[1:]:
@@ -240,7 +260,7 @@ def _path_table(path: tuple[PathStep, ...]) -> Table:
         provisional = f"about {step.search_gain:.2f}x" if step.search_gain is not None else "-"
         gain = interval_text(step.gain) if step.gain is not None else provisional
         total = f"{step.total.estimate:.2f}x" if step.total is not None else "-"
-        table.add_row(_escaped(f"{step.node.label}: {_short(step.node.instruction)}"), predicted, gain, total)
+        table.add_row(_escaped(f"{step.node.index} {step.node.label}"), predicted, gain, total)
     return table
 
 
@@ -276,7 +296,7 @@ def _node_text(result: OptimizeResult, node: Node) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_WORDS else text[: MOST_WORDS - 1] + "…"
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
 def _escaped(text: str) -> str:

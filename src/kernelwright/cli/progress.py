@@ -66,15 +66,13 @@ def describe(event: Event) -> str | None:
         case Noted():
             return f"{event.level}: {event.text}"
         case NodeProposed() | NodeJudged() | NodeTuned():
-            return _node_line(event)
+            return _node_line(event) if event.index > 0 else None  # 0 is the baseline
     return None
 
 
 def _node_line(event: NodeProposed | NodeJudged | NodeTuned) -> str:
     """What happened to a node of the tree."""
     match event:
-        case NodeProposed(parent=None):
-            return f"node {event.index}: {event.instruction}"
         case NodeProposed():
             predicted = f", predicted {event.predicted_gain:.2f}x" if event.predicted_gain is not None else ""
             name = event.tactic or event.role
@@ -97,7 +95,7 @@ def status_line(progress: Progress) -> str:
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
     parts = [f"{progress.evaluated_count} evaluated"]
     if progress.node_count:
-        parts.insert(0, progress.doing.partition(":")[0])
+        parts.insert(0, progress.doing.partition(":")[0] or "between structures")
     if progress.failed_count:
         parts.append(f"{progress.failed_count} failed")
     parts.append(f"{rate:.1f}/s")

@@ -120,7 +120,7 @@ class Optimizer:
         """One decision carried out; the reason when there is none to make."""
         pending = self.tree.pending
         if pending is not None:
-            return self._carry_out(pending)
+            return self._carried_out(pending)
         if self._is_spent():
             return "budget"
         if len(self.tree) > self._parts.settings.most_nodes:
@@ -132,7 +132,7 @@ class Optimizer:
             return choice.reason
         event = self._chosen(choice)
         self._record([event])
-        return self._carry_out(event)
+        return self._carried_out(event)
 
     def _chosen(self, choice: Expansion) -> ActionChosen:
         left = self._left().evaluations
@@ -146,6 +146,12 @@ class Optimizer:
             until_evaluations=until,
             elapsed_s=self._parts.clock.spent_s,
         )
+
+    def _carried_out(self, action: ActionChosen) -> str | None:
+        try:
+            return self._carry_out(action)
+        finally:
+            self._doing = ""
 
     def _evaluated_count(self, index: int) -> int:
         run = self._runs.get(index)
@@ -172,6 +178,8 @@ class Optimizer:
             self._propose(None, "baseline", Draft(written_template(parts.baseline.template), "the kernel as it is"))
         if self.tree[0].status == "proposed":
             self._record([NodeJudged(0, "working", 1.0, elapsed_s=parts.clock.spent_s)])
+        if not parts.baseline.template.parameters and not self.tree[0].tuning.is_exhausted:
+            self._record([NodeTuned(0, 0, 0, None, {}, 0.0, "exhausted", elapsed_s=parts.clock.spent_s)])
         for node in self.tree:
             if node.status == "proposed":
                 self._judge(node.index)
