@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from kernelwright.engine.dispatch_measure import probe_dispatch as dispatch
 from kernelwright.engine.listener import RunListener
 from kernelwright.engine.optimize import optimize as _optimize
 from kernelwright.engine.optimize import resume_optimize
@@ -33,6 +34,7 @@ __all__ = [
     "RunView",
     "TuneResult",
     "TuneSettings",
+    "dispatch",
     "export_run",
     "load_problem",
     "optimize",
