@@ -69,7 +69,12 @@ def _is_tables(value: object) -> bool:
 
 
 def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return name if _BARE_KEY.fullmatch(name) else _text(name)
+
+
+def _text(value: str) -> str:
+    """JSON's escapes are TOML's, which has one more."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _inline(value: Any) -> str:
@@ -77,7 +82,7 @@ def _inline(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            return _text(value)
         case dict():
             return "{ " + ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items()) + " }"
         case list():

@@ -1,0 +1,192 @@
+"""The agent that needs no model, through the roles: what it proposes loads, and what it cannot do it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelwright.agent.base import (
+    AnalyseContext,
+    CodeContext,
+    DebugContext,
+    Declined,
+    Draft,
+    PlanContext,
+    Task,
+    TemplateContext,
+)
+from kernelwright.agent.rules.agent import RulesAgent
+from kernelwright.agent.rules.defaults import smaller_defaults
+from kernelwright.agent.rules.landscape import findings
+from kernelwright.agent.rules.subjects import subject_of
+from kernelwright.agent.written import written_template
+from kernelwright.engine.tune import Subject as Loaded
+from kernelwright.problem.config import Config
+from kernelwright.refactor.tactics.base import Effect, Family, NotApplicable, Rewrite, Subject
+from kernelwright.search.base import Observation
+from kernelwright.space.parameter import Parameter
+from kernelwright.store.event import Idea
+from kernelwright.template.header import parse_header
+from kernelwright.testing.simulated import SIMULATED_DEVICE
+from kernelwright.tree.model import Failure, Node, Tree
+
+
+class Adding:
+    """A tactic that adds a comment and a parameter; `after` makes it depend on another one."""
+
+    summary = "adds a line"
+
+    def __init__(self, name: str, factor: float = 1.5, *, family: Family = "memory", after: str = "") -> None:
+        self.name = name
+        self.family: Family = family
+        self._factor = factor
+        self._after = after
+
+    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
+        if self._after and self._after not in subject.history:
+            return NotApplicable(self.name, self.family, f"it needs {self._after}")
+        parameter = Parameter(self.name.upper(), (1, 2, 8), 8)
+        return Rewrite(
+            tactic=self.name,
+            family=self.family,
+            source=f"// {self.name}\n{subject.source}",
+            draft=subject.draft.with_parameters(parameter),
+            anchors=(),
+            explanation=f"Adds {self.name}.",
+            effect=Effect(self._factor, "so the test says"),
+            added=(parameter.name,),
+            properties=frozenset({"independent"}),
+        )
+
+
+class Broken(Adding):
+    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
+        raise KeyError("a defect")
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Loaded:
+    return Loaded.load(write_saxpy(tmp_path / "saxpy"))
+
+
+def plan_context(loaded: Loaded) -> PlanContext:
+    node = Node(0, None, "baseline", "", "", "", "", None, "blob", "opencl", ())
+    task = Task(loaded.problem, SIMULATED_DEVICE)
+    return PlanContext(task, Tree((node,)), node, written_template(loaded.template))
+
+
+def code(agent: RulesAgent, context: PlanContext, key: str) -> Draft | Declined:
+    idea = Idea(key, "memory", "", "", 1.5)
+    return agent.code(CodeContext(context.task, context.tree, context.node, context.written, idea))
+
+
+def test_ideas_are_ordered_by_what_they_promise_and_the_others_say_why_not(loaded: Loaded) -> None:
+    agent = RulesAgent([Adding("a", 1.2), Adding("b", 3.0), Adding("c", 2.0, after="b")])
+    plan = agent.plan(plan_context(loaded))
+    assert [idea.key for idea in plan.ideas] == ["b", "a"]
+    assert plan.refused == {"c": "it needs b"}
+    assert plan.ideas[0].promise == pytest.approx(3.0 * 2.0**0.5)  # with half of what c would gain after it
+    assert plan.ideas[0].because == "so the test says"
+
+
+def test_a_defect_of_one_tactic_is_told_and_the_others_go_on(loaded: Loaded) -> None:
+    plan = RulesAgent([Broken("bad"), Adding("good")]).plan(plan_context(loaded))
+    assert [idea.key for idea in plan.ideas] == ["good"]
+    assert "KeyError" in plan.refused["bad"]
+
+
+def test_what_is_written_loads_as_a_template_and_can_be_built_upon(loaded: Loaded) -> None:
+    agent, context = RulesAgent([Adding("a"), Adding("b", after="a")]), plan_context(loaded)
+    draft = code(agent, context, "a")
+    assert isinstance(draft, Draft)
+    assert draft.written.tactics == ("a",)
+    assert draft.written.properties == ("independent",)
+    subject = subject_of(context.task, draft.written)
+    assert {each.name for each in subject.draft.parameters} == {"BLOCK", "ITEMS", "A"}
+    assert subject.properties == {"independent"}
+    assert subject.draft.steps[0].grid == ("n // (BLOCK * ITEMS)",)
+    again = agent.plan(PlanContext(context.task, context.tree, context.node, draft.written))
+    assert [idea.key for idea in again.ideas] == ["b"]
+    assert again.refused["a"] == "it was applied before"
+
+
+def test_an_unknown_idea_is_declined(loaded: Loaded) -> None:
+    assert isinstance(code(RulesAgent([]), plan_context(loaded), "gone"), Declined)
+
+
+def test_lifting_is_applied_to_the_root_and_to_every_rewrite(loaded: Loaded) -> None:
+    agent, context = RulesAgent([Adding("lift", 1.0, family="launch"), Adding("a")]), plan_context(loaded)
+    assert [idea.key for idea in agent.plan(context).ideas] == ["a"]
+    lifted = agent.template(TemplateContext(context.task, context.written))
+    assert isinstance(lifted, Draft)
+    assert lifted.written.tactics == ("lift",)
+    assert isinstance(agent.template(TemplateContext(context.task, lifted.written)), Declined)
+    draft = code(agent, context, "a")
+    assert isinstance(draft, Draft)
+    assert draft.written.tactics == ("a", "lift")
+
+
+def test_a_plain_kernel_gets_a_header_with_its_launch(loaded: Loaded) -> None:
+    plain = loaded.template.source[loaded.template.source.index("#ifndef") :]
+    kernel = loaded.problem.file.parent / "saxpy.cl"
+    kernel.write_text(plain)
+    written = written_template(Loaded.load(loaded.problem.file).template)
+    header = parse_header(written.text, Path("x"), entry="saxpy")
+    assert [extent.text for extent in header.steps[0].grid] == ["n // 32"]
+    assert written.text.endswith(plain)
+
+
+# -- repair
+
+
+def debug(agent: RulesAgent, context: PlanContext, stage: str) -> Draft | Declined:
+    failure = Failure(stage, "too-much", "it needs too much")
+    return agent.debug(DebugContext(context.task, context.tree, context.node, context.written, failure))
+
+
+def test_a_template_that_did_not_fit_starts_from_smaller_values(loaded: Loaded) -> None:
+    context = plan_context(loaded)
+    draft = debug(RulesAgent([]), context, "resources")
+    assert isinstance(draft, Draft)
+    defaults = {each.name: each.default for each in parse_header(draft.written.text, Path("x")).parameters}
+    assert defaults == {"BLOCK": 16, "ITEMS": 1}
+    assert smaller_defaults(draft.written.text, context.task, "saxpy") is None
+
+
+def test_a_wrong_result_is_withdrawn(loaded: Loaded) -> None:
+    assert isinstance(debug(RulesAgent([]), plan_context(loaded), "check"), Declined)
+
+
+# -- landscapes
+
+
+def landscape(loaded: Loaded, *observations: tuple[dict[str, int], float | None]) -> list[str]:
+    parameters = (Parameter("A", (1, 2), 1), Parameter("B", (1, 2, 4), 1))
+    told = [
+        Observation(Config(config), value, None if value is not None else "launch:too-many-threads")
+        for config, value in observations
+    ]
+    context = plan_context(loaded)
+    return [str(each) for each in findings(AnalyseContext(context.task, context.node, parameters, told))]
+
+
+def test_the_landscape_is_said_in_words(loaded: Loaded) -> None:
+    rows: list[tuple[dict[str, int], float | None]] = [
+        ({"A": a, "B": b}, 1.0 / b * (1 + 0.001 * a)) for a in (1, 2) for b in (1, 2, 4)
+    ]
+    said = landscape(loaded, *rows, *rows)
+    assert said[0].startswith("B = 4 wins")
+    assert "4.00x slower" in said[0]
+    assert said[1].startswith("A does not matter")
+
+
+def test_few_measurements_say_nothing(loaded: Loaded) -> None:
+    assert landscape(loaded, ({"A": 1, "B": 1}, 1.0), ({"A": 2, "B": 1}, 0.5)) == []
+
+
+def test_what_all_failures_share_is_named(loaded: Loaded) -> None:
+    rows: list[tuple[dict[str, int], float | None]] = [({"A": 1, "B": b}, 1.0) for b in (1, 2)]
+    said = landscape(loaded, *rows, ({"A": 1, "B": 4}, None), ({"A": 2, "B": 4}, None))
+    assert said == ["launch:too-many-threads whenever B = 4 (2 of 4)"]
