@@ -270,16 +270,30 @@ def test_what_is_malformed_is_refused_with_one_message_and_its_line(
     assert not list(in_tmp.iterdir()), "something was written"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user whom permissions stop; root is not")
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_without_permission_is_named(
-    file: str, saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")], ids=["denied", "disk"]
+)
+def test_a_file_that_the_system_does_not_give_is_named(
+    file: str,
+    error: OSError,
+    saxpy: Path,
+    in_tmp: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (saxpy / file).chmod(0)
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == file:
+            raise error
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     status, said = run(["tune", str(saxpy), "--budget", "1"], capsys)
     assert status == 2
-    assert file in said
-    assert "ermission" in said
+    assert f"{file}: {error.strerror}" in said
+    assert said.count("kernelwright: ") == 1
 
 
 @pytest.mark.parametrize(
