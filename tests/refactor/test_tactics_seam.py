@@ -74,8 +74,8 @@ def test_a_source_without_a_header_stays() -> None:
     ('#include <x>\nextern "C" __global__ void f(float *a) { a[0] = 1; }', "cuda", "extern"),
     ("int g;\ntemplate <typename T, int U = 4>\n__global__ void f(T *a) { a[0] = 1; }", "cuda", "template"),
     ('extern "C" {\n__global__ void f(float *a) { a[0] = 1; }\n}', "cuda", "__global__"),
-    ("#define A 1\n/* ; */ __kernel __attribute__((reqd_work_group_size(8,1,1)))\nvoid f(__global float *a) { a[0] = A; }",
-     "opencl", "__kernel"),
+    ("#define A 1\n/* ; */ __kernel __attribute__((reqd_work_group_size(8,1,1)))\n"
+     "void f(__global float *a) { a[0] = A; }", "opencl", "__kernel"),
 ])  # fmt: skip
 def test_a_declaration_starts_with_all_that_belongs_to_it(source: str, language: str, start: str) -> None:
     function = parse(source, language).kernels[0]  # type: ignore[arg-type]

@@ -348,6 +348,26 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(list(children(current))))
 
 
+def same(left: Node, right: Node) -> bool:
+    """Whether two nodes say the same, wherever they stand."""
+    if type(left) is not type(right):
+        return False
+    for each in fields(left):
+        if each.name == "place":
+            continue
+        one, other = getattr(left, each.name), getattr(right, each.name)
+        ones, others = (one, other) if isinstance(one, tuple) and isinstance(other, tuple) else ((one,), (other,))
+        if len(ones) != len(others):
+            return False
+        for a, b in zip(ones, others, strict=True):
+            if hasattr(a, "place") and hasattr(b, "place") and not isinstance(a, Mark):
+                if not same(a, b):
+                    return False
+            elif a != b:
+                return False
+    return True
+
+
 def assigned_names(node: Node) -> frozenset[str]:
     """Variables that may change below a node: assigned, counted, their address taken, or in something opaque.
 

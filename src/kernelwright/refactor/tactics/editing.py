@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
@@ -53,6 +53,19 @@ class Plan:
         self.draft = self.draft.with_parameters(Parameter(name, ordered, default, why))
         self.added.append(name)
         return name
+
+    def set_default(self, name: str, value: Value) -> None:
+        """Another default for a declared parameter."""
+        parameter = self.draft.parameter(name)
+        assert parameter is not None
+        assert value in parameter.values
+        self.draft = self.draft.with_parameters(replace(parameter, default=value))
+
+    def drop(self, *names: str) -> None:
+        """Take back parameters that turned out to be of no use."""
+        kept = tuple(each for each in self.draft.parameters if each.name not in names)
+        self.draft = replace(self.draft, parameters=kept)
+        self.added = [each for each in self.added if each not in names]
 
     def constraint(self, name: str, condition: str) -> None:
         """Declare a condition; one that does not hold at the defaults makes the tactic unfit."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from kernelwright.refactor.tactics.base import Family, Tactic
+from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
-TACTICS: tuple[Tactic, ...] = ()
+TACTICS: tuple[Tactic, ...] = (VECTOR_MAP, ROWS, COARSEN)
 """One module a tactic or two; a new one is imported above and listed here."""
 
 
