@@ -10,16 +10,30 @@ from typing import ClassVar
 
 from kernelwright.backend.base import Artifact, Backend, BuildRequest, DeviceInfo, LaunchPlan
 from kernelwright.backend.cuda_build import compile_unit, read_resources
+from kernelwright.backend.cuda_cupti import load_cupti
 from kernelwright.backend.cuda_driver import find_devices, toolchain_id, why_unavailable
+from kernelwright.backend.cuda_ncu import find_ncu, why_no_counters
 from kernelwright.backend.cuda_occupancy import (
     blocks_per_multiprocessor,
     max_threads_per_block,
     multiprocessor_of,
     occupancy,
 )
+from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_session import CUBIN_NAME, NAMES_NAME, CudaSession
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Language
+
+
+def _measuring_facts(device: DeviceInfo) -> dict[str, str]:
+    """Which timer, which meter and which counters there are; a reason that begins with `no:` where there is none."""
+    cupti, where = load_cupti()
+    meter, note = open_meter(device)
+    return {
+        "cupti": where if cupti is not None else f"no: {where}",
+        "nvml": note if meter is not None else f"no: {note}",
+        "ncu": f"no: {why}" if (why := why_no_counters()) else str(find_ncu()),
+    }
 
 
 class CudaBackend(Backend):
@@ -33,8 +47,8 @@ class CudaBackend(Backend):
         return why_unavailable()
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """All devices in the driver's order."""
-        return find_devices()
+        """All devices in the driver's order, with what can be measured of each among their facts."""
+        return tuple(replace(each, facts={**each.facts, **_measuring_facts(each)}) for each in find_devices())
 
     def toolchain_id(self, device: DeviceInfo) -> str:
         """From the device's description alone, so that the parent can ask."""

@@ -38,7 +38,7 @@ class Finding:
 def run_doctor(*, is_json: bool) -> int:
     """Print the findings; 0 when some device can be used."""
     probe = probe_devices()
-    findings = [*_devices(probe), *_packages(), *_folders()]
+    findings = [*_devices(probe), *_measuring(probe), *_packages(), *_folders()]
     if is_json:
         document = {
             "devices": [asdict(device) for device in probe.devices],
@@ -63,6 +63,28 @@ def _devices(probe: ProbeReport) -> list[Finding]:
     ]
     missing = [Finding(f"backend {name}", is_good=False, detail=reason) for name, reason in probe.unavailable.items()]
     return found + missing
+
+
+MEASURING = (
+    ("cupti", "kernel times", "by CUPTI's records", "by events, which add about 2 us", "pip install nvidia-cuda-cupti"),
+    ("nvml", "clocks and throttling", "by", "not recorded", "pip install nvidia-ml-py"),
+    ("ncu", "hardware counters", "by", "not readable; everything else works without them", ""),
+)
+"""By fact of a device: what it is for, words when there is one, words when there is none, and what to install."""
+
+
+def _measuring(probe: ProbeReport) -> list[Finding]:
+    """How times, clocks and counters are read on each device that tells."""
+    findings = []
+    for device in probe.devices:
+        for fact, what, with_it, without, fix in MEASURING:
+            note = device.facts.get(fact)
+            if note is None:
+                continue
+            is_good = not note.startswith("no: ")
+            detail = f"{with_it} {note}" if is_good else f"{without}: {note.removeprefix('no: ')}"
+            findings.append(Finding(f"{what} {device.id}", is_good=is_good, detail=detail, fix="" if is_good else fix))
+    return findings
 
 
 def _packages() -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -14,10 +14,11 @@ from rich.console import Console
 from kernelwright.cli.optimize import print_optimize_run
 from kernelwright.cli.tables import print_result, summary
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import KernelwrightError, UsageError
 from kernelwright.problem.load import load_problem
-from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.problem.outcome import Conditions, Failed, Passed
 from kernelwright.store.event import Evaluated
 from kernelwright.store.run_folder import RunFolder, list_runs
 from kernelwright.store.view import RunView
@@ -113,9 +114,48 @@ def _what_was_fed(run: Path) -> str:
     return "checked on finite inputs of usual size only; special = true on an argument feeds NaN, infinities, extremes"
 
 
+def conditions_text(conditions: Conditions) -> str:
+    """How the device was, in words."""
+    parts = [
+        f"{conditions.clock_mhz_median:.0f} MHz (at least {conditions.clock_mhz_min:.0f})"
+        if conditions.clock_mhz_median is not None and conditions.clock_mhz_min is not None
+        else "",
+        f"at most {conditions.temperature_c_max:.0f} C" if conditions.temperature_c_max is not None else "",
+        f"{conditions.power_w_median:.0f} W" if conditions.power_w_median is not None else "",
+        f"throttled by {', '.join(conditions.throttled_by)}" if conditions.throttled_by else "not throttled",
+    ]
+    return "device at " + ", ".join(part for part in parts if part)
+
+
+def _passed_lines(run: Path, view: RunView, passed: Passed) -> Iterator[str]:
+    """What was measured of a candidate, how the device was, what limits it, and how exact it is."""
+    if passed.same_as:
+        yield f"not measured itself: its machine code and launches are those of {passed.same_as}"
+    for each in passed.measurements:
+        early = ", stopped early" if each.stopped_early else ""
+        yield (
+            f"{each.workload}: median {statistics.median(each.samples_ms):.4g} ms, "
+            f"min {min(each.samples_ms):.4g} ms, {len(each.samples_ms)} samples by {each.timer}{early}"
+        )
+        if each.conditions is not None:
+            yield f"{each.workload}: {conditions_text(each.conditions)}"
+    for profile in profile_of(view.started, passed):
+        yield from profile_lines(profile)
+    for error in passed.errors:
+        yield (
+            f"output {error.output}: worst absolute error {error.max_abs:.3g}, "
+            f"{error.tolerance_fraction:.1%} of what is allowed"
+        )
+    if fed := _what_was_fed(run):
+        yield fed
+    for entry, figures in passed.resources.items():
+        yield f"{entry}: " + ", ".join(f"{name} {value:g}" for name, value in figures.items())
+
+
 def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
     """One candidate's configuration, outcome, samples and cost."""
-    event = find_candidate(RunView.read(run), wanted)
+    view = RunView.read(run)
+    event = find_candidate(view, wanted)
     if is_json:
         typer.echo(json.dumps(dataclasses.asdict(event), indent=2, default=str))
         return
@@ -134,22 +174,8 @@ def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
                 line("log:\n" + failed.log)
         case Passed() as passed:
             line(f"speedup over the baseline: {1 / event.value:.3f}x (during the search)" if event.value else "")
-            for each in passed.measurements:
-                early = ", stopped early" if each.stopped_early else ""
-                line(
-                    f"{each.workload}: median {statistics.median(each.samples_ms):.4g} ms, "
-                    f"min {min(each.samples_ms):.4g} ms, {len(each.samples_ms)} samples by {each.timer}{early}"
-                )
-            for error in passed.errors:
-                line(
-                    f"output {error.output}: worst absolute error {error.max_abs:.3g}, "
-                    f"{error.tolerance_fraction:.1%} of what is allowed"
-                )
-            fed = _what_was_fed(run)
-            if fed:
-                line(fed)
-            for entry, figures in passed.resources.items():
-                line(f"{entry}: " + ", ".join(f"{name} {value:g}" for name, value in figures.items()))
+            for text in _passed_lines(run, view, passed):
+                line(text)
     cost = event.cost
     cached = " (cached)" if cost.is_build_cached else ""
     line(

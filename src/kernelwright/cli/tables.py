@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelwright.engine.result import TuneResult
+from kernelwright.engine.speed_of_light import Floor, recorded_floors
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.outcome import Passed
 
@@ -57,6 +58,7 @@ def summary(result: TuneResult) -> dict[str, Any]:
 
 def workload_rows(result: TuneResult) -> list[dict[str, Any]]:
     """The final table as data."""
+    floors = recorded_floors(result.view.started)
     return [
         {
             "workload": row.workload,
@@ -66,6 +68,8 @@ def workload_rows(result: TuneResult) -> list[dict[str, Any]]:
             "specialised_config": dict(row.specialised_config),
             "specialised_ms": row.specialised_ms,
             "specialised_speedup": interval_data(row.specialised_speedup),
+            "floor_ms": floors[row.workload].floor_ms if row.workload in floors else None,
+            "limited_by": floors[row.workload].limited_by if row.workload in floors else None,
         }
         for row in result.workloads
     ]
@@ -115,7 +119,9 @@ def workload_table(result: TuneResult) -> Table:
     """The final table for a terminal."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("workload", no_wrap=True)
-    for heading in ("baseline ms", "best ms", r"speedup \[95%]", "shape's own best"):
+    floors = recorded_floors(result.view.started)
+    headings = ("baseline ms", "best ms", r"speedup \[95%]", "shape's own best", *(("of the floor",) if floors else ()))
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in result.workloads:
         own = row.specialised_speedup
@@ -125,8 +131,14 @@ def workload_table(result: TuneResult) -> Table:
             f"{row.best_ms:.4g}",
             interval_text(row.speedup),
             f"{row.specialised_ms:.4g} ms" + (f" ({own.estimate:.2f}x)" if own else ""),
+            *([_floor_share(floors.get(row.workload), row.best_ms)] if floors else []),
         )
     return table
+
+
+def _floor_share(floor: Floor | None, time_ms: float) -> str:
+    """How much of what the device allows a time is."""
+    return "unknown" if floor is None or not time_ms > 0 else f"{floor.floor_ms / time_ms:.0%} ({floor.limited_by})"
 
 
 def interval_text(interval: Interval | None) -> str:

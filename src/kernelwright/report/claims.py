@@ -14,6 +14,7 @@ from kernelwright.report.charts import factor, position, share_ticks
 from kernelwright.report.facts import sizes_text
 from kernelwright.report.svg import number
 from kernelwright.report.text import clean
+from kernelwright.store.event import RunStarted
 
 Kind = Literal["gain", "none", "slower", "uncompared", "nothing"]
 
@@ -222,7 +223,7 @@ def workload_table(result: TuneResult) -> WorkloadTable:
                 special_ms=each.specialised_ms if is_special else None,
                 special_speedup=drawn(each.specialised_speedup) if is_special else None,
                 special_changes=changes(winner.config, each.specialised_config) if is_special else (),
-                limit_ms=limit_ms(result.view.started.device, record),
+                limit_ms=limit_ms(result.view.started, each.workload),
             )
         )
     return WorkloadTable(tuple(lines), share_ticks(low, high), position(1.0, low, high))
@@ -237,8 +238,12 @@ def changes(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[tuple[s
     return tuple((name, value) for name, value in new.items() if old.get(name) != value)
 
 
-def limit_ms(device: Mapping[str, object], record: Mapping[str, float]) -> float | None:
+def limit_ms(started: RunStarted, workload: str) -> float | None:
     """The least time of a workload at the device's measured rates; None when they or its work are unknown."""
+    floor = started.floors.get(workload, {}).get("floor_ms")
+    if isinstance(floor, int | float):
+        return float(floor)
+    device, record = started.device, started.workloads.get(workload, {})
     times_s = [
         record[amount] / rate
         for amount, rate in (("bytes", copy_rate(device)), ("operations", operation_rate(device)))

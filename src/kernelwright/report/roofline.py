@@ -45,7 +45,7 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float]) -> Roofline:
     for name, record in view.started.workloads.items():
         for kernel, times_ms in (("baseline", baseline_ms), ("winner", winner_ms)):
             if name in times_ms and ("bytes" in record or "operations" in record):
-                lines.append(_line(name, kernel, times_ms[name], record, limit_ms(device, record)))
+                lines.append(_line(name, kernel, times_ms[name], record, limit_ms(view.started, name)))
     if not lines:
         return Roofline(_unknown(view), (), None, "")
     points = [
