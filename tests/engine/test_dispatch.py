@@ -106,6 +106,9 @@ def test_a_rule_is_no_worse_than_one_config_for_all_and_its_thresholds_lie_in_me
 
     assert over(rule) <= over(fit_rule(cases, []))
     for depth, split in enumerate(crossovers(rule)):
+        if split.divisor:
+            assert {split.is_low(each.sizes) for each in cases} == {True, False}
+            continue
         values = {math.prod(each.sizes[name] for name in split.sizes) for each in cases}
         assert split.below <= split.threshold < split.above
         assert {split.below, split.above} <= values
@@ -116,6 +119,16 @@ def test_a_rule_is_no_worse_than_one_config_for_all_and_its_thresholds_lie_in_me
 def test_shapes_that_one_config_serves_need_no_question() -> None:
     cases = [case(n, 1, [0.01, 0.0, 0.5]) for n in (1, 10, 100)]
     assert isinstance(fit_rule(cases, ["n", "m"]), Leaf)
+
+
+def test_ragged_sizes_are_told_by_their_divisor_rather_than_by_a_hair() -> None:
+    rows = [(n, [0.0, 0.5, 0.5] if n % 8 == 0 else [2.0, 0.0, 1.0]) for n in (256, 1024, 1023, 4096)]
+    rule = fit_rule([case(n, 1, losses) for n, losses in rows], ["n", "m"])
+    (split,) = crossovers(rule)
+    assert split.divisor
+    assert split.text() == "n % 16 == 0"
+    assert choose(rule, {"n": 2047, "m": 1}, lambda place: True) == 1
+    assert choose(rule, {"n": 2048, "m": 1}, lambda place: True) == 0
 
 
 def test_a_product_of_sizes_is_asked_for_where_it_decides() -> None:

@@ -356,5 +356,6 @@ def _neighbours(rule: Rule, shapes: Sequence[Workload]) -> list[tuple[Workload, 
         away = math.log(feature(rule.sizes, other.sizes) / feature(rule.sizes, one.sizes))
         return away + math.hypot(*(math.log(one.sizes[name] / other.sizes[name]) for name in one.sizes))
 
-    nearest = [min(((a, b) for a in low for b in high), key=apart)] if low and high else []
+    is_threshold = not rule.divisor  # a divisor has nothing between
+    nearest = [min(((a, b) for a in low for b in high), key=apart)] if low and high and is_threshold else []
     return [*nearest, *_neighbours(rule.low, low), *_neighbours(rule.high, high)]

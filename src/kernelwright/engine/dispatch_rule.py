@@ -1,9 +1,9 @@
-"""The rule that says which config serves which sizes: thresholds on sizes that a person can read.
+"""The rule that says which config serves which sizes: thresholds and divisors of sizes that a person can read.
 
 ```
 if tokens <= 512:
     config 1
-elif tokens * d <= 9000000:
+elif d % 8 == 0:
     config 0
 else:
     config 2
@@ -17,10 +17,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_DEPTH = 4
 """Questions one after the other; more, and nobody reads the rule."""
+
+MAX_DIVISOR = 16
+"""The largest divisor that is asked for: as many elements as a thread takes with one access."""
+
+NARROW_GAP = 1.05
+"""Measured sizes this near to each other, as a ratio, differ rather in their divisors than in being smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One question: is the product of these sizes at most the threshold?"""
+    """One question: is the product of these sizes at most the threshold, or a multiple of the divisor?"""
 
     sizes: tuple[str, ...]
     threshold: int
@@ -42,11 +48,21 @@ class Split:
     above: int
     """The smallest measured value above it: somewhere between the two the better config changes."""
     low: Rule
+    """For a yes."""
     high: Rule
+    """For a no."""
+    divisor: int = 0
+    """Where it is not 0, it is asked for multiples of it, and the threshold means nothing."""
 
     def is_low(self, sizes: Mapping[str, int]) -> bool:
         """The answer for these sizes."""
-        return feature(self.sizes, sizes) <= self.threshold
+        value = feature(self.sizes, sizes)
+        return value % self.divisor == 0 if self.divisor else value <= self.threshold
+
+    def text(self, name_of: Callable[[str], str] = str) -> str:
+        """The question, as C and Python write it."""
+        product = " * ".join(name_of(name) for name in self.sizes)
+        return f"{product} % {self.divisor} == 0" if self.divisor else f"{product} <= {self.threshold}"
 
 
 Rule = Leaf | Split
@@ -104,7 +120,7 @@ def rule_lines(rule: Rule, name_of: Callable[[int], str], indent: str = "") -> l
     """The rule as text, one line a question."""
     if isinstance(rule, Leaf):
         return [f"{indent}{name_of(rule.order[0])}"]
-    lines = [f"{indent}if {' * '.join(rule.sizes)} <= {rule.threshold}:"]
+    lines = [f"{indent}if {rule.text()}:"]
     lines += rule_lines(rule.low, name_of, indent + "    ")
     lines += [f"{indent}else:", *rule_lines(rule.high, name_of, indent + "    ")]
     return lines
@@ -145,33 +161,44 @@ def _grown(cases: list[Case], features: Sequence[tuple[str, ...]], depth: int) -
     score = _score(leaf, cases)
     if depth == 0 or score[0] == 0:
         return leaf
-    best: tuple[_Score, Split] | None = None
+    best: tuple[tuple[int, bool, float], Split] | None = None
     for split in _splits(cases, features):
-        found = _score(split, cases)
-        if found < score and (best is None or found < best[0]):
-            best = found, split
+        over, lost = _score(split, cases)
+        key = over, 0 < split.above <= NARROW_GAP * split.below, lost
+        if (over, lost) < score and (best is None or key < best[0]):
+            best = key, split
     if best is None:
         return leaf
     split = best[1]
     low = [case for case in cases if split.is_low(case.sizes)]
     high = [case for case in cases if not split.is_low(case.sizes)]
-    return Split(
-        split.sizes,
-        split.threshold,
-        split.below,
-        split.above,
-        _grown(low, features, depth - 1),
-        _grown(high, features, depth - 1),
-    )
+    return replace(split, low=_grown(low, features, depth - 1), high=_grown(high, features, depth - 1))
 
 
 def _splits(cases: Sequence[Case], features: Sequence[tuple[str, ...]]) -> Iterator[Split]:
+    """Every question that separates the cases; of equally good ones the first is asked."""
     for names in features:
         values = sorted({feature(names, case.sizes) for case in cases})
         for below, above in itertools.pairwise(values):
             low = [case for case in cases if feature(names, case.sizes) <= below]
             high = [case for case in cases if feature(names, case.sizes) >= above]
             yield Split(names, readable_between(below, above), below, above, _leaf(low), _leaf(high))
+    for names in features:
+        if len(names) == 1:
+            yield from _divisions(cases, names)
+
+
+def _divisions(cases: Sequence[Case], names: tuple[str, ...]) -> Iterator[Split]:
+    """Multiples of a power of two against the others, each separation by its largest divisor."""
+    seen = set()
+    divisor = MAX_DIVISOR
+    while divisor > 1:
+        low = [case for case in cases if feature(names, case.sizes) % divisor == 0]
+        high = [case for case in cases if feature(names, case.sizes) % divisor]
+        if low and high and len(low) not in seen:
+            seen.add(len(low))
+            yield Split(names, 0, 0, 0, _leaf(low), _leaf(high), divisor)
+        divisor //= 2
 
 
 def readable_between(below: int, above: int) -> int:
@@ -193,6 +220,6 @@ def _pruned(rule: Rule, cases: list[Case]) -> Rule:
         return rule
     low = [case for case in cases if rule.is_low(case.sizes)]
     high = [case for case in cases if not rule.is_low(case.sizes)]
-    kept = Split(rule.sizes, rule.threshold, rule.below, rule.above, _pruned(rule.low, low), _pruned(rule.high, high))
+    kept = replace(rule, low=_pruned(rule.low, low), high=_pruned(rule.high, high))
     leaf = _leaf(cases)
     return leaf if _score(leaf, cases)[0] <= _score(kept, cases)[0] else kept

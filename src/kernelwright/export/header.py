@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kernelwright.engine.dispatch_rule import Leaf, Rule, Split
+from kernelwright.engine.dispatch_rule import Leaf, Rule
 from kernelwright.evaluate.render import build_unit, macro_text
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.header_launch import ARGUMENT_TYPES, LaunchWriter
@@ -175,11 +175,8 @@ class _Header:
             return f"{indent}leaf = {len(leaves) - 1};\n"
         low = self._questions(rule.low, leaves, indent + "    ")
         high = self._questions(rule.high, leaves, indent + "    ")
-        return f"{indent}if ({self._asked(rule)}) {{\n{low}{indent}}} else {{\n{high}{indent}}}\n"
-
-    def _asked(self, split: Split) -> str:
-        product = " * ".join(f"sizes->{_field(name)}" for name in split.sizes)
-        return f"{product} <= {split.threshold}LL"
+        asked = rule.text(lambda name: f"sizes->{_field(name)}")
+        return f"{indent}if ({asked}) {{\n{low}{indent}}} else {{\n{high}{indent}}}\n"
 
     def _rule_comment(self) -> str:
         lines = [

@@ -106,7 +106,7 @@ class ExportedRun:
         ):
             found = mean_and_worst(losses)
             if found is not None:
-                lines.append(f"{what}: {100 * found[0]:.2g} % in the mean, {100 * found[1]:.2g} % at worst")
+                lines.append(f"{what}: {100 * found[0]:.1f} % in the mean, {100 * found[1]:.1f} % at worst")
         if not table.is_probed:
             lines.append("No shape beside the tuned ones was measured; `kernelwright dispatch` does that.")
         return lines

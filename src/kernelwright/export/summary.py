@@ -114,10 +114,10 @@ def dispatch_record(table: DispatchTable) -> dict[str, Any]:
 def _rule_record(rule: Rule) -> dict[str, Any]:
     if isinstance(rule, Leaf):
         return {"order": list(rule.order)}
+    asked: dict[str, Any] = {"at_most": rule.threshold, "measured_between": [rule.below, rule.above]}
     return {
         "product_of": list(rule.sizes),
-        "at_most": rule.threshold,
-        "measured_between": [rule.below, rule.above],
+        **({"multiple_of": rule.divisor} if rule.divisor else asked),
         "then": _rule_record(rule.low),
         "else": _rule_record(rule.high),
     }

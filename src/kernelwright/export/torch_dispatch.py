@@ -159,9 +159,8 @@ class _Writer:
             places = {place: number for number, place in enumerate(real)}
             order = tuple(places[place] for place in rule.order if place in places)
             return f"{indent}_order: tuple[int, ...] = {order!r}\n"
-        product = " * ".join(rule.sizes)
         return (
-            f"{indent}if {product} <= {rule.threshold}:\n{self._questions(rule.low, indent + '    ')}"
+            f"{indent}if {rule.text()}:\n{self._questions(rule.low, indent + '    ')}"
             f"{indent}else:\n{self._questions(rule.high, indent + '    ')}"
         )
 
