@@ -106,7 +106,7 @@ def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
         str,
-        typer.Option(help="When to stop: 200 (evaluations), 90s, 5m, 1h, no-gain, gain<1%, or several: 5m,no-gain."),
+        typer.Option(help="When to stop: 200 (evaluations), 90s, 5m, 1h, no-gain, gain<1%, floor>97%, or several."),
     ] = "60s",
     searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
@@ -242,6 +242,25 @@ def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
 
 
 @app.command()
+def profile(
+    run: RunArgument,
+    candidate: Annotated[str, typer.Argument(help="best, an evaluation's index, or the start of an id.")] = "best",
+    *,
+    counters: Annotated[
+        bool, typer.Option(help="Launch it once under Nsight Compute, where that is installed and permitted.")
+    ] = True,
+    json: JsonFlag = False,
+) -> None:
+    """Say what limits a candidate, with the evidence: memory, arithmetic, latency, occupancy, spills, access patterns.
+
+    Example:  kernelwright profile runs/silu-1 best
+    """
+    from kernelwright.cli.profile import run_profile
+
+    raise typer.Exit(run_profile(run, candidate, is_json=json, reads_counters=counters))
+
+
+@app.command()
 def report(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
@@ -283,9 +302,7 @@ def dispatch(
     loss: Annotated[str, typer.Option(help="What a shape may lose against its best config.")] = "2%",
     ranges: Annotated[
         list[str] | None,
-        typer.Option(
-            "--range", help="Sizes that matter, NAME=LOW..HIGH[:STEP]; may be repeated.", metavar="RANGE"
-        ),
+        typer.Option("--range", help="Sizes that matter, NAME=LOW..HIGH[:STEP]; may be repeated.", metavar="RANGE"),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Interleaved rounds on each shape (default: the run's).")] = None,
     *,

@@ -98,6 +98,9 @@ def _bound(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("memory", f"device memory is busy {busy:.0f}% of the time", {"dram_busy_percent": busy})
     elif (busy := facts.counters.get("l2_busy", 0.0)) >= 100 * BUSY:
         yield Diagnosis("cache", f"the second-level cache is busy {busy:.0f}% of the time", {"l2_busy_percent": busy})
+    if (busy := facts.counters.get("l1_busy", 0.0)) >= 100 * BUSY:
+        text = f"the first-level cache and shared memory are busy {busy:.0f}% of the time"
+        yield Diagnosis("cache", text, {"l1_busy_percent": busy})
     if facts.operations_per_s and (rate := rates.get("operations_per_s", 0.0)) >= BUSY * facts.operations_per_s:
         share = rate / facts.operations_per_s
         yield Diagnosis(
