@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from kernelwright.engine.configured import recorded_limits
 from kernelwright.errors import Location, SpecError, UserError
+from kernelwright.evaluate.render import option_text
 from kernelwright.export.python_expression import inlined
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.t4 import read_json
@@ -77,7 +78,8 @@ def t1_document(run: ExportedRun) -> dict[str, Any]:
         },
         "KernelSpecification": {
             "Language": _LANGUAGES[template.language],
-            "CompilerOptions": list(template.options),
+            # T1 knows no parameters in options, so these are at the defaults.
+            "CompilerOptions": [option_text(each, {**names, **template.default}) for each in template.options],
             "KernelName": step.entry,
             "KernelFile": template.file.name,
             "GlobalSizeType": "CUDA",
