@@ -44,6 +44,11 @@ def test_a_new_structure_is_searched_before_it_is_judged() -> None:
     assert (chosen.node, chosen.action, chosen.evaluations) == (2, "tune", 8)
 
 
+def test_a_lifted_template_is_searched_however_slow_its_default_is() -> None:
+    chosen = choice([*baseline(), proposed(1, 0), working(1, 3.0), planned(1, idea("tile", 4.0))])
+    assert (chosen.node, chosen.action) == (1, "tune")
+
+
 def test_a_tactic_that_failed_is_not_tried_below_the_node_where_it_failed() -> None:
     events = [*lifted(idea("tile", 4.0), idea("vector", 2.0)), proposed(2, 1, "tile", gain=4.0), failed(2)]
     events += [proposed(3, 1, "vector", gain=2.0), working(3, 0.6), tuned(3, 0.5, 8, expected=0.0)]

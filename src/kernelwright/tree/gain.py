@@ -138,7 +138,7 @@ class _Scoring:
     def _expansion(self, node: Node, idea: Idea | None) -> _Scored:
         assert node.best_value is not None
         believed = self._believed_log(node, idea)
-        hoped = math.log(node.best_value) - believed - TUNING_GAIN / 2
+        hoped = math.log(node.best_value) - believed - min(believed, TUNING_GAIN / 2)
         chance = self._chance(idea.family if idea else "")
         gain = chance * max(0.0, self._best_log - hoped)
         cost = PROOF_EVALUATIONS + self._policy.slice_evaluations
@@ -220,11 +220,12 @@ class _Scoring:
         yield _Scored(Expansion(node.index, "tune", reason, evaluations=count), gain, count)
 
     def _predicted_log(self, node: Node) -> float:
-        """Where its parent was, less what is believed of its prediction."""
+        """Where its parent was, less what is believed of its prediction and what tuning brings on top."""
         before = self._tree.ancestor(node.index)
         if before is None or before.best_value is None:
             return self._best_log
-        return math.log(before.best_value) - _log_of(node.predicted_gain) * self._truth(node.family)
+        believed = _log_of(node.predicted_gain) * self._truth(node.family)
+        return math.log(before.best_value) - believed - TUNING_GAIN / 2
 
     def _slice(self, evaluated_count: int) -> int:
         return min(max(self._policy.slice_evaluations, evaluated_count), MAX_SLICE)
