@@ -181,7 +181,7 @@ def _is_one_number(subject: Subject, axis: str, covered: Extent) -> bool:
     sizes = {f"block_size.{axis}", f"grid_size.{axis}"}
     if any((lone | sizes) & _deep_names(subject, value) for value in mentioned):
         return False
-    return _queries_are_indices(subject, axis)
+    return queries_are_indices(subject, axis)
 
 
 def _deep_names(subject: Subject, value: Polynomial) -> set[str]:
@@ -199,7 +199,7 @@ def _deep_names(subject: Subject, value: Polynomial) -> set[str]:
     return found
 
 
-def _queries_are_indices(subject: Subject, axis: str) -> bool:
+def queries_are_indices(subject: Subject, axis: str) -> bool:
     """Whether a thread's place in its block is asked for only where it becomes the place among all threads.
 
     The launch's size may be the step of a loop.

@@ -1,0 +1,163 @@
+"""Arithmetic that costs less: fast functions within the allowed error, divisions by what does not change done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from kernelwright.refactor import nodes
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.dialect import dialect
+from kernelwright.refactor.tactics.editing import Plan, declaration_start, indent
+from kernelwright.refactor.tactics.hints import allowed_error
+
+_OPENCL: Mapping[str, str] = MappingProxyType({
+    name: f"native_{name}"
+    for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "sqrt", "rsqrt")
+})  # fmt: skip
+_CUDA: Mapping[str, str] = MappingProxyType({
+    "expf": "__expf", "exp10f": "__exp10f", "logf": "__logf", "log2f": "__log2f", "log10f": "__log10f",
+    "sinf": "__sinf", "cosf": "__cosf", "tanf": "__tanf",
+})  # fmt: skip
+_ARRANGED = frozenset(("vector-map", "rows", "vector-loops"))
+
+
+def _fast(subject: Subject) -> Rewrite:
+    error = allowed_error(subject)
+    if error == 0.0:
+        raise Unfit("its results must be exact")
+    table = _OPENCL if subject.language == "opencl" else _CUDA
+    calls = [call for call in subject.analysis.facts.math if call.function in table and call.is_exact]
+    calls = [call for call in calls if call.span.text(subject.source).startswith(call.function)]
+    if not calls:
+        raise Unfit("it calls no function that has a fast form")
+    if subject.language == "opencl" and any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
+        raise Unfit("it computes doubles")
+    plan = Plan(subject, "fast-functions", "arithmetic")
+    fast = plan.parameter(
+        "FAST", (0, 1), 0, "1: the device's fast functions; the check decides whether they are exact enough"
+    )
+    data = subject.source.encode("utf-8", "surrogatepass")
+    names: dict[str, str] = {}
+    for call in calls:
+        name = names.setdefault(call.function, plan.fresh(f"kw_fast_{call.function}"))
+        start = call.span.start
+        assert data[start:].startswith(call.function.encode())
+        plan.replace(type(call.span)(start, start + len(call.function)), name)
+    helper = dialect(subject.language).helper
+    is_arranged = bool(_ARRANGED & set(subject.history))
+    for function, name in sorted(names.items()):
+        chosen = f"({fast} ? {table[function]}(x) : {function}(x))"
+        if is_arranged:
+            plan.prelude.append(f"#define {name}(x) {chosen}\n")
+        else:
+            plan.prelude.append(f"{helper} float {name}(float x) {{ return {chosen}; }}\n")
+    _move_prelude(plan)
+    return plan.finish(
+        f"{', '.join(sorted(names))} may be the device's fast forms.",
+        Effect(1.1, f"{len(calls)} calls take fewer instructions"),
+        properties=subject.properties,
+    )
+
+
+def _move_prelude(plan: Plan) -> None:
+    """Helpers of the kernel stand before it and may call these: put the text before the first function."""
+    functions = plan.subject.analysis.tree.functions
+    if functions:
+        first = min(functions, key=lambda each: each.place.span.start)
+        plan.insert(declaration_start(plan.subject.source, first), "".join(plan.prelude))
+        plan.prelude.clear()
+
+
+FAST_FUNCTIONS = RuleTactic(
+    "fast-functions", "arithmetic", "Exponentials, logarithms and the like in the device's fast form, as a parameter.",
+    _fast,
+)  # fmt: skip
+
+
+# Divisions
+
+
+def _reciprocals(subject: Subject) -> Rewrite:
+    if allowed_error(subject) == 0.0:
+        raise Unfit("its results must be exact")
+    if _ARRANGED & set(subject.history):
+        raise Unfit("its loops were arranged anew; divisions are taken out before that")
+    plan = Plan(subject, "reciprocal", "arithmetic")
+    types = {each.name: each.c_type for each in subject.analysis.function.parameters if not each.is_pointer}
+    count = 0
+    for block in (each for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Block)):
+        for statement in block.statements:
+            for each in (each for each in (statement,) if isinstance(each, nodes.Declaration)):
+                types |= {d.name: d.c_type for d in each.declarators if not d.is_pointer and not d.extents}
+    for loop in _outer_loops(subject.analysis.function.body):
+        count += _out_of(plan, subject, loop, types)
+    if not count:
+        raise Unfit("no loop divides by a number that stays the same")
+    return plan.finish(
+        f"{count} divisions in loops become multiplications by what was divided once.",
+        Effect(1.15, "a division takes several times as long as a multiplication"),
+        properties=subject.properties,
+    )
+
+
+def _outer_loops(body: nodes.Block) -> Iterator[nodes.Loop]:
+    """Loops that are statements of a block, outermost only."""
+    for statement in body.statements:
+        match statement:
+            case nodes.Loop() if statement.place.is_exact:
+                yield statement
+            case nodes.Block():
+                yield from _outer_loops(statement)
+            case nodes.If(yes=yes, no=no):
+                for each in (yes, no):
+                    if isinstance(each, nodes.Block):
+                        yield from _outer_loops(each)
+
+
+def _out_of(plan: Plan, subject: Subject, loop: nodes.Loop, types: Mapping[str, str]) -> int:
+    changed = nodes.assigned_names(loop) | nodes.declared_names(loop)
+    inverses: dict[str, str] = {}
+    count = 0
+    data = subject.source.encode("utf-8", "surrogatepass")
+    for node in nodes.walk(loop.body):
+        match node:
+            case nodes.Binary(operator="/", left=left, right=nodes.Name(name=name) as right):
+                gap = (left.place.span.end, right.place.span.start)
+            case nodes.Assign(operator="/=", target=left, value=nodes.Name(name=name) as right):
+                gap = (left.place.span.end, right.place.span.start)
+            case _:
+                continue
+        if types.get(name) != "float" or name in changed or not (node.place.is_exact and right.place.is_exact):
+            continue
+        if not left.place.is_exact or not _is_float(left, subject, types) or data[gap[0] : gap[1]].count(b"/") != 1:
+            continue
+        sign = data.index(b"/", gap[0], gap[1])
+        plan.replace(type(loop.place.span)(sign, sign + 1), "*")
+        inverse = inverses.get(name) or plan.fresh(f"kw_inverse_{name}")
+        inverses[name] = inverse
+        plan.replace(right.place.span, inverse)
+        count += 1
+    start = min([loop.place.span.start, *(mark.span.start for mark in loop.pragmas)])
+    pad = indent(subject.source, start)
+    for name, inverse in inverses.items():
+        plan.insert(start, f"const float {inverse} = 1.0f / {name};\n{pad}")
+    return count
+
+
+def _is_float(node: nodes.Expression, subject: Subject, types: Mapping[str, str]) -> bool:
+    """Whether a value is surely a float of single precision (an integer divided by a float is one too)."""
+    for each in nodes.walk(node):
+        if isinstance(each, nodes.Name) and types.get(each.name, "float") in ("double", "half", "__half"):
+            return False
+        if isinstance(each, nodes.Literal) and each.value is None and not each.text.lower().endswith("f"):
+            return False
+    return not any("double" in array.c_type for array in subject.analysis.facts.arrays.values())
+
+
+RECIPROCAL = RuleTactic(
+    "reciprocal",
+    "arithmetic",
+    "Divisions by a number that a loop does not change become multiplications.",
+    _reciprocals,
+)

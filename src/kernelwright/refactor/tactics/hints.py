@@ -1,0 +1,197 @@
+"""What a compiler is told: bounds of the launch, pointers that do not overlap, loops to be written out, options."""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.refactor import nodes
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.editing import Plan
+from kernelwright.refactor.tactics.launches import only_shape
+
+_BOUND_WORDS = ("reqd_work_group_size", "__launch_bounds__", "__maxnreg__", "amdgpu_flat_work_group_size")
+_C_SAFE = re.compile(r"[\w\s*()]+")
+
+
+# Bounds
+
+
+def _bound(subject: Subject) -> Rewrite:
+    function = subject.analysis.function
+    for mark in function.attributes:
+        if any(word in mark.text for word in _BOUND_WORDS):
+            raise Unfit("its launch bounds are declared", is_already_so=True)
+    step = only_shape(subject)
+    if not all(_C_SAFE.fullmatch(extent) for extent in step.block) or _names_sizes(subject, step.block):
+        raise Unfit("the block is an expression that the source cannot say")
+    plan = Plan(subject, "launch-bounds", "launch")
+    if subject.language == "opencl":
+        extents = ", ".join((*step.block, "1", "1")[:3])
+        head = function.place.span.text(subject.source)
+        match = re.match(r"(?:__kernel|kernel)\b", head)
+        if match is None:
+            raise Unfit("its head is written in a way that is not understood")
+        place = function.place.span.start + match.end()
+        plan.insert(place, f" __attribute__((reqd_work_group_size({extents})))")
+        because = "the compiler knows the block, so indices become constants"
+    else:
+        threads = " * ".join(f"({extent})" for extent in step.block)
+        blocks = plan.parameter(
+            "MIN_BLOCKS", (1, 2, 3, 4, 6, 8), 1, "blocks that a multiprocessor must be able to hold"
+        )
+        plan.constraint("held", f"{threads} * {blocks} <= 2048")
+        plan.insert(function.name_place.span.start, f"__launch_bounds__({threads}, {blocks}) ")
+        because = "registers are limited such that enough blocks run at once"
+    return plan.finish("The source says the shape of its blocks.", Effect(1.03, because), properties=subject.properties)
+
+
+def _names_sizes(subject: Subject, texts: tuple[str, ...]) -> bool:
+    """Whether expressions mention what is no macro of the source: sizes of the problem."""
+    names = {name for text in texts for name in re.findall(r"[A-Za-z_]\w*", text)}
+    return bool(names - {each.name for each in subject.draft.parameters})
+
+
+LAUNCH_BOUNDS = RuleTactic(
+    "launch-bounds", "launch", "The block's shape as an attribute; on GPUs the blocks that must fit at once.", _bound
+)
+
+
+# Pointers
+
+
+def _restrict(subject: Subject) -> Rewrite:
+    function = subject.analysis.function
+    pointers = [each for each in function.parameters if each.is_pointer and each.space == "global"]
+    missing = [each for each in pointers if not each.is_restrict]
+    if not missing:
+        raise Unfit("its pointers are restrict", is_already_so=True)
+    names = [each.name for each in function.parameters]
+    for step in subject.draft.steps:
+        if step.entry.partition("<")[0].strip() == subject.entry:
+            passed = dict(zip(names, step.arguments or (), strict=False))
+            arrays = [passed.get(each.name) for each in pointers]
+            if len(set(arrays)) != len(arrays):
+                raise Unfit("a launch passes one array as two pointers")
+    plan = Plan(subject, "restrict", "memory")
+    word = "restrict" if subject.language == "opencl" else "__restrict__"
+    data = subject.source.encode("utf-8", "surrogatepass")
+    for each in missing:
+        if not each.place.is_exact or not each.name:
+            raise Unfit(f"the parameter {each.name} is made by a macro")
+        text = data[each.place.span.start : each.place.span.end].decode("utf-8", "surrogatepass")
+        found = list(re.finditer(rf"\*\s*(?:const\s+)?(?={re.escape(each.name)}\b)", text))
+        if len(found) != 1 or "[" in text:
+            raise Unfit(f"the parameter {each.name} is written in a way that is not understood")
+        before = text[: found[0].end()].encode("utf-8", "surrogatepass")
+        plan.insert(each.place.span.start + len(before), f"{word} ")
+        if _may_be_const(subject, each):
+            plan.insert(each.place.span.start + _after_space(text), "const ")
+    return plan.finish(
+        "Pointers are declared not to overlap, and what is only read is const.",
+        Effect(1.05, "loads may move before stores, and on GPUs go through the read-only cache"),
+        properties=subject.properties,
+    )
+
+
+def _after_space(text: str) -> int:
+    match = re.match(r"\s*(?:__global|global)\s+", text)
+    return len(match.group().encode()) if match else 0
+
+
+def _may_be_const(subject: Subject, parameter: nodes.Parameter) -> bool:
+    """Whether a pointer is only read, and nothing else gets it that would have to be const too."""
+    facts = subject.analysis.facts
+    if (
+        parameter.is_const
+        or facts.opaque
+        or any(a.array == parameter.name and a.kind != "read" for a in facts.accesses)
+    ):
+        return False
+    uses = bases = 0
+    for node in nodes.walk(subject.analysis.function.body):
+        uses += isinstance(node, nodes.Name) and node.name == parameter.name
+        bases += (
+            isinstance(node, nodes.Element) and isinstance(node.base, nodes.Name) and node.base.name == parameter.name
+        )
+    return uses == bases > 0
+
+
+RESTRICT = RuleTactic(
+    "restrict", "memory", "Pointers that do not overlap say so; what is only read is const.", _restrict
+)
+
+
+# Loops
+
+
+def _unroll(subject: Subject) -> Rewrite:
+    tree, facts = subject.analysis.tree, subject.analysis.facts
+    functions = [subject.analysis.function, *(f for f in tree.functions if f.name in facts.helpers)]
+    loops = [
+        each for function in functions for each in nodes.walk(function.body)
+        if isinstance(each, nodes.Loop) and each.word == "for" and each.place.is_exact
+        and not any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each.body))
+    ]  # fmt: skip
+    free = [each for each in loops if not any("unroll" in mark.text for mark in each.pragmas)]
+    if not loops:
+        raise Unfit("it has no loop")
+    if not free or any(each.name.startswith("UNROLL") for each in subject.draft.parameters):
+        raise Unfit("its loops say how often they are unrolled", is_already_so=True)
+    plan = Plan(subject, "unroll", "arithmetic")
+    name = plan.parameter(
+        "UNROLL", (1, 2, 4, 8), 1, "steps of the inner loops that are written out; 1 asks for nothing"
+    )
+    for each in free:
+        plan.insert(each.place.span.start, f"\n#if {name} > 1\n#pragma unroll {name}\n#endif\n")
+    return plan.finish(
+        f"{len(free)} inner loops are written out {name} times.",
+        Effect(1.08, "more loads are under way at once, and less is spent on counting"),
+        properties=subject.properties,
+    )
+
+
+UNROLL = RuleTactic("unroll", "arithmetic", "Inner loops written out as often as a parameter says.", _unroll)
+
+
+# Options
+
+
+def allowed_error(subject: Subject) -> float:
+    """The least relative error that an output may have, where it is declared; else what float arithmetic has anyway."""
+    outputs = [each for each in subject.problem.outputs if each.dtype.startswith(("float", "bfloat"))]
+    if len(outputs) != len(subject.problem.outputs):
+        return 0.0
+    declared = [subject.problem.tolerances[each.name] for each in outputs if each.name in subject.problem.tolerances]
+    return min([max(each.rtol, each.atol) for each in declared], default=1e-5)
+
+
+def _options(subject: Subject) -> Rewrite:
+    error = allowed_error(subject)
+    if error == 0.0:
+        raise Unfit("its results must be exact")
+    if not any(array.is_float for array in subject.analysis.facts.arrays.values()):
+        raise Unfit("it computes no floats")
+    wanted: tuple[str, ...]
+    if subject.language == "opencl":
+        wanted = ("-cl-mad-enable", "-cl-no-signed-zeros") if error < 1e-4 else ("-cl-fast-relaxed-math",)
+    elif subject.language == "cuda":
+        if error < 1e-4:
+            raise Unfit(f"an error of {error:g} is too little for --use_fast_math")
+        wanted = ("--use_fast_math",)
+    else:
+        raise Unfit("no options are known for HIP")
+    new = tuple(
+        each for each in wanted if each not in subject.draft.options and each not in subject.problem.kernel.options
+    )
+    if not new:
+        raise Unfit("the options are set", is_already_so=True)
+    plan = Plan(subject, "options", "options")
+    plan.draft = plan.draft.with_options(*new)
+    return plan.finish(
+        f"The compiler gets {' and '.join(new)}, within the error of {error:g} that results may have.",
+        Effect(1.05, "multiplications and additions are fused, divisions and roots take fewer steps"),
+        properties=subject.properties,
+    )
+
+
+OPTIONS = RuleTactic("options", "options", "Compile options that the declared tolerances allow.", _options)

@@ -1,0 +1,152 @@
+"""The block's shape as a parameter, also where the source has it as a number."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kernelwright.refactor import nodes
+from kernelwright.refactor.facts import LiteralFact
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.editing import Plan
+from kernelwright.refactor.tactics.launches import AXES, covered_by, is_number, number, only_shape
+from kernelwright.refactor.tactics.virtual import Axis, is_guarded, queries_are_indices
+
+_POWERS = (32, 64, 128, 256, 512, 1024)
+_MORE = {"x": (1, 4, 8, 16, *_POWERS), "y": (1, 2, 4, 8, 16, 32), "z": (1, 2, 4, 8)}
+
+
+def _lift(subject: Subject) -> Rewrite:
+    step = only_shape(subject)
+    if all(number(extent) is None or number(extent) == 1 for extent in step.block):
+        raise Unfit("the block is a parameter", is_already_so=any(subject.draft.parameters))
+    baked = _baked_macro(subject, step.block)
+    return _lift_macro(subject, baked) if baked is not None else _lift_free(subject)
+
+
+def _baked_macro(subject: Subject, block: tuple[str, ...]) -> LiteralFact | None:
+    """A macro of the kernel that is the block's extent along x, and must stay it."""
+    facts = subject.analysis.facts
+    if _is_free(subject):
+        return None
+    named_so = re.compile(r"BLOCK|GROUP|THREADS|TPB|WG|TILE|LOCAL|BS|\bB\b|NT", re.IGNORECASE)
+    found = [
+        each for each in facts.literals
+        if each.role in ("macro", "parameter") and is_number(block[0], each.value) and each.uses
+        and named_so.search(each.name)
+    ]  # fmt: skip
+    return found[0] if len(found) == 1 else None
+
+
+def _is_free(subject: Subject) -> bool:
+    """Whether the kernel works for blocks of any shape: its threads do not meet and know only their place among all."""
+    facts = subject.analysis.facts
+    if facts.barriers or facts.exchanges or any(a.space == "shared" for a in facts.arrays.values()) or facts.opaque:
+        return False
+    values = [
+        *(access.element for access in facts.accesses if access.element is not None),
+        *(side for guard in facts.guards for c in guard.comparisons for side in (c.left, c.right)),
+        *(loop.start for loop in facts.loops if loop.start is not None),
+    ]
+    words = ("thread.", "block.", "block_size.", "warp.", "grid_size.")
+    if not all(queries_are_indices(subject, axis) for axis in AXES):
+        return False
+    return not any(name.startswith(words) or "thread." in name for value in values for name in value.names)
+
+
+def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
+    """`#define GROUP 256` with blocks of 256: one parameter for the source and every launch that it stands for."""
+    plan = Plan(subject, "launch-shape", "launch")
+    facts = subject.analysis.facts
+    if facts.opaque:
+        raise Unfit("not all of the kernel is understood")
+    is_pow2 = literal.value & (literal.value - 1) == 0
+    if not is_pow2:
+        raise Unfit("the block is no power of two; why is not known")
+    by_block = [a for a in facts.accesses if a.kind != "read" and a.space == "global" and a.element is not None
+                and any(n.startswith("block.") for n in a.element.names)]  # fmt: skip
+    low = literal.value if by_block else 32
+    high = 1024 if subject.device.kind == "gpu" else 4096
+    values = tuple(v for v in (*_POWERS, 2048, 4096) if low <= v <= min(high, subject.device.max_threads_per_block))
+    name = plan.lift_macro(literal.name, values, "threads of a block")
+    users = _kernels_that_use(subject, literal.name)
+    steps = []
+    for step in plan.draft.steps:
+        entry = step.entry.partition("<")[0].strip()
+        if entry not in users:
+            steps.append(step)
+            continue
+        if not is_number(step.block[0], literal.value):
+            raise Unfit(f"the launch of {entry} has another block than {name}")
+        grid = list(step.grid)
+        covered = covered_by(grid[0], step.block[0])
+        if covered is not None:
+            grid[0] = f"ceil_div({covered}, {name})"
+        elif number(grid[0]) is None and re.search(rf"\b{literal.value}\b", grid[0]):
+            raise Unfit(f"how {name} decides on the grid of {entry} is not known")
+        if step.shared_bytes is not None:
+            raise Unfit(f"how {name} decides on the shared memory of {entry} is not known")
+        steps.append(replace(step, grid=tuple(grid), block=(name, *step.block[1:])))
+    plan.draft = replace(plan.draft, steps=tuple(steps))
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__", mark.text) and str(literal.value) in mark.text:
+            text = re.sub(rf"\b{literal.value}\b", name, mark.span.text(subject.source), count=1)
+            plan.replace(mark.span, text)
+    return plan.finish(
+        f"{name}, the size of a block, is a parameter of the source and of its launches.",
+        Effect(1.15, "threads and blocks that run at once"),
+        properties=subject.properties,
+    )
+
+
+def _kernels_that_use(subject: Subject, macro: str) -> set[str]:
+    """Kernels of the file that name a macro, in their bodies or in functions that they call."""
+    tree = subject.analysis.tree
+    uses = tree.expanded.uses.get(macro, ())
+    functions = {each.name: each for each in tree.functions}
+    direct = {f.name for f in tree.functions if any(f.place.span.contains(use) for use in uses)}
+    found = set(direct)
+    for _ in range(len(functions)):
+        for function in tree.functions:
+            called = {each.function for each in nodes.walk(function.body) if isinstance(each, nodes.Call)}
+            if called & found:
+                found.add(function.name)
+    return {name for name in found if functions[name].is_kernel}
+
+
+def _lift_free(subject: Subject) -> Rewrite:
+    if not _is_free(subject):
+        raise Unfit("the kernel relies on the shape of its blocks")
+    step = only_shape(subject)
+    plan = Plan(subject, "launch-shape", "launch")
+    grid, block = list(step.grid), list(step.block)
+    names = []
+    for index, extent in enumerate(step.block):
+        value = number(extent)
+        if value is None or (value == 1 and index):
+            continue
+        axis = AXES[index]
+        total = covered_by(step.grid[index] if index < len(step.grid) else "1", extent)
+        if total is None or not is_guarded(subject, Axis(f"global.{axis}", total)):
+            raise Unfit("nothing in the kernel stops threads beyond the end")
+        values = sorted({*_MORE[axis], value})
+        suffix = "" if len(step.block) == 1 else f"_{axis.upper()}"
+        name = plan.parameter(f"BLOCK{suffix}", values, value, f"threads of a block along {axis}")
+        names.append(name)
+        grid[index], block[index] = f"ceil_div({total}, {name})", name
+    if len(names) > 1:
+        plan.constraint("threads", f"{' * '.join(names)} <= 1024")
+    plan.draft = plan.draft.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
+            plan.replace(mark.span, "")
+    return plan.finish(
+        f"The shape of a block is a parameter ({' and '.join(names)}).",
+        Effect(1.1, "threads and blocks that run at once"),
+        properties=subject.properties,
+    )
+
+
+LAUNCH_SHAPE = RuleTactic(
+    "launch-shape", "launch", "The block's shape as a parameter, also where the source has it as a number.", _lift
+)
