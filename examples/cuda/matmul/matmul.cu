@@ -1,9 +1,9 @@
 // /// kernelwright
 // [parameters]
-// TM         = { values = [4, 8, 16], default = 8, why = "rows of the result that one thread computes" }
+// TM         = { values = [4, 8, 16], default = 16, why = "rows of the result that one thread computes" }
 // TN         = { values = [4, 8, 16], default = 8, why = "columns of the result that one thread computes" }
 // LANES_M    = { values = [2, 4, 8], default = 4, why = "threads of a warp down the rows; 32 / LANES_M are along the columns" }
-// WARPS_M    = { values = [1, 2, 4, 8], default = 4, why = "warps of a block down the rows" }
+// WARPS_M    = { values = [1, 2, 4, 8], default = 2, why = "warps of a block down the rows" }
 // WARPS_N    = { values = [1, 2, 4, 8], default = 2, why = "warps of a block along the columns" }
 // BK         = { values = [8, 16, 32], default = 16, why = "depth of a tile in shared memory" }
 // TURNED     = { values = [0, 1], default = 1, why = "A in shared memory, 0: as it is, 16 bytes a copy, a thread takes four neighbours of a row at once; 1: turned, 4 bytes a copy, half the registers" }
@@ -32,7 +32,7 @@
 // (cp.async), STAGES - 1 of them ahead. What sticks out of A and B is read as zeros. n and k are multiples of 4.
 
 #ifndef TM
-#define TM 8
+#define TM 16
 #endif
 #ifndef TN
 #define TN 8
@@ -41,7 +41,7 @@
 #define LANES_M 4
 #endif
 #ifndef WARPS_M
-#define WARPS_M 4
+#define WARPS_M 2
 #endif
 #ifndef WARPS_N
 #define WARPS_N 2

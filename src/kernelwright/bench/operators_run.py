@@ -26,6 +26,7 @@ from kernelwright import knobs
 from kernelwright.backend.base import BuildRequest, DeviceInfo
 from kernelwright.bench.operators import Operator, Shape
 from kernelwright.bench.operators_worker import (
+    CLEAN,
     MEASURER_FACTORY,
     Buffer,
     Ceilings,
@@ -58,10 +59,10 @@ from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
 
-CONTENDERS = ("baseline", "general", "special", "eager", "compiled")
+CONTENDERS = ("baseline", "general", "special", CLEAN, "eager", "compiled")
 BATCH = 16
 """Configs asked for at once: one for each build process of a usual host."""
-CROSSED = 6
+CROSSED = 12
 """Of the best of each shape, how many are measured on all the others, as candidates for the general one."""
 SCREEN_TIMEOUT_S = 30.0
 COMPARE_TIMEOUT_S = 400.0
@@ -96,6 +97,7 @@ class Row:
     limited_by: str
     upstream_us: float | None
     goal: float | None
+    has_clean_goal: bool
     times_us: Mapping[str, Interval]
     """Medians by contender; those that could not be measured are missing."""
     speedups: Mapping[str, Interval]
@@ -368,13 +370,14 @@ def _row(
         limited_by=floor.limited_by if floor is not None else "",
         upstream_us=search.shape.upstream_us,
         goal=operator.goal if search.shape is operator.shapes[-1] else None,
+        has_clean_goal=operator.has_clean_goal,
         times_us={
             label: median_interval([1e3 * each for each in samples[label]]) for label in CONTENDERS if label in samples
         },
         speedups={
             label: speedup_interval(samples[label], own)
             for label in CONTENDERS
-            if own is not None and label in samples and label != "special"
+            if own is not None and label in samples and label not in ("special", CLEAN)
         },
         notes=compared.notes,
         configs={label: dict(config) for label, config in configs.items() if config is not None},
@@ -458,7 +461,7 @@ class _Desk:
             if isinstance(runnable, Failed):
                 raise InfrastructureError(f"building {label} once more: {runnable.message}")
             runnables[label] = runnable
-        job = Compare(runnables, rounds, torch)
+        job = Compare(runnables, rounds, torch, runnables.get("special", runnables.get("general")))
         return cast("Compared", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
 
     def _submit(self, subject: Subject, candidate: Candidate) -> Future[BuildResult]:

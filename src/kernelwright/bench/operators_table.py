@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelwright.bench.operators_run import OperatorResult, Row, SuiteResult
+from kernelwright.bench.operators_worker import CLEAN
 from kernelwright.evaluate.stats import Interval
 
 HEADINGS = (
-    "operator", "shape", "floor us", "baseline us", "general us", "shape's own us [95 %]", "of floor", "goal",
-    "upstream us", "eager us", "compiled us", "over baseline [95 %]", "over eager [95 %]", "over compiled [95 %]",
+    "operator", "shape", "floor us", "baseline us", "general us", "shape's own us [95 %]", "of floor",
+    "clean us", "clean, of floor", "goal", "upstream us", "eager us", "compiled us",
+    "over baseline [95 %]", "over eager [95 %]", "over compiled [95 %]",
 )  # fmt: skip
 
 
@@ -26,7 +28,7 @@ def markdown(result: SuiteResult) -> str:
 def cells(row: Row) -> tuple[str, ...]:
     """One row, as texts in the order of `HEADINGS`."""
     own = row.times_us.get("special")
-    share = row.floor_us / own.estimate if own is not None and row.floor_us is not None else None
+    share, clean_share = (_share(row, label) for label in ("special", CLEAN))
     return (
         f"{row.operator} {_short(row.dtype)}",
         row.label,
@@ -35,7 +37,9 @@ def cells(row: Row) -> tuple[str, ...]:
         _time(row, "general"),
         f"**{_us(own.estimate)}** [{_us(own.low)}, {_us(own.high)}]" if own is not None else "",
         f"{share:.0%}" if share is not None else "",
-        _goal(row.goal, share),
+        _time(row, CLEAN),
+        f"{clean_share:.0%}" if clean_share is not None else "",
+        _goal(row.goal, clean_share if row.has_clean_goal else share),
         f"{row.upstream_us:g}" if row.upstream_us is not None else "",
         _time(row, "eager"),
         _time(row, "compiled"),
@@ -84,6 +88,11 @@ def _notes(result: SuiteResult) -> Iterator[str]:
                 if note != "not measured on this shape" and text not in told:
                     told.add(text)
                     yield text
+
+
+def _share(row: Row, label: str) -> float | None:
+    interval = row.times_us.get(label)
+    return row.floor_us / interval.estimate if interval is not None and row.floor_us is not None else None
 
 
 def _time(row: Row, label: str) -> str:

@@ -8,7 +8,8 @@ measure(Compare({"baseline": ..., "tuned": ...}))     # interleaved rounds, PyTo
 ```
 
 Before each timed launch 512 MB are written, as when the suite's upstream figures were taken: the cache then holds
-neither inputs nor room that needs no writing back. In-out arguments are put back before that.
+neither inputs nor room that needs no writing back, up to 50 MB of other kernels' results go to memory meanwhile, and as
+much of this kernel's own may stay behind. In-out arguments are put back before that.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ MEASURER_FACTORY = "kernelwright.bench.operators_worker:make_measurer"
 
 DIRTY_BYTES = 512_000_000
 """Written before each timed launch, as upstream's protocol has it."""
+
+CLEAN = "clean"
+"""The contender whose launches begin with nothing to be written back: what a kernel takes that only reads."""
 
 PERIOD_ELEMENTS = 4_000_037
 """Inputs repeat after so many elements, a prime: drawing hundreds of millions of numbers on the host takes minutes."""
@@ -170,6 +174,8 @@ class Compare:
     runnables: Mapping[str, Runnable]
     rounds: int
     torch: TorchSource | None
+    clean: Runnable | None = None
+    """Measured once more, as `clean`, with a cache that was flushed by reading."""
     seed: int = 0
 
 
@@ -249,6 +255,8 @@ class Measurer:
         notes: dict[str, str] = {}
         for label, runnable in job.runnables.items():
             calls[label] = _timer(self._session, shape.bind(runnable))
+        if job.clean is not None:
+            calls[CLEAN] = _timer(self._session, shape.bind(job.clean))
         if job.torch is not None:
             missing = torch_missing()
             if missing is None:
@@ -281,7 +289,7 @@ class Measurer:
         for round_index in range(-2, job.rounds):
             rng.shuffle(order)
             for label in order:
-                self._make_cold(shape)
+                self._make_cold(shape, is_clean=label == CLEAN)
                 time_ms = calls[label]()
                 if round_index >= 0:  # the first two only warm up
                     samples[label].append(time_ms)
@@ -298,8 +306,11 @@ class Measurer:
         self._make_cold(shape)
         return self._session.time(launches)
 
-    def _make_cold(self, shape: _OpenShape) -> None:
+    def _make_cold(self, shape: _OpenShape, *, is_clean: bool = False) -> None:
         shape.restore()
+        if is_clean:
+            self._session.flush_cache()
+            return
         self._session.fill(self._dirt, b"\x01\x00\x00\x00", DIRTY_BYTES)
 
     def _opened(self) -> _OpenShape:
