@@ -461,3 +461,25 @@ def test_every_format_is_written_once_and_replaced_whole(saxpy_run: Path, tmp_pa
     again = export_run(saxpy_run, tmp_path / "out")
     assert first == again
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in first)
+
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PROBLEMS = sorted(file.parent.relative_to(EXAMPLES).as_posix() for file in EXAMPLES.rglob("problem.toml"))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_header_of_every_example_compiles_and_supports_what_was_tuned(
+    name: str, record_run: RecordRun, tmp_path: Path
+) -> None:
+    run = record_run(EXAMPLES / name, [{}])
+    (header,) = export_run(run, tmp_path / "out", formats=["header"])
+    subject = Subject.load(run / "problem" / "problem.toml")
+    tests = "".join(
+        f"    {{ {header.stem}_sizes s = {{ {', '.join(map(str, workload.sizes.values()))} }}; "
+        f"bad += !{header.stem}_supports(&s); }}\n"
+        for workload in subject.problem.workloads
+    )
+    body = f"int main(void) {{\n    int bad = 0;\n{tests}    return bad;\n}}\n"
+    for language in ("c", "c++"):
+        program = build(tmp_path, language, [header], body)
+        assert subprocess.run([program], check=False, timeout=60).returncode == 0
