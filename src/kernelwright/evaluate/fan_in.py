@@ -15,7 +15,7 @@ a[m, k] @ b[k, n]        c = n           k
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,10 @@ from kernelwright.problem.model import Argument, Problem, Workload
 
 Array = npt.NDArray[Any]
 
+_PART = 1 << 20
+"""Elements looked at together."""
+_NEAR = 4096
+"""Elements to each side where another value is looked for first."""
 REACTION = 1e-13
 """A change below this share of an output's scale is the reference's own rounding: a hundred times what another order
 of summation costs float64."""
@@ -56,13 +60,13 @@ def fan_in(
         rng: chooses the random elements.
     """
     found = dict.fromkeys(expected, 1)
-    thresholds = {name: _threshold(values) for name, values in expected.items()}
+    scales = {name: _root_mean_square(values) for name, values in expected.items()}
     for argument in problem.inputs:
         values = inputs[argument.name]
         reactions = [
             reaction
             for position in _positions(values, rng)
-            if (reaction := _reaction(argument.name, position, inputs, expected, thresholds, call)) is not None
+            if (reaction := _reaction(argument.name, position, inputs, expected, scales, call)) is not None
         ]
         for output in (each for each in problem.outputs if each.name in expected):
             count = max((reaction[output.name] for reaction in reactions), default=0)
@@ -91,10 +95,25 @@ def summed_extent(source: Argument, output: Argument, workload: Workload) -> int
     return length
 
 
-def _threshold(expected: Array) -> Array:
-    size = np.abs(expected.astype(np.float64))
-    root_mean_square = math.sqrt(float(np.mean(np.square(size)))) if size.size else 0.0
-    return np.asarray(REACTION * np.maximum(size, root_mean_square))
+def _root_mean_square(values: Array) -> float:
+    total = sum(float(np.sum(np.square(part))) for part in _parts(values))
+    return math.sqrt(total / max(values.size, 1))
+
+
+def _parts(values: Array) -> Iterator[Array]:
+    """Flat float64 pieces, so that no temporary has the size of the output."""
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _PART):
+        yield flat[start : start + _PART].astype(np.float64)
+
+
+def _count_changes(before: Array, after: Array, scale: float) -> int:
+    """How many elements differ by more than rounding."""
+    count = 0
+    for old, new in zip(_parts(before), _parts(after), strict=True):
+        allowed = REACTION * np.maximum(np.abs(old), scale)
+        count += int(np.count_nonzero(~(np.abs(new - old) <= allowed)))
+    return count
 
 
 def _positions(values: Array, rng: np.random.Generator) -> list[int]:
@@ -108,7 +127,7 @@ def _reaction(
     position: int,
     inputs: Mapping[str, Array],
     expected: Mapping[str, Array],
-    thresholds: Mapping[str, Array],
+    scales: Mapping[str, float],
     call: Callable[[dict[str, Array]], Mapping[str, Array]],
 ) -> dict[str, int] | None:
     """By output, how many elements react to one changed element; None where it cannot be changed or fails."""
@@ -119,23 +138,23 @@ def _reaction(
         results = call({**inputs, name: changed})
     except ReferenceFailed:
         return None
-    return {
-        output: int(np.count_nonzero(~(np.abs(results[output] - values) <= thresholds[output])))
-        for output, values in expected.items()
-    }
+    return {output: _count_changes(values, results[output], scales[output]) for output, values in expected.items()}
 
 
 def _changed(values: Array, position: int) -> Array | None:
-    """A copy with one element set to the nearest other value beside it; a constant float changes by a thousandth."""
+    """A copy with one element set to the nearest other value beside it; of constants, only floats, doubled."""
     flat = values.reshape(-1)
-    others = np.flatnonzero(flat != flat[position])
-    result = values.astype(np.float64) if values.dtype.kind not in "biu" else values.copy()
+    start = max(0, position - _NEAR)
+    others = np.flatnonzero(flat[start : position + _NEAR] != flat[position]) + start
+    if not others.size:
+        others = np.flatnonzero(flat != flat[position])
+    if not others.size and values.dtype.kind in "biu":
+        return None
+    result = values.copy()
     if others.size:
         place = int(np.searchsorted(others, position))
         near = others[max(0, place - 1) : place + 1]
         result.reshape(-1)[position] = flat[min(near, key=lambda index: abs(int(index) - position))]
-    elif values.dtype.kind in "biu":
-        return None
     else:
-        result.reshape(-1)[position] = result.reshape(-1)[position] * 1.001 + (0.001 if not flat[position] else 0.0)
+        result.reshape(-1)[position] = 2 * float(flat[position]) or 1e-3
     return result

@@ -222,7 +222,7 @@ class _Draft:
             )
         if self.local:
             notes.append(
-                f"{', '.join(guess.name for guess in self.local)}: local memory, sized by parameters, so it is under "
+                f"local memory is sized by parameters, so {', '.join(guess.name for guess in self.local)} stands under "
                 "[scratch] in the header of the kernel source"
             )
         return notes
