@@ -70,10 +70,11 @@ class Candidates:
     @classmethod
     def whole(cls, space: Space) -> Candidates:
         """Every config of the space, each at its own index."""
+        table = Table.of_indices(space, space.value_indices())
         known: dict[Config, int] = {}
 
         def config_at(place: int) -> Config:
-            config = space.config_at(place)
+            (config,) = space.configs_from_indices(table.columns[:, place : place + 1].T)
             known[config] = place
             return config
 
@@ -83,13 +84,18 @@ class Candidates:
                 place = known[config] = space.index_of(config)
             return place
 
-        return cls(Table.of_indices(space, space.value_indices()), config_at, place_of)
+        return cls(table, config_at, place_of)
 
     @classmethod
     def of_pool(cls, space: Space, pool: Sequence[Config]) -> Candidates:
         """Distinct configs of the space."""
         places = {config: place for place, config in enumerate(pool)}
         return cls(Table.of_configs(space, pool), pool.__getitem__, places.get)
+
+    def codes_of(self, space: Space, config: Config) -> Codes:
+        """Value indices of one config of the space, shape (parameters,)."""
+        place = self.place_of(config)
+        return self.table.codes[:, place] if place is not None else Table.of_configs(space, [config]).codes[:, 0]
 
     def table_of(self, space: Space, configs: Sequence[Config]) -> Table:
         """Some configs of the space; quick where they are among the candidates."""

@@ -34,12 +34,16 @@ class Guessed:
     table: Table
     """The opinion is its last feature."""
     guess: Floats
+    places: Floats
+    """The logarithm of each config's place in the source's order, from 1."""
 
     @classmethod
     def of(cls, source: Source, table: Table) -> Guessed:
         """Ask the source."""
         guess = source.guess(table)
-        return cls(table.with_feature(guess), guess)
+        places = np.empty(len(guess))
+        places[np.argsort(guess, kind="stable")] = np.log(np.arange(1, len(guess) + 1))
+        return cls(table.with_feature(guess), guess, places)
 
 
 @dataclass(frozen=True, slots=True)

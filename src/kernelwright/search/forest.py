@@ -27,10 +27,16 @@ if TYPE_CHECKING:
     from kernelwright.space.parameter import Parameter
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 
 SHRINKAGE = 1.0
 """Weight of the penalties on effects and on the slope, in units of one observation's. A guess: choosing it by the
 marginal likelihood, from 1, 4 and 16, changed no score on recorded spaces."""
+
+
+SCREENED_COUNT = 4000
+"""Of a larger table, trees are asked only about so many configs whose effects promise most: asking takes most of the
+searcher's time, and what trees add is seldom worth more than the effects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +53,27 @@ class Member:
 
     def predict(self, table: Table, guess: Floats | None = None) -> Floats:
         """The target for each config, shape (configs,). `guess`: an earlier run's, where the fit had it."""
+        total = self.sum_of_effects(table, guess)
+        if self.tree is not None:
+            total += self.tree.predict(table.rows)[:, 0]
+        return total
+
+    def sum_of_effects(self, table: Table, guess: Floats | None = None) -> Floats:
+        """The prediction without the tree."""
         total = np.full(len(table), self.intercept)
         if guess is not None:
             total += self.slope * guess
         for effect, column in zip(self.effects, table.columns, strict=False):
             total += effect.take(column)
-        if self.tree is not None:
-            total += self.tree.predict(table.rows)[:, 0]
         return total
+
+    def add_effects(self, total: Singles, table: Table, guess: Floats | None, level: float) -> None:
+        """The same, less a level, into an array given: quicker, with half the digits."""
+        total.fill(self.intercept - level)
+        if guess is not None:
+            total += self.slope * guess
+        for effect, column in zip(self.effects, table.columns, strict=False):
+            total += effect.astype(np.float32).take(column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +143,18 @@ class ForestFitter:
         self, data: Data, rng: np.random.Generator, table: Table, guess: Floats | None = None, *, count: int
     ) -> tuple[Floats, Floats]:
         """Mean and deviation, shape (configs,) each, of the guesses of a new ensemble for the configs of `table`."""
-        total = np.zeros(len(table))
-        squares = np.zeros(len(table))
-        origin = float(data.targets.mean())  # near the guesses, so that the difference of squares is accurate
-        for member in self.ensemble(data, rng, count=count):
-            predicted = member.predict(table, guess)
-            predicted -= origin
-            total += predicted
-            predicted *= predicted
-            squares += predicted
-        mean = total / count
-        return mean + origin, np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+        members = self.ensemble(data, rng, count=count)
+        level = float(data.targets.mean())  # near the guesses, so that half the digits are enough for what is left
+        guesses = np.empty((count, len(table)), dtype=np.float32)
+        for row, member in zip(guesses, members, strict=True):
+            member.add_effects(row, table, guess, level)
+        if self._has_trees:
+            kept = None if len(table) <= SCREENED_COUNT or not self._has_effects else _lowest(guesses)
+            rows = table.rows if kept is None else table.rows[kept]
+            for row, member in zip(guesses, members, strict=True):
+                row[slice(None) if kept is None else kept] += member.tree.predict(rows)[:, 0]
+        mean, deviation = _moments(guesses)
+        return mean.astype(np.float64) + level, deviation.astype(np.float64)
 
     def covariance(self, table: Table) -> Floats:
         """Of the sums of effects that the ridge expects before it sees a target, in units of a target's own variance.
@@ -174,6 +194,19 @@ class ForestFitter:
         system[size, size] += SHRINKAGE
         solved: Floats = np.linalg.solve(system, weighted @ targets).astype(np.float64)
         return solved[:size], float(solved[size])
+
+
+def _moments(guesses: Singles) -> tuple[Singles, Singles]:
+    """Mean and deviation over the members, from guesses of shape (members, configs) that lie around 0."""
+    mean: Singles = guesses.sum(axis=0) / np.float32(len(guesses))
+    squares: Singles = np.einsum("ij,ij->j", guesses, guesses) / np.float32(len(guesses))
+    return mean, np.sqrt(np.maximum(squares - mean * mean, np.float32(0)))
+
+
+def _lowest(guesses: Singles) -> npt.NDArray[np.intp]:
+    """Where the guesses, shape (members, configs), are lowest or could be."""
+    mean, deviation = _moments(guesses)
+    return np.argpartition(mean - deviation, SCREENED_COUNT)[:SCREENED_COUNT]
 
 
 def _tree_state(rng: np.random.Generator) -> np.random.RandomState:

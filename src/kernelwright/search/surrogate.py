@@ -57,7 +57,7 @@ INFO = SearcherInfo(
         ),
         OptionInfo(
             name="tree_count",
-            default=12,
+            default=8,
             description="members of the model; more are steadier and slower",
             minimum=2,
         ),
@@ -112,6 +112,10 @@ TRANSFER_DESIGN = 4
 """How many configs, spread ones and the favourites of earlier runs in turn, come before the first model when there are
 such runs: two of each is the least that shows whether what was fast there is fast here."""
 
+EARLIER_COUNT = 40
+"""Of the first so many evaluations, every other is the next in the order of earlier runs, if they are fully believed;
+later ones ever fewer, as the model learns what differs here. A guess."""
+
 SETTLED = 0.9
 """With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
@@ -129,6 +133,8 @@ class _Scored:
     """How many observations, the fitted ones included, `scores` takes into account."""
     beliefs: Floats
     """The probability of each hypothesis on earlier runs, the one that none helps first."""
+    order: Floats | None
+    """By what earlier runs would try first, lowest first, each as far as it is believed; None without any."""
 
     def copy(self) -> _Scored:
         """One to strike out and lower freely."""
@@ -144,6 +150,12 @@ class _Scored:
             place = self.candidates.place_of(config)
             if place is not None:
                 self.is_out[place] = True
+
+    def favoured(self) -> Config | None:
+        """The candidate that earlier runs would try first; None without them, or when all are struck out."""
+        if self.order is None or self.is_out.all():
+            return None
+        return self.candidates.config_at(int(np.argmin(np.where(self.is_out, np.inf, self.order))))
 
     def best(self) -> Config | None:
         """The candidate of the highest score, the first of equals; None when all are struck out."""
@@ -167,7 +179,7 @@ class SurrogateSearch:
         priors: Sequence[Prior] = (),
         prior_count: int = 10,
         initial_count: int = 0,
-        tree_count: int = 12,
+        tree_count: int = 8,
         refit_growth: float = 1.15,
         caution: float = 2.0,
         exploration: float = 0.0,
@@ -286,6 +298,7 @@ class SurrogateSearch:
         passed = [(o, math.log(o.value)) for o in observed if o.value is not None]
         logarithms = np.array([logarithm for _, logarithm in passed])
         candidates = self._candidates()
+        guesses = self._whole_guesses or [Guessed.of(source, candidates.table) for source in self._experts.sources]
         data = Data(
             candidates.table_of(self._space, [o.config for o, _ in passed]),
             np.minimum(logarithms, np.quantile(logarithms, CEILING_QUANTILE)),
@@ -295,12 +308,15 @@ class SurrogateSearch:
             data,
             candidates.table,
             best=min(logarithm for o, logarithm in passed if not o.is_partial),
-            guesses=self._whole_guesses or [Guessed.of(source, candidates.table) for source in self._experts.sources],
+            guesses=guesses,
             rng_of=lambda number: generator(self._seed, 3, len(told), number),
         )
         if len(passed) < len(told) and self._without != "failures":
             scores *= self._chance(observed, candidates)
-        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told), beliefs)
+        order = None
+        if guesses:
+            order = sum((w * g.places for w, g in zip(beliefs[1:], guesses, strict=True)), np.zeros(len(scores)))
+        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told), beliefs, order)
 
     def _chance(self, observed: Sequence[Observation], candidates: Candidates) -> Floats:
         """The probability that each candidate passes, from all observations, failed ones too."""
@@ -337,7 +353,7 @@ class SurrogateSearch:
                 scored.lower(self._away_from(config, scored.candidates))
                 scored.strike_out([config])
         while not batch.is_full:
-            best = self._unsettled(scored.beliefs, batch) or scored.best()
+            best = self._unsettled(scored.beliefs, batch) or self._earlier(scored, batch) or scored.best()
             if best is None:
                 return
             batch.offer(best)
@@ -353,12 +369,22 @@ class SurrogateSearch:
         known = (*batch.pending, *batch.chosen)
         return next((c for c in self._spreading if c not in self._history and c not in known), None)
 
+    def _earlier(self, scored: _Scored, batch: Batch) -> Config | None:
+        """What earlier runs would try next, where it is their turn."""
+        share, place = 0.5 * float(1 - scored.beliefs[0]), batch.known_count
+        return scored.favoured() if int(share * _turns(place)) != int(share * _turns(place + 1)) else None
+
     def _away_from(self, config: Config, candidates: Candidates) -> Floats:
         """Factors in [0, 1]: doubt that halves with every parameter in which a candidate differs from `config`."""
         table = candidates.table
         if self._without == "penalty":
             return np.ones(len(table))
         differing = np.zeros(len(table), dtype=np.uint8)
-        for codes, own in zip(table.codes, candidates.table_of(self._space, [config]).codes[:, 0], strict=True):
+        for codes, own in zip(table.codes, candidates.codes_of(self._space, config), strict=True):
             differing += codes != own
         return self._doubt.take(differing)
+
+
+def _turns(place: int) -> float:
+    """How many of the first `place` evaluations earlier runs may have a say in."""
+    return place if place <= EARLIER_COUNT else EARLIER_COUNT * (1 + math.log(place / EARLIER_COUNT))

@@ -14,10 +14,11 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelwright.imports import require
 from kernelwright.search.candidates import Table
 from kernelwright.search.forest import Data, Floats, ForestFitter, Member
 from kernelwright.search.history import generator, snap
@@ -149,7 +150,7 @@ def _evidence(factor: Floats, targets: Floats, expected: Floats | None) -> float
     """The logarithm of the marginal likelihood, up to what all hypotheses share.
 
     Targets are normal around an unknown level with covariance sigma^2 * residual, plus what is expected times a slope
-    that is normal around 1. Sigma is summed over.
+    that is normal around 1 and above 0. Sigma is summed over.
 
     Args:
         factor: of the residual covariance, by Cholesky.
@@ -169,5 +170,9 @@ def _evidence(factor: Floats, targets: Floats, expected: Floats | None) -> float
         grown = 1 + share * (along @ along)
         squares = white @ white - share * (along @ white) ** 2 / grown
         terms = -0.5 * (squares / variances + len(white) * np.log(variances) + np.log(grown))
+        # What is left of the slope's distribution above 0: a source that is exact but reversed says nothing to follow.
+        log_cdf: Any = require("scipy.special", purpose="trusting earlier runs").log_ndtr
+        slope = 1 + share * (along @ white) / grown
+        terms = terms + log_cdf(slope * np.sqrt(grown) / SLOPE_DEVIATION) - log_cdf(1 / SLOPE_DEVIATION)
     top = float(terms.max())
     return top + math.log(np.exp(terms - top).sum())
