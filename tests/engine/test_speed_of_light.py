@@ -112,6 +112,13 @@ def test_traffic_that_stays_in_the_cache_is_set_against_the_cache(problem):
     assert floors_ms["hot"] == pytest.approx(floors_ms["cold"] / 5)
 
 
+def test_memory_bounds_nothing_that_stays_in_a_cache_of_unknown_rate(problem):
+    small = next(each for each in problem.workloads if 8 * each.sizes["n"] < 1 << 19)
+    rates = {"copy_bytes_per_s": 1e9}
+    assert floor_of(problem, small, CPU, rates, cache="hot") is None
+    assert floor_of(problem, small, CPU, rates, cache="cold") is not None
+
+
 def test_without_declared_bytes_only_outputs_are_certain(problem):
     """An input need not be read as a whole, so nothing may be concluded from its size."""
     large = dataclasses.replace(problem.workloads[0], sizes={"n": 1 << 24})

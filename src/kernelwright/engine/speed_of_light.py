@@ -113,7 +113,7 @@ def floor_of(
     times_s: dict[str, float] = {}
     moved = floor_bytes(problem, workload)
     cache_bytes = device.limits.get("last_level_cache", 0)
-    is_cached = cache == "hot" and moved <= cache_bytes / 2 and "cache_bytes_per_s" in ceilings
+    is_cached = cache == "hot" and moved <= cache_bytes / 2  # then the memory's rate bounds nothing
     rate = ceilings.get("cache_bytes_per_s") if is_cached else _traffic_rate(problem, workload, ceilings)
     if moved and rate:
         times_s["cache" if is_cached else "memory"] = moved / rate
