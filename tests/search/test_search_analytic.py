@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ DEVICE = DeviceShape(multiprocessors=100, threads=2048, shared_bytes=100_000, ba
 GOOD = Launch(threads=256, blocks=80_000, results=8)
 
 
-def time_of(**changed: float) -> float:
+def time_of(**changed: Any) -> float:
     found = estimate(dataclasses.replace(GOOD, **changed), DEVICE)
     assert found is not None
     return found
