@@ -51,7 +51,7 @@ class Adding:
         return Rewrite(
             tactic=self.name,
             family=self.family,
-            source=f"// {self.name}\n{subject.source}",
+            source=f"enum {{ k_{self.name} = {self.name.upper()} }};\n{subject.source}",
             draft=subject.draft.with_parameters(parameter),
             anchors=(),
             explanation=f"Adds {self.name}.",
@@ -190,3 +190,22 @@ def test_what_all_failures_share_is_named(loaded: Loaded) -> None:
     rows: list[tuple[dict[str, int], float | None]] = [({"A": 1, "B": b}, 1.0) for b in (1, 2)]
     said = landscape(loaded, *rows, ({"A": 1, "B": 4}, None), ({"A": 2, "B": 4}, None))
     assert said == ["launch:too-many-threads whenever B = 4 (2 of 4)"]
+
+
+class Replacing(Adding):
+    """Takes the launch over: the template's own parameters are used nowhere afterwards."""
+
+    def apply(self, subject: Subject) -> Rewrite | NotApplicable:
+        draft = subject.draft.with_parameters(Parameter("LANES", (1, 8), 8)).relaunched(
+            "saxpy", grid=("n",), block=("LANES",)
+        )
+        source = "__kernel void saxpy(__global const float *x, __global float *y, float a, int n) { }\n"
+        return Rewrite(self.name, self.family, source, draft, (), "Replaces.", Effect(2.0, ""), ("LANES",))
+
+
+def test_parameters_that_nothing_uses_any_more_go_with_their_constraints(loaded: Loaded) -> None:
+    draft = code(RulesAgent([Replacing("new")]), plan_context(loaded), "new")
+    assert isinstance(draft, Draft)
+    header = parse_header(draft.written.text, Path("x"))
+    assert [each.name for each in header.parameters] == ["LANES"]
+    assert header.constraints == ()

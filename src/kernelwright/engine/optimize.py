@@ -344,13 +344,14 @@ class _Session:
             }
             return entrants(optimizer.tree, usable, templates, count=count)
 
+        least_s = MIN_ROUNDS * 1e-3 * _round_ms(baseline_ms, choose(frozenset()))
         comparison = compare_entrants(
             runner,
             self._parts.subject.baseline,
             choose,
             rounds=self._rounds(baseline_ms, choose(frozenset())),
             on_step=lambda: self._enter("compare"),
-            is_late=self._is_late,
+            is_late=lambda: self._is_late(least_s),
         )
         if comparison is not None:
             comparison = without_impossible(comparison, recorded_floors(started))
@@ -365,10 +366,10 @@ class _Session:
         wanted_s = worst_s + check_s
         return min(wanted_s, COMPARISON_SHARE * (settings.budget.seconds or wanted_s))
 
-    def _is_late(self) -> bool:
-        """Whether the checks of the finalists have used up the time for the comparison."""
+    def _is_late(self, least_s: float) -> bool:
+        """Whether the checks of the finalists have used up the time for the fewest rounds of the comparison."""
         seconds = self._parts.settings.tune.budget.seconds
-        return seconds is not None and self._clock.spent_s > seconds * (1 - COMPARISON_SHARE / 4)
+        return seconds is not None and self._clock.spent_s + least_s > seconds
 
     def _rounds(self, baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> int:
         """Rounds of the final comparison that fit into its share of the time."""
@@ -376,10 +377,7 @@ class _Session:
         wanted, seconds = settings.comparison_rounds, settings.budget.seconds
         if seconds is None:
             return wanted
-        round_ms = sum(baseline_ms.values())
-        for each in finalists:
-            if isinstance(each.event.outcome, Passed):
-                round_ms += sum(medians_ms(each.event.outcome.measurements).values())
+        round_ms = _round_ms(baseline_ms, finalists)
         available_s = max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s)
         return max(min(wanted, MIN_ROUNDS), min(wanted, int(1e3 * available_s / round_ms) if round_ms else wanted))
 
@@ -427,6 +425,12 @@ class _Session:
 
     def _session_started(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+def _round_ms(baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> float:
+    """One launch of the baseline and of each finalist on every workload."""
+    passed = [each.event.outcome for each in finalists if isinstance(each.event.outcome, Passed)]
+    return sum(baseline_ms.values()) + sum(sum(medians_ms(each.measurements).values()) for each in passed)
 
 
 class _Relay:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from kernelwright.agent.base import Task, Written
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.problem.model import Argument, Language
+from kernelwright.problem.source_scan import used_words
 from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.refactor.tactics.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
 from kernelwright.template.header import Header, parse_header
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 _CPU_VECTOR_BYTES = 32
 """Of AVX2, which is what x86 machines have had for ten years; wider only splits loads. A guess elsewhere."""
@@ -37,14 +41,55 @@ def subject_of(task: Task, written: Written) -> Subject:
 
 
 def written_of(subject: Subject, rewrite: Rewrite) -> Written:
-    """A rewrite as a node's text."""
+    """A rewrite as a node's text.
+
+    Parameters that nothing uses any more go: a tactic that replaces a launch leaves those of the old one behind.
+    """
+    draft = without_unused(rewrite.draft, rewrite.source, subject.language)
     return Written(
-        rewrite.file_text,
+        draft.render() + rewrite.source,
         subject.language,
         subject.entry,
         (*subject.history, rewrite.tactic),
         tuple(sorted(rewrite.properties)),
     )
+
+
+def without_unused(draft: HeaderDraft, source: str, language: Language) -> HeaderDraft:
+    """The draft without parameters that neither the source nor anything else in it uses, and their constraints."""
+    used = set(used_words(source, language))
+    for text in _expressions(draft):
+        used.update(_WORD.findall(text))
+    gone = {each.name for each in draft.parameters} - used
+    if not gone:
+        return draft
+    return replace(
+        draft,
+        parameters=tuple(each for each in draft.parameters if each.name not in gone),
+        constraints=tuple((name, text) for name, text in draft.constraints if not gone & set(_WORD.findall(text))),
+    )
+
+
+def _expressions(draft: HeaderDraft) -> Iterator[str]:
+    """Everything in a header that may use a parameter, constraints left out."""
+    for step in draft.steps:
+        yield from (value for value in _texts_in(step))
+    yield from (text for _, text in draft.defines)
+    for scratch in draft.scratch:
+        yield from scratch.shape
+    yield from draft.options
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """All texts in a dataclass of texts, however nested: launches gain fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _texts_in(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from _texts_in(getattr(value, each.name))
 
 
 def header_draft(header: Header) -> HeaderDraft:
