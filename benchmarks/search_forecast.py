@@ -66,7 +66,8 @@ def run(recorded: RecordedSpace, name: str, seed: int) -> Run:
     """Search until well beyond the last forecast."""
     searcher = create(name, recorded.space, seed=seed)
     assert isinstance(searcher, Forecaster)
-    best, lowest = [], math.inf
+    best: list[float] = []
+    lowest = math.inf
     stated: dict[int, float] = {}
     bounds: dict[int, dict[float, float]] = {}
     while len(best) < TOLD_COUNTS[-1] + AHEAD:
