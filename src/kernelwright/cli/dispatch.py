@@ -82,5 +82,5 @@ def print_table(table: DispatchTable, console: Console) -> None:
     ):
         found = mean_and_worst(losses)
         if found is not None:
-            text = f"{what}: loses {100 * found[0]:.2g} % in the mean, {100 * found[1]:.2g} % at worst"
+            text = f"{what}: loses {100 * found[0]:.1f} % in the mean, {100 * found[1]:.1f} % at worst"
             console.print(text, highlight=False, markup=False)

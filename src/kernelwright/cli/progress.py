@@ -12,6 +12,7 @@ from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import (
     BaselineMeasured,
+    DispatchProbed,
     Evaluated,
     Event,
     FinalistsCompared,
@@ -63,6 +64,9 @@ def describe(event: Event) -> str | None:
             count = len(event.candidate_ids) - 1
             rejected = f", {len(event.rejected)} rejected by the thorough check" if event.rejected else ""
             return f"compared {count} finalists with the baseline{rejected}"
+        case DispatchProbed():
+            count = len(event.candidate_ids) - 1
+            return f"compared {count} configs with the baseline on {len(event.samples_ms)} shapes"
         case Noted():
             return f"{event.level}: {event.text}"
         case NodeProposed() | NodeJudged() | NodeTuned():

@@ -11,7 +11,7 @@ from kernelwright.engine.dispatch_rule import Leaf, Rule
 from kernelwright.evaluate.render import build_unit, macro_text
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.header_launch import ARGUMENT_TYPES, LaunchWriter
-from kernelwright.export.subject import ExportedRun, one_line
+from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
 from kernelwright.template.model import Candidate
@@ -185,7 +185,7 @@ class _Header:
             *(f"    {line}" for line in self.table.rule_lines()),
             *self.run.table_notes(),
         ]
-        return "".join(f"// {one_line(line)}".rstrip() + "\n" for line in lines)
+        return "".join(f"// {each}".rstrip() + "\n" for line in lines for each in wrapped(one_line(line)))
 
     def _initialiser(self, config: Config) -> str:
         names = {**self.table.limits, **self.run.problem.workloads[0].sizes, **config}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -142,6 +143,12 @@ class ExportedRun:
     def _compared_samples(self) -> list[tuple[tuple[float, ...], ...]]:
         comparison = self.view.comparison
         return [rows for rows in comparison.samples_ms.values() if rows] if comparison is not None else []
+
+
+def wrapped(line: str) -> list[str]:
+    """A line of a comment as lines of bearable length, further ones indented."""
+    indent = line[: len(line) - len(line.lstrip())] + "    "
+    return textwrap.wrap(line, 112, subsequent_indent=indent, break_long_words=False) or [""]
 
 
 def one_line(text: str) -> str:

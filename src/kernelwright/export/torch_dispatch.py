@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo
@@ -14,7 +13,7 @@ from kernelwright.engine.limits import device_constraints
 from kernelwright.errors import UserError
 from kernelwright.evaluate.render import build_unit
 from kernelwright.export.python_module import RUNTIME, bare, literal, python_text
-from kernelwright.export.subject import ExportedRun, one_line
+from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expression import Expression
@@ -107,8 +106,8 @@ class _Writer:
             "",
             *run.table_notes(),
         ]
-        wrapped = [each for line in lines for each in _wrapped(one_line(line), 116)]
-        return '"""' + "\n".join(wrapped).replace('"', "'") + '\n"""\n'
+        text = [each for line in lines for each in wrapped(one_line(line))]
+        return '"""' + "\n".join(text).replace('"', "'") + '\n"""\n'
 
     def _constants(self) -> str:
         rows = "".join(f"    {literal(config)},\n" for config in self.run.configs)
@@ -343,8 +342,3 @@ def _annotation(value: Value) -> str:
 
 def _config(values: Mapping[str, Value]) -> Config:
     return values if isinstance(values, Config) else Config(values)
-
-
-def _wrapped(line: str, width: int) -> Iterable[str]:
-    indent = line[: len(line) - len(line.lstrip())] + "    "
-    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False) or [""]
