@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import Access, Comparison
@@ -73,6 +73,8 @@ class Inside:
     """By index: values that it stays below."""
     guards: frozenset[int]
     """The conditions that hold there."""
+    is_shared: bool
+    """Whether every read of the window happens exactly there."""
 
 
 def window_of(frame: Frame, store: StorePlace, across: str, down: str | None) -> tuple[Window, Inside]:
@@ -107,7 +109,8 @@ def window_of(frame: Frame, store: StorePlace, across: str, down: str | None) ->
     accesses = [store.touch.access, *(each.touch.access for each in chosen)]
     inside = _inside(frame, accesses, [own, *(limits[each.touch.access.index] for each in chosen)])
     kept = [each for each in found if set(each.touch.access.guards) <= inside.guards]
-    return Window(array, start, pitch, tuple(kept)), inside
+    conditions = {frozenset(limits[each.touch.access.index]) for each in kept} | {frozenset(own)}
+    return Window(array, start, pitch, tuple(kept)), replace(inside, is_shared=len(conditions) == 1)
 
 
 def _is_wide(found: list[Neighbour]) -> bool:
@@ -264,7 +267,7 @@ def _inside(frame: Frame, accesses: Iterable[Access], limits: Iterable[tuple[Lim
         else:
             raise Unfit(f"where {frame.name(limit.atom)} is not {limit.value} is no one range")
     guards = frozenset(index for access in accesses for index in access.guards)
-    return Inside({k: tuple(v) for k, v in lows.items()}, {k: tuple(v) for k, v in highs.items()}, guards)
+    return Inside({k: tuple(v) for k, v in lows.items()}, {k: tuple(v) for k, v in highs.items()}, guards, False)
 
 
 def inside_edits(subject: Subject, inside: Inside) -> tuple[Edit, ...]:

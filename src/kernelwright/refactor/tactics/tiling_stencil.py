@@ -20,6 +20,9 @@ from kernelwright.refactor.tactics.tiling_stencil_text import (
     CUDA_LOAD,
     CUDA_STORE,
     CUDA_WIDE,
+    EDGE,
+    EDGE_LEGAL,
+    NO_EDGE,
     OPENCL_LOAD,
     OPENCL_STORE,
     OPENCL_WIDE,
@@ -35,11 +38,12 @@ from kernelwright.refactor.tactics.tiling_store import (
     LoopIndex,
     StorePlace,
     loop_indices,
+    marked_value_edits,
     plain_type,
     stores_of,
     value_edits,
 )
-from kernelwright.refactor.tactics.tiling_text import fill
+from kernelwright.refactor.tactics.tiling_text import fill, indented
 
 NAME = "stencil-tiles"
 _RUNS, _WINDOW, _TILE = 0, 1, 2
@@ -70,6 +74,12 @@ class Stencil:
         """How indices are called in the text."""
         names = {self.across.atom: "kw_x", self.down.atom: "kw_y"}
         return names | {index.atom: f"kw_batch_{number}" for number, index in enumerate(self.batch)}
+
+    @property
+    def has_edge(self) -> bool:
+        """Whether points near the ends of a row can be made from a window too."""
+        is_ordered = all(coefficient > 0 for _, coefficient in self.window.pitch.terms)
+        return self.inside.is_shared and is_ordered
 
     @property
     def element_in(self) -> Polynomial:
@@ -183,14 +193,18 @@ def _ends(frame: Frame) -> dict[str, Polynomial]:
 # Conditions
 
 
-def _inside_text(found: Stencil, ranges: Mapping[str, tuple[str, str]]) -> str:
+def _inside_text(found: Stencil, ranges: Mapping[str, tuple[str, str]], *, without: str = "") -> str:
     """That the conditions hold from the first to the last of ranges (last excluded); other indices are single."""
     parts = []
     names = found.names
     for atom, lows in found.inside.lows.items():
+        if atom == without:
+            continue
         first = ranges.get(atom, (names.get(atom, ""), ""))[0]
         parts += [f"{first} >= {found.frame.text(low)}" for low in lows if low != ZERO or "-" in first]
     for atom, highs in found.inside.highs.items():
+        if atom == without:
+            continue
         last = ranges[atom][1] if atom in ranges else f"{names[atom]} + 1"
         parts += [f"{last} <= {found.frame.text(high)}" for high in highs]
     return " && ".join(dict.fromkeys(parts)) or "1"
@@ -221,7 +235,7 @@ def _needed(found: Stencil, rows: str, columns: str) -> str:
 # Text
 
 
-def _functions(plan: Plan, found: Stencil) -> dict[str, str]:
+def _functions(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict[str, str]:
     """The kernel's own code before it: whole, without conditions, and from a window; and their calls."""
     frame, subject, entry = found.frame, plan.subject, plan.subject.entry
     is_opencl = frame.dialect.is_opencl
@@ -238,7 +252,15 @@ def _functions(plan: Plan, found: Stencil) -> dict[str, str]:
     changed = _apart((*edits, *held, *window_edits(subject, found.window), *value_edits(found.stores)))
     text = frame.function(names["value"], edits=changed, extra=", ".join(extra))
     plan.prelude.append(text + "\n")
-    return {
+    calls = {}
+    if found.has_edge:
+        edge = plan.fresh(f"{entry}_edge")
+        changed = _apart((*edits, *window_edits(subject, found.window), *marked_value_edits(found.stores)))
+        text = frame.function(edge, edits=changed, extra=", ".join([*extra, "int *kw_is_made"]))
+        guard = f"#if {values['METHOD']} == {_WINDOW} && {values['EDGES']}\n"
+        plan.prelude.append(f"{guard}{text}#endif\n\n")
+        calls["VALUE_EDGE"] = found.call(edge, "kw_window", "kw_i", "kw_j", "&kw_own", "&kw_is_made")
+    return calls | {
         "WHOLE": found.call(names["whole"]),
         "INNER": found.call(names["inner"]),
         "VALUE_WINDOW": found.call(names["value"], "kw_window", "kw_i", "kw_j", "&kw_own[kw_j]"),
@@ -288,8 +310,46 @@ def _common(plan: Plan, found: Stencil, names: Mapping[str, object]) -> dict[str
 
 
 def _functions_text(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict[str, object]:
-    calls = _functions(plan, found)
-    return {**calls, "ORIGIN": fill(ORIGIN, values)}
+    calls = _functions(plan, found, values)
+    more: dict[str, object] = {**values, **calls, "LONG": found.frame.dialect.signed_64}
+    edge = {"LEGAL": NO_EDGE, "EDGE": ""}
+    if found.has_edge:
+        edge = {**_legal(found, more), "EDGE": fill(EDGE, more)}
+    return {**calls, **edge, "ORIGIN": fill(ORIGIN, values), "LONG": more["LONG"]}
+
+
+def _legal(found: Stencil, values: Mapping[str, object]) -> dict[str, str]:
+    """The elements of the window's array that may surely be read, and when there are any."""
+    window, names = found.window, found.names
+    sides = {}
+    for word, atom, end in (("X", found.across.atom, "kw_end_x"), ("Y", found.down.atom, "kw_end_y")):
+        lows = [f"(int)({found.frame.text(low)})" for low in found.inside.lows.get(atom, ()) if low != ZERO]
+        highs = [f"(int)({found.frame.text(high)})" for high in found.inside.highs.get(atom, ())]
+        sides |= {f"LOW_{word}": _nested("max", ["0", *lows]), f"HIGH_{word}": _nested("min", [end, *highs])}
+    ends = []
+    places = (
+        (min((each.down[0], each.across[0]) for each in window.neighbours), "kw_low_x", "kw_low_y"),
+        (max((each.down[1], each.across[1]) for each in window.neighbours), "kw_high_x - 1", "kw_high_y - 1"),
+    )
+    for (down, across), x, y in places:
+        at = {**names, found.across.atom: f"({x} + {across})"}
+        if found.down.atom:
+            at[found.down.atom] = f"({y} + {down})"
+        ends.append(found.frame.text(found.element_in, at, cast=f"({found.frame.dialect.signed_64})"))
+    rows = {found.down.atom: ("kw_y0", "kw_y0 + @ROWS@")} if found.down.atom else {}
+    is_row_inside = _inside_text(found, rows, without=found.across.atom)
+    reach = window.left + window.right
+    pitch = f" && {found.frame.text(window.pitch)} > {reach}" if window.pitch.terms else ""
+    legal = fill(f"{is_row_inside} && kw_low_x < kw_high_x && kw_low_y < kw_high_y{pitch}", values)
+    return {"LEGAL": fill(EDGE_LEGAL, {**values, **sides, "LEAST": ends[0], "MOST": ends[1], "MAY": legal})}
+
+
+def _nested(function: str, values: Sequence[str]) -> str:
+    """`min(a, min(b, c))`."""
+    text = values[-1]
+    for value in reversed(values[:-1]):
+        text = f"{function}({value}, {text})"
+    return text
 
 
 def _macros(found: Stencil, values: Mapping[str, object]) -> str:
@@ -323,7 +383,7 @@ def _macros(found: Stencil, values: Mapping[str, object]) -> str:
 
 
 def _undefines(found: Stencil) -> str:
-    words = ["TILE_X", "TILE_Y", "PITCH", "HEIGHT", "NEEDED", "ROW_NEEDED", "AT"]
+    words = ["LEGAL", "MAY", "TILE_X", "TILE_Y", "PITCH", "HEIGHT", "NEEDED", "ROW_NEEDED", "AT"]
     if found.frame.dialect.is_opencl:
         words += ["SPACE", "VECTOR_IN", "VECTOR_OUT", "JOIN", "JOIN_"]
     return "".join(f"#undef KW_{word}\n" for word in words)
@@ -349,6 +409,13 @@ def _rows(plan: Plan, found: Stencil, default: int) -> dict[str, object]:
     return {"ROWS": plan.parameter("ROWS", values, default, "rows of points that one thread makes")}
 
 
+def _edges(plan: Plan, found: Stencil) -> dict[str, object]:
+    if not found.has_edge:
+        return {"EDGES": 0}
+    why = "points near the ends of a row are made, 1: from the window too; 0: one by one (method 1)"
+    return {"EDGES": plan.parameter("EDGES", (0, 1), 1, why)}
+
+
 # CUDA and HIP
 
 
@@ -365,6 +432,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         **_rows(plan, found, 4),
         "WALK": add("WALK", (0, 1), 0, "0: blocks follow rows; 1: columns"),
         "RUN": 1,
+        **_edges(plan, found),
     }
     shared = fill(
         f"{found.bytes_in} * (@BLOCK_X@ * @VEC@ + {found.window.left + found.window.right}) "
@@ -376,6 +444,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         ("threads", "64 <= @BLOCK_X@ * @BLOCK_Y@ <= 1024"),
         ("registers", f"@METHOD@ == {_TILE} or (@VEC@ + {reach[0]}) * (@ROWS@ + {reach[1]}) <= 128"),
         ("points", "@VEC@ * @ROWS@ <= 64"),
+        ("edges", f"@METHOD@ == {_WINDOW} or @EDGES@ == {int(found.has_edge)}"),
         ("shared", f"@METHOD@ == {_WINDOW} or {shared} <= device.shared_memory_per_block"),
     ):
         plan.constraint(name, fill(condition, names))
@@ -391,7 +460,8 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
     }
     plan.prelude.insert(0, _macros(found, values) + "\n")
     body = (
-        f"{{\n#if {names['METHOD']} == {_WINDOW}\n{fill(WINDOW, values)}#else\n{fill(TILE, values)}#endif\n}}\n"
+        f"{{\n#if {names['METHOD']} == {_WINDOW}\n{indented(fill(WINDOW, values))}#else\n"
+        f"{indented(fill(TILE, values))}#endif\n}}\n"
         f"{_undefines(found)}"
     )
     plan.replace(subject.analysis.function.body.place.span, body)
@@ -451,6 +521,7 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
         **_rows(plan, found, 16 if is_cpu else 4),
         "RUN": add("RUN", (16, 64, 256, 1024, 4096), 1024, "points of a row that one work-item makes (method 0)"),
         "WALK": add("WALK", (0, 1), 0, "0: groups follow rows; 1: columns"),
+        **_edges(plan, found),
     }
     width = fill("(@BLOCK_X@ * @VEC@ + ", names) + f"{found.window.left + found.window.right})"
     height = fill("(@BLOCK_Y@ * @ROWS@ + ", names) + f"{found.window.above + found.window.below})"
@@ -459,6 +530,7 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
         ("threads", "@BLOCK_X@ * @BLOCK_Y@ <= device.max_threads_per_block"),
         ("registers", f"@METHOD@ != {_WINDOW} or (@VEC@ + {reach[0]}) * (@ROWS@ + {reach[1]}) <= 128"),
         ("points", f"@METHOD@ == {_RUNS} or @VEC@ * @ROWS@ <= 64"),
+        ("edges", f"@METHOD@ == {_WINDOW} or @EDGES@ == {int(found.has_edge)}"),
         ("runs", f"@METHOD@ == {_RUNS} or @RUN@ == 1024"),
         ("vectors", f"@METHOD@ != {_RUNS} or @VEC@ == 1"),
         ("sharing", f"@METHOD@ != {_TILE} or @BLOCK_X@ * @BLOCK_Y@ >= 32"),
@@ -475,8 +547,8 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
     }
     plan.prelude.insert(0, _macros(found, values) + "\n")
     body = (
-        f"{{\n#if {names['METHOD']} == {_RUNS}\n{fill(RUNS, values)}#elif {names['METHOD']} == {_WINDOW}\n"
-        f"{fill(WINDOW, values)}#else\n{fill(TILE, values)}#endif\n}}\n{_undefines(found)}"
+        f"{{\n#if {names['METHOD']} == {_RUNS}\n{indented(fill(RUNS, values))}#elif {names['METHOD']} == {_WINDOW}\n"
+        f"{indented(fill(WINDOW, values))}#else\n{indented(fill(TILE, values))}#endif\n}}\n{_undefines(found)}"
     )
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__attribute__((reqd_work_group_size(@BLOCK_X@, @BLOCK_Y@, 1)))", values))

@@ -44,13 +44,15 @@ for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
 
 WINDOW = """\
 // A thread makes @VEC@ columns of @ROWS@ rows from a window in registers: what neighbouring points share is loaded once.
-// Where conditions may not hold for all of its points, the kernel's own code makes them one by one.
+// Rows where conditions may not hold are made by the kernel's own code, point by point.
 @ORIGIN@
 const int kw_x0 = kw_tile_x + @THREAD_X@ * @VEC@, kw_y0 = kw_tile_y + @THREAD_Y@ * @ROWS@;
 if (kw_x0 >= kw_end_x || kw_y0 >= kw_end_y) {
   return;
 }
-if (!(@INSIDE_THREAD@)) {
+const int kw_is_inside = @INSIDE_THREAD@;
+@LEGAL@
+if (!kw_is_inside && !KW_MAY) {
   for (int kw_y = kw_y0; kw_y < kw_y0 + @ROWS@ && kw_y < kw_end_y; ++kw_y) {
     for (int kw_x = kw_x0; kw_x < kw_x0 + @VEC@ && kw_x < kw_end_x; ++kw_x) {
       @WHOLE@;
@@ -63,43 +65,83 @@ if (!(@INSIDE_THREAD@)) {
 #pragma unroll
 for (int kw_r = 0; kw_r < KW_HEIGHT; ++kw_r) {
   const int kw_y = kw_y0 + kw_r - @ABOVE@, kw_x = kw_x0;
-  @SPACE@const @IN@ *const kw_from = @FROM@ + (@ELEMENT_IN@);
-  if (KW_ROW_NEEDED(kw_r - @ABOVE@)) {
+  const @LONG@ kw_start = @ELEMENT_IN@;
+  @SPACE@const @IN@ *const kw_from = @FROM@ + kw_start;
+  if (KW_ROW_NEEDED(kw_r - @ABOVE@) && kw_is_inside) {
     @LOAD_VECTOR@
   } else {
 #pragma unroll
     for (int kw_c = 0; kw_c < @VEC@; ++kw_c) {
-      if (KW_NEEDED(kw_r - @ABOVE@, kw_c)) {
+      if (KW_NEEDED(kw_r - @ABOVE@, kw_c) && KW_LEGAL(kw_c)) {
         kw_window[kw_r * KW_PITCH + @LEFT@ + kw_c] = kw_from[kw_c];
       }
     }
   }
 #pragma unroll
   for (int kw_c = -@LEFT@; kw_c < 0; ++kw_c) {
-    if (KW_NEEDED(kw_r - @ABOVE@, kw_c)) {
+    if (KW_NEEDED(kw_r - @ABOVE@, kw_c) && KW_LEGAL(kw_c)) {
       kw_window[kw_r * KW_PITCH + @LEFT@ + kw_c] = kw_from[kw_c];
     }
   }
 #pragma unroll
   for (int kw_c = @VEC@; kw_c < @VEC@ + @RIGHT@; ++kw_c) {
-    if (KW_NEEDED(kw_r - @ABOVE@, kw_c)) {
+    if (KW_NEEDED(kw_r - @ABOVE@, kw_c) && KW_LEGAL(kw_c)) {
       kw_window[kw_r * KW_PITCH + @LEFT@ + kw_c] = kw_from[kw_c];
     }
   }
 }
+if (kw_is_inside) {
 #pragma unroll
-for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
-  const int kw_y = kw_y0 + kw_i;
-  @OUT@ kw_own[@VEC@];
+  for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
+    const int kw_y = kw_y0 + kw_i;
+    @OUT@ kw_own[@VEC@];
 #pragma unroll
-  for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {
-    const int kw_x = kw_x0 + kw_j;
-    @VALUE_WINDOW@;
+    for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {
+      const int kw_x = kw_x0 + kw_j;
+      @VALUE_WINDOW@;
+    }
+    const int kw_x = kw_x0;
+    @STORE_VECTOR@
   }
-  const int kw_x = kw_x0;
-  @STORE_VECTOR@
 }
+@EDGE@
 """
+
+NO_EDGE = "#define KW_LEGAL(kw_c) 1\n#define KW_MAY 0"
+
+EDGE_LEGAL = """\
+#if @EDGES@
+// Between the first and the last element that the plain kernel reads, every element may be read.
+const int kw_low_x = @LOW_X@, kw_high_x = @HIGH_X@, kw_low_y = @LOW_Y@, kw_high_y = @HIGH_Y@;
+const @LONG@ kw_least = @LEAST@, kw_most = @MOST@;
+#define KW_LEGAL(kw_c) (kw_is_inside || (kw_start + (kw_c) >= kw_least && kw_start + (kw_c) <= kw_most))
+#define KW_MAY (@MAY@)
+#else
+#define KW_LEGAL(kw_c) 1
+#define KW_MAY 0
+#endif"""
+
+EDGE = """\
+#if @EDGES@
+else {
+#pragma unroll
+  for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
+    const int kw_y = kw_y0 + kw_i;
+#pragma unroll
+    for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {
+      const int kw_x = kw_x0 + kw_j;
+      @OUT@ kw_own;
+      int kw_is_made = 0;
+      if (kw_x < kw_end_x) {
+        @VALUE_EDGE@;
+      }
+      if (kw_is_made) {
+        @TO@[@ELEMENT_OUT@] = kw_own;
+      }
+    }
+  }
+}
+#endif"""
 
 TILE = """\
 // A block makes a tile of KW_TILE_X x KW_TILE_Y points from a copy of their neighbourhood in shared memory. Where conditions

@@ -55,6 +55,11 @@ def value_edits(stores: Iterable[StorePlace]) -> tuple[Edit, ...]:
     return tuple(Edit(each.assign.target.place.span, "(*kw_value)") for each in stores)
 
 
+def marked_value_edits(stores: Iterable[StorePlace]) -> tuple[Edit, ...]:
+    """The same, and tell in `*kw_is_made` that there is one."""
+    return tuple(Edit(each.assign.target.place.span, "*(*kw_is_made = 1, kw_value)") for each in stores)
+
+
 def storing_edits(stores: Iterable[StorePlace]) -> tuple[Edit, ...]:
     """Let stores store `kw_value`, whatever they stored before."""
     return tuple(Edit(each.assign.value.place.span, "(kw_value)") for each in stores)

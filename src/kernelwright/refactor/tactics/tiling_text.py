@@ -26,3 +26,9 @@ def fill(text: str, values: Mapping[str, object]) -> str:
             )
         lines.append(filled)
     return "\n".join(lines)
+
+
+def indented(text: str) -> str:
+    """Text two blanks further in, but for directives."""
+    lines = text.split("\n")
+    return "\n".join(line if not line or line.startswith("#") else f"  {line}" for line in lines)
