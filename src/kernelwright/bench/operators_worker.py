@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -191,17 +191,16 @@ class Compared:
 
 def make_measurer(argument: MeasurerArgument) -> Callable[[object], object]:
     """The handler of measuring jobs; called in the child process."""
-    return Measurer(argument.device).handle
+    session: Any = get_backend("cuda").open(argument.device)
+    return Measurer(session, DeviceJudge(session, argument.device)).handle
 
 
 class Measurer:
     """One open device and one shape at a time."""
 
-    def __init__(self, device: DeviceInfo) -> None:
-        session: Any = get_backend("cuda").open(device)
-        self._session: CudaSession = session
-        self._device = device
-        self._judge = _Judge(self._session, device)
+    def __init__(self, session: CudaSession, judge: Judge) -> None:
+        self._session = session
+        self._judge = judge
         self._dirt = self._session.allocate(DIRTY_BYTES)
         self._shape: _OpenShape | None = None
 
@@ -234,6 +233,7 @@ class Measurer:
         try:
             launches = shape.bind(job.runnable)
             shape.restore()
+            shape.poison()
             self._session.launch(launches)
             wrong = shape.find_wrong()
             if wrong is not None:
@@ -326,8 +326,20 @@ def _call_timer(session: CudaSession, call: Callable[[], None]) -> Callable[[], 
     return lambda: session.time_calls([call])
 
 
-class _Judge:
-    """Compares results on the device."""
+class Judge(Protocol):
+    """Compares results where they lie."""
+
+    def root_mean_square(self, values: CudaBuffer, buffer: Buffer) -> float:
+        """Of all elements."""
+        ...
+
+    def count_wrong(self, got: CudaBuffer, wanted: CudaBuffer, buffer: Buffer, scale: float) -> int:
+        """Elements that differ by more than rounding; `scale` is the root mean square of what is wanted."""
+        ...
+
+
+class DeviceJudge:
+    """By kernels of its own."""
 
     def __init__(self, session: CudaSession, device: DeviceInfo) -> None:
         from kernelwright.backend.cuda_build import compile_unit
@@ -370,7 +382,7 @@ class _Judge:
 class _OpenShape:
     """The buffers of one shape."""
 
-    def __init__(self, session: CudaSession, judge: _Judge, job: OpenShape) -> None:
+    def __init__(self, session: CudaSession, judge: Judge, job: OpenShape) -> None:
         self._session = session
         self._judge = judge
         self._buffers = {each.name: each for each in job.buffers}
@@ -401,10 +413,16 @@ class _OpenShape:
         return [BoundLaunch(module, step, bound) for step in runnable.plan.steps]
 
     def restore(self) -> None:
-        """In-out arguments as they were; results that were not written are found."""
+        """In-out arguments as they were."""
         for each in self._results():
             if each.role == "inout":
                 self._session.copy(self._pristine[each.name], self._memory[each.name], each.byte_count)
+
+    def poison(self) -> None:
+        """Fill the outputs, so that nobody passes with the results of the one before."""
+        for each in self._results():
+            if each.role == "output":
+                self._session.fill(self._memory[each.name], b"\xff", each.byte_count)
 
     def find_wrong(self, results: Sequence[CudaBuffer] | None = None) -> str | None:
         """Which result differs from the baseline's, in words."""
@@ -412,8 +430,6 @@ class _OpenShape:
         got = [self._memory[each.name] for each in outputs] if results is None else results
         for each, values in zip(outputs, got, strict=True):
             wrong = self._judge.count_wrong(values, self._expected[each.name], each, self._scales[each.name])
-            if results is None:  # so that the next one cannot pass with these
-                self._session.fill(values, b"\xff", each.byte_count)
             if wrong:
                 return f"{wrong} of {_count(each)} elements of {each.name!r}"
         return None
