@@ -16,7 +16,7 @@ from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
 from kernelwright.engine.dispatch_measure import probe_dispatch
 from kernelwright.engine.dispatch_probes import parse_range
 from kernelwright.engine.dispatch_rule import chosen_in
-from kernelwright.errors import UsageError
+from kernelwright.errors import StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record
 
@@ -43,8 +43,11 @@ def run_dispatch(
     """Measure, export again, and show the table."""
     share = parse_loss(loss)
     wanted = dict(parse_range(text) for text in ranges)
-    with open_progress(is_quiet=is_json) as view:
-        table = probe_dispatch(run, count=probe, loss=share, ranges=wanted or None, rounds=rounds, listener=view)
+    try:
+        with open_progress(is_quiet=is_json) as view:
+            table = probe_dispatch(run, count=probe, loss=share, ranges=wanted or None, rounds=rounds, listener=view)
+    except KeyboardInterrupt:
+        raise StopRun("interrupted", hint="nothing was recorded; the run is as it was") from None
     written = export_run(run, run / "export")
     if is_json:
         typer.echo(json.dumps({**dispatch_record(table), "files": [str(path) for path in written]}, indent=2))

@@ -74,6 +74,11 @@ def literal(value: object) -> str:
     return repr(value)
 
 
+def docstring_safe(text: str) -> str:
+    """`text` without what would end a docstring or mean something else there."""
+    return text.replace("\\", "\\\\").replace('"', "'")
+
+
 def bare(text: str) -> str:
     """`text` without parentheses around all of it."""
     if not (text.startswith("(") and text.endswith(")")):

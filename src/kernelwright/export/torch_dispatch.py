@@ -12,7 +12,7 @@ from kernelwright.engine.dispatch_rule import Leaf, Rule
 from kernelwright.engine.limits import device_constraints
 from kernelwright.errors import UserError
 from kernelwright.evaluate.render import build_unit
-from kernelwright.export.python_module import RUNTIME, bare, literal, python_text
+from kernelwright.export.python_module import RUNTIME, bare, docstring_safe, literal, python_text
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.dtypes import DTYPES
@@ -107,7 +107,7 @@ class _Writer:
             *run.table_notes(),
         ]
         text = [each for line in lines for each in wrapped(one_line(line))]
-        return '"""' + "\n".join(text).replace('"', "'") + '\n"""\n'
+        return '"""' + docstring_safe("\n".join(text)) + '\n"""\n'
 
     def _constants(self) -> str:
         rows = "".join(f"    {literal(config)},\n" for config in self.run.configs)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from kernelwright.errors import UserError
-from kernelwright.export.python_module import bare, literal, python_text, solved
+from kernelwright.export.python_module import bare, docstring_safe, literal, python_text, solved
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.export.torch_dispatch import dispatch_text, given_scalars
 from kernelwright.problem.expression import Expression
@@ -130,7 +130,7 @@ class _Operator:
             f"Measured: {run.claim}.",
             "The kernels in `source` and the reference keep their own licence.",
         ]
-        return '"""' + "\n".join(one_line(line) for line in lines).replace('"', "'") + '\n"""\n'
+        return '"""' + docstring_safe("\n".join(one_line(line) for line in lines)) + '\n"""\n'
 
     def _returned_example(self) -> str:
         names = ", ".join(each.name for each in self.outputs)
