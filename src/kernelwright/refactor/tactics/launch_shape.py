@@ -10,6 +10,7 @@ from kernelwright.refactor.facts import LiteralFact
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
 from kernelwright.refactor.tactics.launches import AXES, covered_by, is_number, number, only_shape
+from kernelwright.refactor.tactics.vector_loops import refuse_place_as_data
 from kernelwright.refactor.tactics.virtual import Axis, is_guarded, queries_are_indices
 
 _POWERS = (32, 64, 128, 256, 512, 1024)
@@ -21,7 +22,9 @@ def _lift(subject: Subject) -> Rewrite:
     if all(number(extent) is None or number(extent) == 1 for extent in step.block):
         raise Unfit("the block is a parameter", is_already_so=any(subject.draft.parameters))
     baked = _baked_macro(subject, step.block)
-    return _lift_macro(subject, baked) if baked is not None else _lift_free(subject)
+    if baked is not None:
+        return _lift_macro(subject, baked)
+    return _lift_free(subject) if _is_free(subject) else _lift_together(subject)
 
 
 def _baked_macro(subject: Subject, block: tuple[str, ...]) -> LiteralFact | None:
@@ -114,9 +117,87 @@ def _kernels_that_use(subject: Subject, macro: str) -> set[str]:
     return {name for name in found if functions[name].is_kernel}
 
 
-def _lift_free(subject: Subject) -> Rewrite:
-    if not _is_free(subject):
+def _lift_together(subject: Subject) -> Rewrite:
+    """Blocks that work on one thing together, with the block's size asked for wherever it matters.
+
+    Raises:
+        Unfit: something may rely on the size that blocks have.
+    """
+    step = only_shape(subject)
+    size = number(step.block[0])
+    if size is None or size & (size - 1) or any(number(extent) != 1 for extent in step.block[1:]):
         raise Unfit("the kernel relies on the shape of its blocks")
+    _refuse_reliance(subject, size)
+    plan = Plan(subject, "launch-shape", "launch")
+    values = _values_together(subject, size)
+    name = plan.parameter("BLOCK", sorted({*values, size}), size, "threads that work on one thing together")
+    shared = step.shared_bytes
+    if shared is not None:
+        count = number(shared)
+        if count is None or count % size:
+            raise Unfit("how much shared memory a block of another size needs is not known")
+        shared = f"{count // size} * {name}"
+    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(name, *step.block[1:]), shared_bytes=shared)
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
+            plan.replace(mark.span, "")
+    return plan.finish(
+        f"{name}, the threads that work on one thing together, is a parameter.",
+        Effect(1.15, "threads that wait for each other, and blocks that run at once"),
+        properties=subject.properties,
+    )
+
+
+def _refuse_reliance(subject: Subject, size: int) -> None:
+    """Refuse kernels that may rely on the size of their blocks.
+
+    Raises:
+        Unfit: saying how.
+    """
+    facts, step = subject.analysis.facts, only_shape(subject)
+    reason = "the kernel relies on the shape of its blocks"
+    if facts.opaque or subject.pattern.kind not in ("row-wise", "whole reduction"):
+        raise Unfit(reason)
+    if subject.pattern.confidence != "certain" or covered_by(step.grid[0], step.block[0]) is not None:
+        raise Unfit(reason)
+    if re.search(rf"\b{size}\b", " ".join(step.grid)) or _uses_total(subject):
+        raise Unfit(reason)
+    for guard in facts.guards:
+        for each in guard.comparisons:
+            sides = (each.left, each.right)
+            if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
+                raise Unfit("a condition compares the thread's place with a number")
+    scopes = {reduction.scope for reduction in facts.reductions}
+    if "warp" in scopes and "block" not in scopes:
+        raise Unfit("values are joined between the threads of a warp, which is the block")
+    if any(array.space == "shared" and array.is_parameter for array in facts.arrays.values()):
+        raise Unfit("how much local memory a block of another size needs is not known")
+    refuse_place_as_data(subject)
+
+
+def _values_together(subject: Subject, size: int) -> list[int]:
+    largest = min(subject.device.max_threads_per_block, 1024)
+    for array in subject.analysis.facts.arrays.values():
+        extents = [None if extent is None else extent.constant for extent in array.extents]
+        if array.space == "shared" and extents and None not in extents:
+            largest = min(largest, size)
+    least = 1 if subject.device.kind == "cpu" and not subject.analysis.facts.exchanges else 32
+    return [v for v in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if least <= v <= largest]
+
+
+def _uses_total(subject: Subject) -> bool:
+    """Whether what a kernel does depends on how many threads there are in all, or on a place among all of them."""
+    facts = subject.analysis.facts
+    values = [a.element for a in facts.accesses if a.element is not None and a.space == "global"]
+    values += [side for guard in facts.guards for c in guard.comparisons for side in (c.left, c.right)]
+    names = {name for value in values for name in value.names}
+    deep = names | {n for name in names for part in facts.atoms[name].parts for n in part.names}
+    return any(name.startswith(("global.", "grid_size.", "block_size.")) for name in deep) or any(
+        loop.sweep == "grid-stride" for loop in facts.loops
+    )
+
+
+def _lift_free(subject: Subject) -> Rewrite:
     step = only_shape(subject)
     plan = Plan(subject, "launch-shape", "launch")
     grid, block = list(step.grid), list(step.block)

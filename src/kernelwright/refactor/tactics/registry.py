@@ -7,10 +7,12 @@ from kernelwright.refactor.tactics.base import Family, Tactic
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
 from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
-    VECTOR_MAP, ROWS, COARSEN, RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
+    VECTOR_MAP, ROWS, VECTOR_LOOPS, COARSEN, RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, LAUNCH_SHAPE,
+    LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 

@@ -1,0 +1,409 @@
+"""Loops that the threads of a block, a warp or a grid walk together: each step takes a vector of neighbours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from kernelwright.refactor import nodes
+from kernelwright.refactor.analysis import analyse
+from kernelwright.refactor.facts import Access, LoopFact, Reduction
+from kernelwright.refactor.headers import Header, read_header
+from kernelwright.refactor.pattern import recognise
+from kernelwright.refactor.polynomial import named
+from kernelwright.refactor.span import Span
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.dialect import dialect
+from kernelwright.refactor.tactics.editing import Plan, indent
+from kernelwright.refactor.tactics.joins import Joined, across_lanes, joined_variables
+from kernelwright.refactor.tactics.lane_text import prelude
+from kernelwright.refactor.tactics.lanes import COMPARISONS, Kind, Lanes, query_text, thread_queries
+
+_TOGETHER = ("block-stride", "grid-stride", "warp-stride")
+_VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
+
+
+@dataclass
+class _Loops:
+    """One kernel while its loops get vectors."""
+
+    subject: Subject
+    plan: Plan
+    vec: str
+    types: dict[str, str]
+    personal: frozenset[str]
+    """Variables that differ from thread to thread."""
+    wide: list[Lanes] = field(default_factory=list)
+    joined: list[Joined] = field(default_factory=list)
+    changed: int = 0
+
+
+def _vectors(subject: Subject) -> Rewrite:
+    if {"vector-map", "coarsen", "rows", "vector-loops"} & set(subject.history):
+        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    facts = subject.analysis.facts
+    if facts.opaque:
+        line = facts.opaque[0].span.line(subject.source)
+        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    if subject.pattern.kind not in ("row-wise", "whole reduction", "contraction", "elementwise"):
+        raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
+    together = {loop.span: loop for loop in facts.loops if loop.sweep in _TOGETHER and not loop.inlined_in}
+    body = subject.analysis.function.body
+    found = [(n, together[n.place.span]) for n in _outer(body) if n.place.span in together]
+    if not found:
+        raise Unfit("no loop is walked by threads together")
+    _refuse_memory_between(subject, [fact for _, fact in found])
+    _refuse_partial_results(subject, [fact for _, fact in found])
+    loops = _start(subject)
+    reasons = []
+    for node, fact in found:
+        try:
+            _widen(loops, node, fact)
+        except Unfit as unfit:
+            reasons.append(unfit.reason)
+            if _shares_arrays(subject, fact):
+                raise
+    if not loops.changed:
+        raise Unfit(reasons[0])
+    return _finish(loops)
+
+
+def _outer(body: nodes.Block) -> list[nodes.Loop]:
+    found: list[nodes.Loop] = []
+    waiting: list[nodes.Node] = list(reversed(body.statements))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, nodes.Loop):
+            found.append(node)
+        elif isinstance(node, nodes.Block | nodes.If):
+            waiting.extend(reversed(list(nodes.children(node))))
+    return found
+
+
+def _start(subject: Subject) -> _Loops:
+    plan = Plan(subject, "vector-loops", "row")
+    narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
+    is_cpu = subject.device.kind == "cpu"
+    widest = 8 if is_cpu else min(8, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "neighbours that a thread takes in each step of a loop")
+    function = subject.analysis.function
+    types = {each.name: f"{each.c_type} *" if each.is_pointer else each.c_type for each in function.parameters}
+    for node in nodes.walk(function.body):
+        if isinstance(node, nodes.Declarator):
+            types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
+    return _Loops(subject, plan, vec, types, _personal(function.body))
+
+
+def _personal(body: nodes.Block) -> frozenset[str]:
+    """Variables that are made of the thread's place in its block."""
+    words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
+    found: set[str] = set()
+    for _ in range(8):
+        before = len(found)
+        for node in nodes.walk(body):
+            match node:
+                case nodes.Declarator(name=name, initial=initial) if initial is not None:
+                    source: nodes.Node = initial
+                case nodes.Assign(target=nodes.Name(name=name), value=value):
+                    source = value
+                case _:
+                    continue
+            asked = any(query.startswith(words) for query in thread_queries(source))
+            if asked or any(isinstance(each, nodes.Name) and each.name in found for each in nodes.walk(source)):
+                found.add(name)
+        if len(found) == before:
+            break
+    return frozenset(found)
+
+
+def refuse_place_as_data(subject: Subject) -> None:
+    """The thread's place may only index shared memory, be compared, and start loops: results do not depend on it.
+
+    Raises:
+        Unfit: it is used in another way.
+    """
+    tree, facts = subject.analysis.tree, subject.analysis.facts
+    shared = {array.name.partition("#")[0] for array in facts.arrays.values() if array.space == "shared"}
+    for function in (subject.analysis.function, *(f for f in tree.functions if f.name in facts.helpers)):
+        names = {p.name for p in function.parameters if p.is_pointer} if not function.is_kernel else set()
+        allowed = _allowed_places(function.body, shared | names)
+        personal = _personal(function.body)
+        loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
+            each.variable for each in facts.loops
+        }
+        for node in nodes.walk(function.body):
+            is_place = query_text(node).startswith(("threadIdx.", "get_local_id(", "get_global_id("))
+            if isinstance(node, nodes.Name) and node.name in personal - loops:
+                is_place = not _is_float_variable(function.body, node.name)
+            if is_place and not any(span.contains(node.place.span) for span in allowed):
+                raise Unfit("the thread's place is used as a number")
+
+
+def _allowed_places(body: nodes.Block, shared: set[str]) -> list[Span]:
+    """Where the thread's place may stand."""
+    found: list[Span] = []
+    for node in nodes.walk(body):
+        match node:
+            case nodes.Element(base=base, index=index) if nodes.root_name(base) in shared:
+                found.append(index.place.span)
+            case nodes.Binary(operator=operator) if operator in COMPARISONS:
+                found.append(node.place.span)
+            case nodes.If(condition=condition):
+                found.append(condition.place.span)
+            case nodes.Loop():
+                found.append(Span(node.place.span.start, node.body.place.span.start))
+            case nodes.Declarator(c_type=c_type, initial=initial) if initial is not None and "float" not in c_type:
+                found.append(node.place.span)
+    return found
+
+
+def _is_float_variable(body: nodes.Block, name: str) -> bool:
+    """Whether a variable holds data, which may come from shared memory at the thread's place."""
+    types = {n.c_type for n in nodes.walk(body) if isinstance(n, nodes.Declarator) and n.name == name}
+    return bool(types) and all("float" in each or "double" in each or "half" in each for each in types)
+
+
+# Memory between loops
+
+
+def _touched(subject: Subject, fact: LoopFact) -> tuple[set[str], set[str]]:
+    """Arrays that a loop reads, and those that it writes."""
+    accesses = [a for a in subject.analysis.facts.accesses if fact.index in a.loops and a.space != "private"]
+    return {a.array for a in accesses if a.kind != "write"}, {a.array for a in accesses if a.kind != "read"}
+
+
+def _shares_arrays(subject: Subject, fact: LoopFact) -> bool:
+    """Whether a loop changes something that is read elsewhere: then all loops must change alike."""
+    _, written = _touched(subject, fact)
+    return any(a.array in written and a.kind != "write" for a in subject.analysis.facts.accesses)
+
+
+def _refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
+    """What one loop stores another may load, but only each thread its own: loops that walk alike.
+
+    Raises:
+        Unfit: threads would load what others have not stored yet.
+    """
+    facts = subject.analysis.facts
+    indices = {loop.index for loop in loops}
+    for loop in loops:
+        _, written = _touched(subject, loop)
+        for access in facts.accesses:
+            if access.array not in written or access.kind == "write":
+                continue
+            if access.space != "global" or not indices & set(access.loops):
+                raise Unfit(f"{access.array} passes values from thread to thread")
+            other = next(each for each in loops if each.index in access.loops)
+            if (other.start, other.bound, other.step) != (loop.start, loop.bound, loop.step):
+                raise Unfit(f"{access.array} passes values between loops that walk differently")
+            forms = {
+                str(f) for f in (_column(subject, a.index, loops) for a in facts.accesses if a.array == access.array)
+            }
+            if len(forms) != 1:
+                raise Unfit(f"{access.array} passes values from one place to another")
+
+
+def _refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
+    """A loop over the grid gives each block other elements then: what a block stores must not matter by itself.
+
+    Raises:
+        Unfit: it may.
+    """
+    facts = subject.analysis.facts
+    if not any(loop.sweep == "grid-stride" for loop in loops):
+        return
+    for access in facts.accesses:
+        if access.space != "global" or access.kind == "read" or access.is_atomic or not access.sources.reductions:
+            continue
+        arguments = {binding.get(access.array) for binding in subject.bindings}
+        if any(each is not None and each.role != "scratch" for each in arguments) or not _others_join(subject, access):
+            raise Unfit(f"what each block stores in {access.array} would be of other elements")
+
+
+def _others_join(subject: Subject, access: Access) -> bool:
+    """Whether every other launch only joins what blocks have left, by the same operation."""
+    operations = {subject.analysis.facts.reductions[i].operation for i in access.sources.reductions}
+    entries = {step.entry.partition("<")[0].strip() for step in subject.draft.steps} - {subject.entry}
+    if len(operations) != 1 or not entries:
+        return False
+    for entry in entries:
+        other = analyse(subject.source, subject.language, entry=entry)
+        is_whole = recognise(other).kind == "whole reduction"
+        if not is_whole or {each.operation for each in other.facts.reductions} != operations:
+            return False
+    return True
+
+
+def _column(subject: Subject, index: int, loops: list[LoopFact]) -> object:
+    """An access's element with the index of its loop under one name."""
+    access = subject.analysis.facts.accesses[index]
+    if access.element is None:
+        return index
+    return access.element.replaced({loop.atom: named("column") for loop in loops if loop.index in access.loops})
+
+
+# One loop
+
+
+def _widen(loops: _Loops, node: nodes.Loop, fact: LoopFact) -> None:
+    subject, source = loops.subject, loops.subject.source
+    header = _plain(node, fact)
+    declared = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
+    assert declared is not None
+    assert declared.initial is not None
+    assert header.step is not None
+    joined = joined_variables(node, loops.types)
+    for each in joined:
+        _require_joined(loops, node, fact, each)
+    start, step = declared.initial.place.span.text(source), header.step.place.span.text(source)
+    bound = header.bound.place.span.text(source)
+    body = _wide(loops, node, header, joined)
+    words, vec, c_type, name = dialect(subject.language), loops.vec, declared.c_type, declared.name
+    pad = indent(source, node.place.span.start)
+    lines = [f"const {c_type} kw_to = {bound};", f"const {c_type} kw_full = kw_to > 0 ? kw_to / {vec} * {vec} : 0;"]
+    for each in joined:
+        wide = f"kw_{each.c_type}" if words.is_opencl else f"kw_lanes<{each.c_type}>"
+        lines.append(
+            f"{wide} kw_{each.name} = {each.name if each.is_idempotent else f'({each.c_type}){each.identity}'};"
+        )
+    lines += [
+        f"for ({c_type} {name} = ({start}) * {vec}; {name} < kw_full; {name} += ({step}) * {vec}) {{",
+        f"  {body}",
+        "}",
+    ]
+    for each in joined:
+        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
+        sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
+        lines.append(f"{each.name} {sign} {across};")
+    original = node.body.place.span.text(source)
+    lines.append(f"for ({c_type} {name} = kw_full + ({start}); {name} < kw_to; {name} += {step}) {original}")
+    loops.plan.replace(node.place.span, "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}")
+    for mark in node.pragmas:
+        loops.plan.replace(mark.span, "")
+    loops.joined += joined
+    loops.changed += 1
+
+
+def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
+    header = read_header(node)
+    if header is None or header.rest or header.is_in_body or header.step is None or header.step_kind != "add":
+        raise Unfit("a loop counts in a way that is not followed")
+    if header.operator != "<" or not isinstance(node.initial, nodes.Declaration) or not node.place.is_exact:
+        raise Unfit("a loop counts in a way that is not followed")
+    if len(node.initial.declarators) != 1 or node.initial.declarators[0].initial is None:
+        raise Unfit("a loop counts in a way that is not followed")
+    if isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&":
+        raise Unfit("a loop ends by more than its bound")
+    if fact.start is None or fact.start.single_name is None or fact.ends_early:
+        raise Unfit("a loop does not start at the thread's own place")
+    if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
+        raise Unfit("a loop may be left early")
+    changed = nodes.assigned_names(node.body)
+    used = {each.name for part in (header.bound, header.step, node.initial) for each in nodes.walk(part)
+            if isinstance(each, nodes.Name)}  # fmt: skip
+    if changed & used or any(isinstance(each, nodes.Element) for each in nodes.walk(header.bound)):
+        raise Unfit("where a loop ends may change while it runs")
+    return header
+
+
+def _require_joined(loops: _Loops, node: nodes.Loop, fact: LoopFact, joined: Joined) -> None:
+    """What each thread's value is used for must be joining it with the others' by the same operation.
+
+    Raises:
+        Unfit: a thread's own value matters.
+    """
+    reductions = loops.subject.analysis.facts.reductions
+    own = [
+        r for r in reductions if r.target == joined.name and fact.index in r.loops and r.operation == joined.operation
+    ]
+    if not own or not any(_joins(each, own[0], joined) for each in reductions):
+        raise Unfit(f"{joined.name} is not joined with what other threads have")
+    after = [each for each in _statements(loops.subject.analysis.function.body)
+             if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
+    if not after:
+        raise Unfit(f"{joined.name} is not joined with what other threads have")
+    first = after[0]
+    is_replaced = (
+        isinstance(first, nodes.Evaluate) and isinstance(first.expression, nodes.Assign)
+        and first.expression.operator == "=" and isinstance(first.expression.target, nodes.Name)
+        and first.expression.target.name == joined.name and isinstance(first.expression.value, nodes.Call)
+    )  # fmt: skip
+    if not is_replaced and (len(after) > 1 or _mentions(first, joined.name) > 1):
+        raise Unfit(f"what a thread has in {joined.name} is used by itself")
+
+
+def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:
+    return (
+        reduction.scope in ("block", "warp", "device")
+        and reduction.operation == joined.operation
+        and own.index in reduction.sources.reductions
+    )
+
+
+def _statements(block: nodes.Block) -> list[nodes.Statement]:
+    """The statements of a function that are no blocks, in order; those of loops count as one."""
+    found: list[nodes.Statement] = []
+    for each in block.statements:
+        if isinstance(each, nodes.Block):
+            found += _statements(each)
+        else:
+            found.append(each)
+    return found
+
+
+def _mentions(node: nodes.Node, name: str) -> int:
+    return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
+
+
+def _wide(loops: _Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, ...]) -> str:
+    subject, words = loops.subject, dialect(loops.subject.language)
+    own = nodes.declared_names(node)
+    for each in nodes.walk(node.body):
+        if isinstance(each, nodes.Name) and each.name in loops.personal - own - {j.name for j in joined}:
+            raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
+        if query_text(each).startswith(("threadIdx.", "get_local_id(", "get_global_id(", "warp")):
+            raise Unfit("the loop asks which thread it runs in")
+    start = {header.variable: Kind(1)}
+    for value in joined:
+        if words.is_opencl and value.c_type not in _VECTOR_TYPES:
+            raise Unfit(f"there are no vectors of {value.c_type} here")
+        start[value.name] = Kind(is_varying=True, c_type=value.c_type)
+    lanes = Lanes(
+        subject.source, words, subject.analysis.tree, dict.fromkeys(thread_queries(node.body), 0), frozenset(),
+        {name: c_type.removesuffix(" *") for name, c_type in loops.types.items() if name not in own},
+        vec=loops.vec, renamed={value.name: f"kw_{value.name}" for value in joined}, start=start,
+    )  # fmt: skip
+    shared = {array.name for array in subject.analysis.facts.arrays.values() if array.space == "shared"}
+    if any(isinstance(each, nodes.Name) and each.name in shared for each in nodes.walk(node.body)):
+        raise Unfit("the loop uses shared memory")
+    statements = node.body.statements if isinstance(node.body, nodes.Block) else (node.body,)
+    lanes.settle(statements)
+    text = lanes.block(statements)
+    if not lanes.vector_loads + lanes.vector_stores:
+        raise Unfit("nothing that the loop loads or stores lies side by side")
+    loops.wide.append(lanes)
+    return text
+
+
+def _finish(loops: _Loops) -> Rewrite:
+    subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
+    c_types = {each.c_type for each in loops.joined} | {"float"}
+    for lanes in loops.wide:
+        c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
+    c_types |= {re.sub(r"^unsigned( int)?$", "uint", a.c_type) for a in subject.analysis.facts.arrays.values()}
+    mapped = {key for lanes in loops.wide for key in lanes.mapped}
+    plan.prelude.append(prelude(words, loops.vec, c_types=c_types & _VECTOR_TYPES, mapped=mapped))
+    plan.prelude += {name: text for lanes in loops.wide for name, text in lanes.clones.items() if text}.values()
+    for operation, c_type in sorted({(each.operation, each.c_type) for each in loops.joined}):
+        plan.prelude.append(across_lanes(words, operation, c_type, loops.vec))
+    narrow = min((a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter), default=4)
+    factor = 2.0 if subject.device.kind == "cpu" else {1: 1.8, 2: 1.5, 4: 1.2}.get(narrow, 1.05)
+    return plan.finish(
+        f"{loops.changed} loops take vectors of {loops.vec} neighbours in each step.",
+        Effect(factor, f"a quarter or less of the loads, each up to {subject.device.vector_bytes} bytes"),
+    )
+
+
+VECTOR_LOOPS = RuleTactic(
+    "vector-loops", "row", "Vectors in loops that the threads of a block, a warp or a grid walk together.", _vectors
+)
