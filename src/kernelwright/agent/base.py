@@ -34,6 +34,8 @@ class Task:
     device: DeviceInfo
     copy_bytes_per_s: float | None = None
     """Measured; None: unknown."""
+    operations_per_s: float | None = None
+    """Of the arithmetic pipe that counts, measured; None: unknown."""
     limit_value: float | None = None
     """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
 

@@ -182,6 +182,11 @@ class NodeRun:
         return self._state.failed_count
 
     @property
+    def longest_check_s(self) -> float:
+        """Of its evaluations; a thorough check, as finalists get, takes about as long."""
+        return max((event.cost.check_s for event in self._evaluations), default=0.0)
+
+    @property
     def best(self) -> Evaluated | None:
         """The lowest objective, also of a measurement that racing stopped; the earliest of equals."""
         passed = [event for event in self._evaluations if event.value is not None]

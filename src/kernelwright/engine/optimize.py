@@ -246,7 +246,6 @@ class _Session:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         weights = {workload.name: workload.weight for workload in subject.problem.workloads}
-        rate = started.device.get("copy_bytes_per_s")
         shared = Shared(
             started=started,
             baseline=baseline,
@@ -270,7 +269,8 @@ class _Session:
             task=Task(
                 subject.problem,
                 parts.device,
-                copy_bytes_per_s=float(rate) if rate is not None else None,
+                copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
+                operations_per_s=_rate(started, "operations_per_s"),
                 limit_value=self._limit(started, baseline_ms, weights),
             ),
             shared=shared,
@@ -359,12 +359,10 @@ class _Session:
         return comparison
 
     def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
-        """Budget seconds kept for the final comparison: what it could take, at most a fifth of the budget."""
+        """Budget seconds kept for the final rounds: what they could take, at most a fifth of the budget."""
         settings = self._parts.settings.tune
         worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (2 + settings.finalists)
-        check_s = 1.0 * (settings.finalists + 2)
-        wanted_s = worst_s + check_s
-        return min(wanted_s, COMPARISON_SHARE * (settings.budget.seconds or wanted_s))
+        return min(worst_s, COMPARISON_SHARE * (settings.budget.seconds or worst_s))
 
     def _is_late(self, least_s: float) -> bool:
         """Whether the checks of the finalists have used up the time for the fewest rounds of the comparison."""
@@ -425,6 +423,11 @@ class _Session:
 
     def _session_started(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+def _rate(started: RunStarted, name: str) -> float | None:
+    rate = started.device.get(name)
+    return float(rate) if rate is not None else None
 
 
 def _round_ms(baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> float:

@@ -14,6 +14,11 @@ from kernelwright.store.event import Evaluated, FinalistsCompared
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tree.model import Tree
 
+RIVAL = 1.25
+"""A node whose best takes at most so many times as long as the best of all may still be the faster one. A guess."""
+
+RIVAL_COUNT = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
@@ -27,10 +32,10 @@ class Entrant:
 def entrants(
     tree: Tree, evaluations: Mapping[int, Sequence[Evaluated]], templates: Mapping[int, Template], *, count: int
 ) -> list[Entrant]:
-    """Who is measured again.
+    """Who is measured again, in the order in which they are let in while there is time.
 
-    The best `count` of all nodes, the best of each workload, then the best of each node on the winner's path, the
-    winner's own node first.
+    The best; the best of other nodes that are near it, because the search's noise may hide which structure is faster;
+    the best `count` of all nodes and the best of each workload; the best of each node on the winner's path.
     """
     owner: dict[str, int] = {}
     pool: list[Evaluated] = []
@@ -39,22 +44,32 @@ def entrants(
             if event.candidate_id not in owner:
                 owner[event.candidate_id] = index
                 pool.append(dataclasses.replace(event, index=len(pool)))
-    chosen = {event.candidate_id: event for event in ranked(pool, count=count)}
-    if chosen:
-        winner = owner[next(iter(chosen))]
-        for node in reversed(tree.path(winner)):
-            own = [event for event in pool if owner[event.candidate_id] == node.index and _is_usable(event)]
-            best = min(own, key=lambda event: (event.value, event.index), default=None)
-            if best is not None:
-                chosen.setdefault(best.candidate_id, best)
+    order = ranked(pool, count=count)
+    if order:
+        best = _best_of_nodes(pool, owner)
+        first = order[0]
+        rivals = sorted(best.values(), key=lambda event: (event.value, event.index))
+        rivals = [event for event in rivals if event.value and first.value and event.value <= RIVAL * first.value]
+        path = [best[node.index] for node in reversed(tree.path(owner[first.candidate_id])) if node.index in best]
+        order = [first, *rivals[:RIVAL_COUNT], *order, *path]
+    chosen: dict[str, Evaluated] = {}
+    for event in order:
+        chosen.setdefault(event.candidate_id, event)
     return [
         Entrant(owner[each], Candidate(templates[owner[each]], Config(event.config)), event)
         for each, event in chosen.items()
     ]
 
 
-def _is_usable(event: Evaluated) -> bool:
-    return isinstance(event.outcome, Passed) and event.value is not None
+def _best_of_nodes(pool: Sequence[Evaluated], owner: Mapping[str, int]) -> dict[int, Evaluated]:
+    best: dict[int, Evaluated] = {}
+    for event in pool:
+        if isinstance(event.outcome, Passed) and event.value is not None:
+            index = owner[event.candidate_id]
+            known = best.get(index)
+            if known is None or known.value is None or event.value < known.value:
+                best[index] = event
+    return best
 
 
 def compare_entrants(

@@ -58,6 +58,9 @@ PRIOR_COUNT = 40
 FINDING_COUNT = 6
 """Findings kept with a node; the rest repeats what the landscape shows."""
 
+MOST_RESERVED = 0.25
+"""Of a budget in seconds, what is kept for the final comparison at most. A guess."""
+
 MOST_LOG_CHARACTERS = 4000
 
 
@@ -421,7 +424,15 @@ class Optimizer:
 
     def _seconds_left(self) -> float | None:
         seconds = self._parts.settings.tune.budget.seconds
-        return None if seconds is None else max(0.0, seconds - self._parts.reserved_s - self._parts.clock.spent_s)
+        return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._parts.clock.spent_s)
+
+    def _reserved_s(self, seconds: float) -> float:
+        """Kept for the final comparison: its rounds, and checks as long as the longest so far."""
+        parts = self._parts
+        checks_s = (parts.settings.tune.finalists + 1) * max(
+            (run.longest_check_s for run in self._runs.values()), default=0.0
+        )
+        return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
 
     def _is_spent(self) -> bool:
         left = self._left()

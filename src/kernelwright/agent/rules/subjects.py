@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 from kernelwright.agent.base import Task, Written
-from kernelwright.backend.base import DeviceInfo
 from kernelwright.problem.model import Argument, Language
 from kernelwright.problem.source_scan import used_words
 from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
@@ -33,7 +32,7 @@ def subject_of(task: Task, written: Written) -> Subject:
         task.problem,
         strip_header(written.text),
         header_draft(header),
-        device_facts(task.device, task.copy_bytes_per_s),
+        device_facts(task),
         entry=written.entry,
         language=cast("Language", written.language),
     )
@@ -109,8 +108,9 @@ def _scratch(argument: Argument) -> ScratchDraft:
     return ScratchDraft(argument.name, argument.dtype, shape, argument.role)
 
 
-def device_facts(device: DeviceInfo, copy_bytes_per_s: float | None) -> DeviceFacts:
-    """What tactics may know of a device; a simulated one counts as a GPU."""
+def device_facts(task: Task) -> DeviceFacts:
+    """What tactics may know of a run's device; a simulated one counts as a GPU."""
+    device = task.device
     limits: Mapping[str, int] = device.limits
     is_cpu = device.kind == "cpu"
     return DeviceFacts(
@@ -120,7 +120,8 @@ def device_facts(device: DeviceInfo, copy_bytes_per_s: float | None) -> DeviceFa
         max_threads_per_block=limits.get("max_threads_per_block", 256),
         shared_bytes_per_block=limits.get("shared_memory_per_block"),
         multiprocessors=limits.get("multiprocessors"),
-        copy_bytes_per_s=copy_bytes_per_s,
+        copy_bytes_per_s=task.copy_bytes_per_s,
+        operations_per_s=task.operations_per_s,
         has_half_arithmetic=device.facts.get("half_arithmetic") == "yes",
         has_subgroup_shuffles=device.facts.get("subgroup_shuffles") == "yes",
     )
