@@ -62,8 +62,11 @@ def test_a_kernel_for_nvcc_alone_is_refused(tmp_path: Path, record_run: RecordRu
     source.write_text(
         source.read_text().replace("// [parameters]", '// options = ["--compiler=nvcc"]\n// [parameters]')
     )
+    run = record_run(folder, CONFIGS)
     with pytest.raises(UserError, match="NVRTC"):
-        export_run(record_run(folder, CONFIGS), tmp_path / "out", formats=["torch"])
+        export_run(run, tmp_path / "out", formats=["torch"])
+    assert "kernelwright_scale_rows.h" in {path.name for path in export_run(run, tmp_path / "rest")}
+    assert not (tmp_path / "rest" / "kernelwright_scale_rows").exists()
 
 
 # What is generated, without torch

@@ -16,7 +16,7 @@ from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
 from kernelwright.engine.dispatch_measure import probe_dispatch
 from kernelwright.engine.dispatch_probes import parse_range
 from kernelwright.engine.dispatch_rule import chosen_in
-from kernelwright.errors import StopRun, UsageError
+from kernelwright.errors import KernelwrightError, StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record
 
@@ -48,14 +48,23 @@ def run_dispatch(
             table = probe_dispatch(run, count=probe, loss=share, ranges=wanted or None, rounds=rounds, listener=view)
     except KeyboardInterrupt:
         raise StopRun("interrupted", hint="nothing was recorded; the run is as it was") from None
-    written = export_run(run, run / "export")
+    written, failure = _write_files(run)
     if is_json:
         typer.echo(json.dumps({**dispatch_record(table), "files": [str(path) for path in written]}, indent=2))
-        return
-    console = Console()
-    print_table(table, console)
-    for path in written:
-        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+    else:
+        console = Console()
+        print_table(table, console)
+        for path in written:
+            console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+    if failure is not None:  # what was measured is in the run, and has been shown
+        raise failure
+
+
+def _write_files(run: Path) -> tuple[list[Path], KernelwrightError | None]:
+    try:
+        return export_run(run, run / "export"), None
+    except KernelwrightError as error:
+        return [], error
 
 
 def print_table(table: DispatchTable, console: Console) -> None:

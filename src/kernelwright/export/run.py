@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernelwright.errors import StoreError, UsageError
+from kernelwright.errors import StoreError, UsageError, UserError
 from kernelwright.export.header import header_text
 from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
@@ -65,7 +65,7 @@ def export_run(
     Args:
         run: the run folder.
         out: where to.
-        formats: some of `FORMATS`; None: all that the kernel's language has.
+        formats: some of `FORMATS`; None: all that fit the kernel.
         loss: what a shape may lose against its best config, as a fraction; None: what the run was probed for, else 2 %.
 
     Returns:
@@ -87,10 +87,14 @@ def export_run(
     if loss is not None and not 0 < loss < 1:
         raise UsageError(f"the loss is {loss:g}, expected a fraction between 0 and 1", hint="2 % is 0.02")
     exported = ExportedRun.read(Path(run), loss=loss)
-    if formats is None:
-        chosen = list(formats_for(exported.template.language))
-    files = [each for name in chosen for each in _WRITERS[name](exported).items()]
-    return [_write(Path(out), name, data) for name, data in files]
+    files: dict[str, bytes] = {}
+    for name in chosen if formats is not None else formats_for(exported.template.language):
+        try:
+            files |= _WRITERS[name](exported)
+        except UserError:
+            if formats is not None or name != "torch" or exported.result.best_config is None:
+                raise  # an operator that nobody asked for by name is left out where a kernel cannot become one
+    return [_write(Path(out), name, data) for name, data in files.items()]
 
 
 def _write(folder: Path, name: str, data: bytes) -> Path:
