@@ -45,8 +45,14 @@ def test_a_new_structure_is_searched_before_it_is_judged() -> None:
 
 
 def test_a_lifted_template_is_searched_however_slow_its_default_is() -> None:
-    chosen = choice([*baseline(), proposed(1, 0), working(1, 3.0), planned(1, idea("tile", 4.0))])
+    chosen = choice([*baseline(), proposed(1, 0), working(1, 3.0), planned(1, idea("tile", 1.5))])
     assert (chosen.node, chosen.action) == (1, "tune")
+
+
+def test_a_large_gain_need_not_wait_for_the_lifted_template() -> None:
+    events = [*baseline(), proposed(1, 0), working(1, 1.0)]
+    assert choice([*events, planned(1, idea("tile", 4.0))]).action == "expand"
+    assert choice([*events, planned(1, idea("small", 1.05))]).action == "tune"
 
 
 def test_a_tactic_that_failed_is_not_tried_below_the_node_where_it_failed() -> None:

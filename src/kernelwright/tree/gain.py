@@ -118,9 +118,9 @@ class _Scoring:
     def actions(self) -> Iterator[_Scored]:
         for node in self._tree:
             if node.is_working:
-                # What could be made of a useless node can be made of its parent; and a node that was hardly searched
-                # does not tell its children where to begin.
-                if not self._was_useless(node) and not self._is_young(node):
+                # What could be made of a useless node can be made of its parent; and a structure that was hardly
+                # searched does not tell its children where to begin. Lifting makes no structure, so it may wait.
+                if not self._was_useless(node) and (node.role == "template" or not self._is_young(node)):
                     yield from self._expansions(node)
                 yield from self._tuning(node)
             elif node.status == "failed":
