@@ -131,8 +131,16 @@ JOB = CountJob(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {}), None, {}, is_co
 def test_profiler_runs_our_program_and_its_table_is_read(no_ncu):
     put_ncu(no_ncu, f"import sys; print({RECORDED!r}); open({str(no_ncu / 'seen')!r}, 'w').write(' '.join(sys.argv))")
     assert [each.kernel for each in count(JOB, no_ncu / "count")] == ["stride", "banks"]
-    assert f"-m kernelwright.evaluate.counting {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
+    assert f"-m kernelwright.evaluate.counting_main {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
     assert (no_ncu / "count" / "count.pickle").exists()
+
+
+def test_program_under_the_profiler_gets_its_job_and_its_last_word_is_told(no_ncu):
+    """As far as it goes without a device."""
+    put_ncu(no_ncu, "import os, sys; at = sys.argv.index('-m') - 1; os.execv(sys.argv[at], sys.argv[at:])")
+    with pytest.raises(ProfilerFailed) as caught:
+        count(JOB, no_ncu / "count")
+    assert "AttributeError" in str(caught.value) or "CUDA" in str(caught.value) or "cuda" in str(caught.value)
 
 
 def test_profiler_that_hangs_is_killed_with_its_children(no_ncu):

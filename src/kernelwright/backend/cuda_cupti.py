@@ -70,6 +70,8 @@ class KernelRecorder:
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
         )
         self._callbacks = (request_type(self._give_buffer), complete_type(self._take_buffer))
+        # The library calls these until the process ends, whatever becomes of this object.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._callbacks))
         self._call("cuptiActivityRegisterCallbacks", *self._callbacks)
         self._call("cuptiActivityEnable", ctypes.c_int(CONCURRENT_KERNEL))
 
@@ -80,20 +82,21 @@ class KernelRecorder:
         self._call("cuptiGetVersion", ctypes.byref(value))
         return value.value
 
-    def take(self) -> list[KernelRecord]:
+    def take(self, *, is_forced: bool = False) -> list[KernelRecord]:
         """Records of all kernels that ended since the last call, in order of their start.
 
-        Synchronise first: records of kernels that still run stay where they are.
+        Synchronise first: records of kernels that still run stay where they are, and so do those beside them in one
+        buffer, unless it is forced.
 
         Raises:
             CuptiFailed: CUPTI does not deliver.
         """
-        self._call("cuptiActivityFlushAll", ctypes.c_uint32(0))
+        self._call("cuptiActivityFlushAll", ctypes.c_uint32(1 if is_forced else 0))
         records, self._records = self._records, []
         return sorted(records, key=lambda record: record.start_ns)
 
     def close(self) -> None:
-        """Record no more. The library keeps our callbacks, so that this object has to live as long as the process."""
+        """Record no more."""
         self._library.cuptiActivityDisable(ctypes.c_int(CONCURRENT_KERNEL))
 
     # ---- called by CUPTI, from its own thread too ----

@@ -12,6 +12,7 @@ ends, the first event, all launches and the last event are queued.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,10 @@ MAX_DELAY_FACTOR = 16
 TRUST_NS = 50_000
 """The recorder must see a kernel that waits so long by its own clock as taking so long."""
 TRUST_ERROR_NS = 5_000
+
+TAKE_ATTEMPTS = 10
+TAKE_PAUSE_S = 1e-3
+"""How often, and after what pause, records are asked for that have not come."""
 
 EVENT_SLACK = 1.5
 EVENT_SLACK_MS = 0.02
@@ -99,10 +104,13 @@ class Stopwatch:
         if self._recorder is None:
             return None
         try:
-            records = self._recorder.take()
-            kernels = kernels_after_delay(records)
-            if len(kernels) < launch_count:  # the library's own thread may be about to deliver
-                kernels = kernels_after_delay(records + self._recorder.take())
+            records, kernels = self._recorder.take(), []
+            for attempt in range(TAKE_ATTEMPTS):
+                kernels = kernels_after_delay(records)
+                if len(kernels) >= launch_count:
+                    break
+                time.sleep(TAKE_PAUSE_S)  # the library's own thread may be about to deliver
+                records += self._recorder.take(is_forced=attempt > TAKE_ATTEMPTS // 2)
             if len(kernels) >= launch_count:
                 return (max(each.end_ns for each in kernels) - kernels[0].start_ns) / 1e6
             self._give_up(f"{launch_count - len(kernels)} of {launch_count} kernels were not recorded")

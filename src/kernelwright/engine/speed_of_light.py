@@ -3,7 +3,8 @@
 Two bounds for each workload, both from rates that were measured on this device:
 
 `floor`   the time that the copy rate (or the reading or writing rate, where a workload mostly does one) needs for the
-          bytes, or the arithmetic pipe for the operations, whichever is longer. What results are compared with.
+          bytes, or the arithmetic pipe for the operations, whichever is longer. What results are compared with. Of
+          what is written, as much as the cache holds may still be there when a kernel ends: it is left out.
 `least`   a time that no launch can have: only bytes that must be moved whatever the kernel does, at the fastest rate
           that was seen and a margin more, without what the cache may keep for itself. A faster result is an error.
 
@@ -114,9 +115,13 @@ def floor_of(
     moved = floor_bytes(problem, workload)
     cache_bytes = device.limits.get("last_level_cache", 0)
     is_cached = cache == "hot" and moved <= cache_bytes / 2  # then the memory's rate bounds nothing
-    rate = ceilings.get("cache_bytes_per_s") if is_cached else _traffic_rate(problem, workload, ceilings)
-    if moved and rate:
-        times_s["cache" if is_cached else "memory"] = moved / rate
+    if moved and "cache_bytes_per_s" in ceilings:  # which everything goes through
+        times_s["cache"] = moved / ceilings["cache_bytes_per_s"]
+    if moved and not is_cached and (rate := _traffic_rate(problem, workload, ceilings)):
+        written = min(moved, sum(argument_bytes(each, workload) for each in problem.outputs))
+        hidden = 0 if device.shares_host_cores else min(cache_bytes, written)
+        read_s = (moved - written) / ceilings.get("read_bytes_per_s", math.inf)
+        times_s["memory"] = max((moved - hidden) / rate, read_s)
     count, operation_rate = operations(problem, workload), pipe_rate(problem, ceilings)
     if count and operation_rate:
         times_s["arithmetic"] = count / operation_rate

@@ -50,7 +50,7 @@ def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) ->
         raise ProfilerFailed("Nsight Compute (ncu) is not on the PATH; it comes with the CUDA toolkit")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / JOB_FILE).write_bytes(pickle.dumps(job))
-    command = ncu_command(ncu, [sys.executable, "-m", "kernelwright.evaluate.counting", str(folder)])
+    command = ncu_command(ncu, [sys.executable, "-m", "kernelwright.evaluate.counting_main", str(folder)])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         command,
@@ -67,7 +67,12 @@ def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) ->
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise ProfilerFailed(f"Nsight Compute did not end within {timeout_s:g} s") from None
-    return parse_counters(text)
+    (folder / "output.txt").write_text(text, encoding="utf-8")
+    try:
+        return parse_counters(text)
+    except ProfilerFailed as error:
+        said = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
+        raise ProfilerFailed(f"{error}; the program's last word: {said[-1]}" if said else str(error)) from None
 
 
 def run_once(job: CountJob) -> None:
@@ -85,14 +90,3 @@ def run_once(job: CountJob) -> None:
         session.launch(launches)
         session.synchronize()
     session.close()
-
-
-def main() -> None:
-    """`python -m kernelwright.evaluate.counting FOLDER`."""
-    job = pickle.loads((Path(sys.argv[1]) / JOB_FILE).read_bytes())  # noqa: S301 - written by `count`, in its own folder
-    assert isinstance(job, CountJob)
-    run_once(job)
-
-
-if __name__ == "__main__":
-    main()
