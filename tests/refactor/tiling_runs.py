@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,9 @@ from kernelwright.problem.model import Problem
 from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
 from kernelwright.template.load import load_baseline, load_template
+
+CONFIGS = int(os.environ.get("TACTIC_CONFIGS", "1"))
+"""Random configs that a test tries of each template beside the default one."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)

@@ -85,9 +85,9 @@ def contraction_of(subject: Subject, plan: Plan) -> Contraction:
         Unfit: it is none, or something of it is not certain.
     """
     pattern = subject.pattern
-    if pattern.kind != "contraction":
+    if pattern.kind not in ("contraction", "row-wise") or subject.indices.unplaced:
         raise Unfit("it is no product of matrices")
-    if pattern.variant != "matrix-matrix":
+    if pattern.kind == "contraction" and pattern.variant != "matrix-matrix":
         is_tiled = "tiled" in pattern.variant
         raise Unfit(f"it is a {pattern.variant} contraction", is_already_so=is_tiled)
     frame = frame_of(subject)

@@ -26,7 +26,7 @@ from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Subject, Unfit
 from kernelwright.refactor.tactics.c_text import c_text
 from kernelwright.refactor.tactics.dialect import AXES, Dialect, dialect
-from kernelwright.refactor.tactics.editing import Plan, declaration_start
+from kernelwright.refactor.tactics.editing import Plan, declaration_start, line_start
 from kernelwright.refactor.tactics.launches import Extent, extents, only_shape, steps_of
 from kernelwright.refactor.tactics.launches import number as plain_number
 
@@ -655,11 +655,10 @@ def _parts(subject: Subject, axis: str) -> tuple[tuple[str, Polynomial], ...]:
 
 
 def drop_sized_attributes(subject: Subject, plan: Plan) -> None:
-    """Remove what promises the old size of a block.
-
-    Raises:
-        Unfit: it stands where it cannot be removed.
-    """
+    """Remove what promises the old size of a block; text before the kernel starts on a line of its own."""
+    at = declaration_start(subject.source, subject.analysis.function)
+    if subject.source.encode("utf-8", "surrogatepass")[line_start(subject.source, at) : at].strip():
+        plan.prelude.append("\n")
     for mark in subject.analysis.facts.attributes:
         if _SIZED.search(mark.text):
             plan.replace(mark.span, "")

@@ -458,7 +458,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         "LOAD_VECTOR": fill(CUDA_LOAD, values),
         "STORE_VECTOR": fill(CUDA_STORE, values),
     }
-    plan.prelude.insert(0, _macros(found, values) + "\n")
+    plan.prelude.insert(0, "\n" + _macros(found, values) + "\n")
     body = (
         f"{{\n#if {names['METHOD']} == {_WINDOW}\n{indented(fill(WINDOW, values))}#else\n"
         f"{indented(fill(TILE, values))}#endif\n}}\n"
@@ -545,7 +545,7 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
         "LOAD_VECTOR": fill(OPENCL_LOAD if is_vector else SCALAR_LOAD, values),
         "STORE_VECTOR": fill(OPENCL_STORE if is_vector else SCALAR_STORE, values),
     }
-    plan.prelude.insert(0, _macros(found, values) + "\n")
+    plan.prelude.insert(0, "\n" + _macros(found, values) + "\n")
     body = (
         f"{{\n#if {names['METHOD']} == {_RUNS}\n{indented(fill(RUNS, values))}#elif {names['METHOD']} == {_WINDOW}\n"
         f"{indented(fill(WINDOW, values))}#else\n{indented(fill(TILE, values))}#endif\n}}\n{_undefines(found)}"
