@@ -59,6 +59,7 @@ from kernelwright.evaluate.tolerance import (
     by_class,
     class_allowance,
     declared_allowance,
+    hides_downgrade,
     natural_scale,
     perturb,
     perturbation_count,
@@ -89,7 +90,7 @@ __all__ = [
 REFEREE_FACTORY = "kernelwright.evaluate.referee:make_referee"
 
 LOOSE_FACTOR = 10.0
-"""A derived tolerance widened by more than this is worth a note."""
+"""A derived tolerance widened by more than this is worth a note, where narrower arithmetic could pass then."""
 
 Array = npt.NDArray[Any]
 _Key = tuple[str, Dataset]
@@ -229,7 +230,12 @@ class Referee:
             if isinstance(result, Finding):
                 return self._refuse(job, result, expected, layout)
             errors.append(result)
-        notes = [_loose_note(job, name, factor) for name, factor in factors.items() if factor > LOOSE_FACTOR]
+        notes = [
+            _loose_note(job, layout.argument, factors[layout.argument])
+            for layout in self._outputs(job.workload)
+            if factors.get(layout.argument, 1.0) > LOOSE_FACTOR
+            and hides_downgrade(self._allowance(job.workload, job.dataset, layout), DTYPES[layout.dtype])
+        ]
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
     def _widen(self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale) -> float:
