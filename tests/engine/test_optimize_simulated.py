@@ -14,7 +14,7 @@ from kernelwright.cli.optimize import optimize_summary, verdict
 from kernelwright.cli.show import print_run
 from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.optimize import optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.engine.optimize_result import OptimizeResult, tuned_run
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import replay
@@ -398,3 +398,10 @@ def test_unknown_words_name_the_nearest() -> None:
         settings(policy="gian")
     with pytest.raises(UsageError, match="rules"):
         settings(model="openai:x")
+
+
+def test_what_reads_one_search_reads_the_fastest_nodes(plain: Path, tmp_path: Path) -> None:
+    result = run(plain, tmp_path, TILE)
+    assert result.fastest is not None
+    assert tuned_run(tmp_path / "run") == result.node_folder(result.fastest.index)
+    assert tuned_run(result.node_folder(1)) == result.node_folder(1)

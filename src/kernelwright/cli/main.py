@@ -256,8 +256,9 @@ def profile(
     Example:  kernelwright profile runs/silu-1 best
     """
     from kernelwright.cli.profile import run_profile
+    from kernelwright.engine.optimize_result import tuned_run
 
-    raise typer.Exit(run_profile(run, candidate, is_json=json, reads_counters=counters))
+    raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
 
 
 @app.command()
@@ -316,8 +317,9 @@ def dispatch(
       kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
     """
     from kernelwright.cli.dispatch import run_dispatch
+    from kernelwright.engine.optimize_result import tuned_run
 
-    run_dispatch(run, probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
+    run_dispatch(tuned_run(run), probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
 
 
 @show_app.command("runs")
@@ -347,8 +349,9 @@ def show_candidate(
 ) -> None:
     """Show one candidate: configuration, outcome with its log, samples, what it cost."""
     from kernelwright.cli.show import print_candidate
+    from kernelwright.engine.optimize_result import tuned_run
 
-    print_candidate(run, candidate, is_json=json)
+    print_candidate(tuned_run(run), candidate, is_json=json)
 
 
 @bench_app.command("search")

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from kernelwright.cli.progress import open_progress
 from kernelwright.cli.tables import print_result, summary
+from kernelwright.engine.optimize_result import tuned_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.tune import priors_of, replay, resume, tune
@@ -74,9 +75,9 @@ def run_tune(words: TuneWords) -> int:
     settings = words.settings()
     with stopping_in_words():
         with open_progress(is_quiet=words.is_json) as view:
-            priors = priors_of(words.priors)
+            priors = priors_of([tuned_run(path) for path in words.priors])
             if words.replay is not None:
-                result = replay(words.replay, settings=settings, run=words.run, priors=priors, listener=view)
+                result = replay(tuned_run(words.replay), settings=settings, run=words.run, priors=priors, listener=view)
             else:
                 result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)

@@ -244,3 +244,18 @@ class OptimizeResult:
 def is_optimize_run(view: RunView) -> bool:
     """Whether a run is one of `optimize`, with a tree of nodes."""
     return RECORD_KEY in view.started.settings
+
+
+def tuned_run(folder: Path) -> Path:
+    """Where the evaluations of a run are: the folder itself, or of a run of `optimize` that of its fastest node.
+
+    Raises:
+        StoreError: no run there, or a tree of which nothing was tuned.
+    """
+    view = RunView.read(folder)
+    if not is_optimize_run(view):
+        return folder
+    result = OptimizeResult(view)
+    if result.fastest is None:
+        raise StoreError(f"nothing was measured in {folder}", hint=f"continue it with `kernelwright resume {folder}`")
+    return result.node_folder(result.fastest.index)
