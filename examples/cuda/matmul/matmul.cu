@@ -10,6 +10,7 @@
 // STAGES     = { values = [2, 3, 4, 5], default = 3, why = "tiles in shared memory: one is computed with, the others are on their way" }
 // PAD        = { values = [4, 8], default = 4, why = "extra floats of a row of A's tile, against bank conflicts" }
 // MIN_BLOCKS = { values = [1, 2, 3], default = 2, why = "blocks of a multiprocessor that registers must leave room for" }
+// ORDER      = { values = [0, 1], default = 0, why = "a step's products, 0: row by row; 1: column by column" }
 // BAND       = { values = [1, 2, 4, 8, 16], default = 8, why = "rows of blocks that advance along the columns together, so that what they share stays in cache" }
 // [constraints]
 // sizes     = "n % 4 == 0 and k % 4 == 0"
@@ -60,6 +61,9 @@
 #endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 2
+#endif
+#ifndef ORDER
+#define ORDER 0
 #endif
 #ifndef BAND
 #define BAND 8
@@ -145,12 +149,27 @@ __device__ __forceinline__ void take_four(float *own, const float *from) {
   *reinterpret_cast<float4 *>(own) = *reinterpret_cast<const float4 *>(from);
 }
 
-__device__ __forceinline__ void add_product(float (&sums)[TM][TN], const int i, const float a, const float (&b)[TN]) {
+// All products of one step, back and forth, so that neighbours share an operand.
+__device__ __forceinline__ void add_products(float (&sums)[TM][TN], const float (&a)[TM], const float (&b)[TN]) {
+#if ORDER == 0
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int j = 0; j < TN; ++j) {
+      const int turn = i % 2 ? TN - 1 - j : j;
+      sums[i][turn] = fmaf(a[i], b[turn], sums[i][turn]);
+    }
+  }
+#else
 #pragma unroll
   for (int j = 0; j < TN; ++j) {
-    const int turn = i % 2 ? TN - 1 - j : j;  // back and forth, so that neighbours share an operand
-    sums[i][turn] = fmaf(a, b[turn], sums[i][turn]);
+#pragma unroll
+    for (int i = 0; i < TM; ++i) {
+      const int turn = j % 2 ? TM - 1 - i : i;
+      sums[turn][j] = fmaf(a[turn], b[j], sums[turn][j]);
+    }
   }
+#endif
 }
 
 // One tile: `rows` and `cols` point to what the thread needs first of A and B.
@@ -167,10 +186,7 @@ __device__ __forceinline__ void compute(float (&sums)[TM][TN], const float *rows
     for (int j = 0; j < TN; j += 4) {
       take_four(b + j, cols + step * BN + j * LANES_N);
     }
-#pragma unroll
-    for (int i = 0; i < TM; ++i) {
-      add_product(sums, i, a[i], b);
-    }
+    add_products(sums, a, b);
   }
 #else
 #pragma unroll
@@ -182,45 +198,27 @@ __device__ __forceinline__ void compute(float (&sums)[TM][TN], const float *rows
     }
 #pragma unroll
     for (int u = 0; u < 4; ++u) {
-      float b[TN];
+      float column[TM], b[TN];
+#pragma unroll
+      for (int i = 0; i < TM; ++i) {
+        column[i] = a[i][u];
+      }
 #pragma unroll
       for (int j = 0; j < TN; j += 4) {
         take_four(b + j, cols + (step + u) * BN + j * LANES_N);
       }
-#pragma unroll
-      for (int i = 0; i < TM; ++i) {
-        add_product(sums, i, a[i][u], b);
-      }
+      add_products(sums, column, b);
     }
   }
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, const int m, const int n, const int k) {
-  extern __shared__ float4 memory[];
-  float *shared = reinterpret_cast<float *>(memory);
-  const int down = (m + BM - 1) / BM, across = (n + BN - 1) / BN;
-  const int band = blockIdx.x / (BAND * across) * BAND;
-  const int height = min(BAND, down - band);
-  const int place = blockIdx.x % (BAND * across);
-  const int m0 = (band + place % height) * BM, n0 = place / height * BN;
-  const bool is_whole = m0 + BM <= m && n0 + BN <= n && k % BK == 0;
+// Adds the products of all tiles: of those that lie inside, or of any.
+template <bool IS_WHOLE>
+__device__ __forceinline__ void add_tiles(float (&sums)[TM][TN], float *shared, const float *a, const float *b, const int m0,
+                                          const int n0, const int own_row, const int own_col, const int m, const int n, const int k) {
   const float *next_a = a + (size_t)(m0 + threadIdx.x / (BK / COPY_A)) * k + threadIdx.x % (BK / COPY_A) * COPY_A;
   const float *next_b = b + (size_t)(threadIdx.x / B_VECTORS) * n + n0 + threadIdx.x % B_VECTORS * 4;
-
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int own_row = warp / WARPS_N * (TM * LANES_M) + lane / LANES_N * (TURNED ? 4 : 1);
-  const int own_col = warp % WARPS_N * (TN * LANES_N) + lane % LANES_N * 4;
-  float sums[TM][TN];
-#pragma unroll
-  for (int i = 0; i < TM; ++i) {
-#pragma unroll
-    for (int j = 0; j < TN; ++j) {
-      sums[i][j] = 0.0f;
-    }
-  }
-
   const int tiles = (k + BK - 1) / BK;
 #pragma unroll 1
   for (int tile = 1 - STAGES; tile < tiles; ++tile) {  // the first STAGES - 1 turns only start copies
@@ -231,7 +229,7 @@ matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restri
     const int coming = tile + STAGES - 1;
     if (coming < tiles) {
       float *stage = shared + coming % STAGES * STAGE_FLOATS;
-      if (is_whole) {
+      if (IS_WHOLE) {
         copy_whole(stage, next_a, next_b, n, k);
         next_a += BK;
         next_b += (size_t)BK * n;
@@ -245,7 +243,43 @@ matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restri
       compute(sums, stage + PLACE_A(own_row, 0), stage + A_FLOATS + own_col);
     }
   }
+}
 
+__device__ __forceinline__ float moved(const float x, const unsigned as_it_is) {
+  return __uint_as_float(__byte_perm(__float_as_uint(x), 0u, as_it_is));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c, const int m, const int n, const int k) {
+  extern __shared__ float4 memory[];
+  float *shared = reinterpret_cast<float *>(memory);
+  const int down = (m + BM - 1) / BM, across = (n + BN - 1) / BN;
+  const int band = blockIdx.x / (BAND * across) * BAND;
+  const int height = min(BAND, down - band);
+  const int place = blockIdx.x % (BAND * across);
+  const int m0 = (band + place % height) * BM, n0 = place / height * BN;
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int own_row = warp / WARPS_N * (TM * LANES_M) + lane / LANES_N * (TURNED ? 4 : 1);
+  const int own_col = warp % WARPS_N * (TN * LANES_N) + lane % LANES_N * 4;
+  float sums[TM][TN];
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int j = 0; j < TN; ++j) {
+      sums[i][j] = 0.0f;
+    }
+  }
+
+  if (m0 + BM <= m && n0 + BN <= n && k % BK == 0) {
+    add_tiles<true>(sums, shared, a, b, m0, n0, own_row, own_col, m, n, k);
+  } else {
+    add_tiles<false>(sums, shared, a, b, m0, n0, own_row, own_col, m, n, k);
+  }
+
+  // Stores take four neighbours in aligned registers. If the sums had to lie so from the beginning, most products would read two
+  // operands from one bank of registers; an operation that changes nothing, which the compiler cannot know, sets them free.
+  const unsigned as_it_is = 0x3210u | (unsigned)(k >> 31);
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
     const int row = m0 + own_row + OWN_ROW(i);
@@ -254,7 +288,8 @@ matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restri
       const int col = n0 + own_col + j * LANES_N;
       if (row < m && col < n) {
         *reinterpret_cast<float4 *>(c + (size_t)row * n + col) =
-            make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+            make_float4(moved(sums[i][j], as_it_is), moved(sums[i][j + 1], as_it_is), moved(sums[i][j + 2], as_it_is),
+                        moved(sums[i][j + 3], as_it_is));
       }
     }
   }

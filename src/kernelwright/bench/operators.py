@@ -83,7 +83,7 @@ SUITE: tuple[Operator, ...] = (
         fixed={"group": 128},
     ),
     Operator("softmax", _rows((1024, 4096, None), (1024, 16384, None), (8192, 8192, None)), goal=0.95),
-    Operator("matmul", (Shape({"m": 4096, "n": 4096, "k": 4096}, has_compiled=True),), goal=0.8, search_factor=4.0),
+    Operator("matmul", (Shape({"m": 4096, "n": 4096, "k": 4096}, has_compiled=True),), goal=0.8, search_factor=8.0),
     Operator("transpose", _rows((4096, 4096, None), (8192, 8192, None), names=("rows", "cols")), goal=0.93),
     Operator(
         "reduction", (Shape({"n": 1 << 24}), Shape({"n": 1 << 26}, has_compiled=True)), goal=0.93, has_clean_goal=True
