@@ -30,6 +30,7 @@ SCALE_CU = """// /// kernelwright
 // grid = ["rows if VEC == 1 else ceil_div(rows, 2)"]
 // block = ["min(BLOCK, 2 * device.warp_size)"]
 // arguments = ["x", "y", "weight", "total", "partial", "d", "alpha", "count"]
+// constants = { table = "weight" }
 // ///
 #ifndef BLOCK
 #define BLOCK 128
@@ -38,6 +39,7 @@ SCALE_CU = """// /// kernelwright
 #define VEC 1
 #endif
 #include "more.cuh"
+__constant__ __nv_bfloat16 table[1024];
 extern "C" __global__ void sum_rows(const float *x, float *partial, int rows, int d, long long half_d) {
   extern __shared__ float tile[];
   tile[threadIdx.x] = more(x[blockIdx.y * d + threadIdx.x]);
@@ -47,7 +49,7 @@ template <int N>
 __global__ void scale_rows(const float *x, float *y, const float *weight, float *total, const float *partial, int d,
                            float alpha, int count) {
   y[blockIdx.x] += N * alpha * weight[0] * x[0] * count;
-  total[blockIdx.x] = partial[0];
+  total[blockIdx.x] = partial[0] + __bfloat162float(table[0]);
 }
 """
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from exported_operators import write_scale
 from recorded_runs import LIMITS
 
 from kernelwright.backend.base import DeviceInfo, ScalarArgument
@@ -483,3 +484,22 @@ def test_the_header_of_every_example_compiles_and_supports_what_was_tuned(
     for language in ("c", "c++"):
         program = build(tmp_path, language, [header], body)
         assert subprocess.run([program], check=False, timeout=60).returncode == 0
+
+
+def test_the_header_of_a_cuda_problem_tells_shared_memory_and_constants(record_run: RecordRun, tmp_path: Path) -> None:
+    run = record_run(write_scale(tmp_path / "scale"), [{"BLOCK": 256, "VEC": 4}])
+    (header,) = export_run(run, tmp_path / "out", formats=["header"])
+    body = """int main(void) {
+    kernelwright_scale_rows_sizes sizes = { 64, 128, 64 };
+    const kernelwright_scale_rows_config *config = kernelwright_scale_rows_select(&sizes);
+    kernelwright_scale_rows_launch first = kernelwright_scale_rows_launch_sum_rows(config, &sizes);
+    kernelwright_scale_rows_launch second = kernelwright_scale_rows_launch_scale_rows_VEC_(config, &sizes);
+    printf("%lld %s %s %s %lld", first.shared_bytes, second.entry, second.constants[0].variable,
+           second.constants[0].name, second.constants[0].bytes);
+    return first.constants[0].variable != NULL;
+}
+"""
+    for language in ("c", "c++"):
+        program = build(tmp_path, language, [header], body)
+        done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout == "1024 scale_rows<VEC> table weight 256"

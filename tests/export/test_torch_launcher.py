@@ -13,6 +13,7 @@ from kernelwright.export import torch_runtime
 from kernelwright.export.torch_runtime import Argument, KernelError, Kernels, Launch, Unit
 
 DRIVER = r"""
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 static char heard[8192];
@@ -88,6 +89,20 @@ int cuLaunchKernelEx(const Config *config, void *function, void **parameters, vo
     hear_parameters(parameters);
     return 0;
 }
+int cuModuleGetGlobal_v2(unsigned long long *address, size_t *size, void *module, const char *name) {
+    char line[128];
+    sprintf(line, "global %s of %p\n", name, module);
+    hear(line);
+    *address = 0x7f0000001000;
+    *size = 256;
+    return 0;
+}
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t count, void *stream) {
+    char line[128];
+    sprintf(line, "copy %llx %llx %zu %p\n", to, from, count, stream);
+    hear(line);
+    return 0;
+}
 int cuGetErrorString(int code, const char **text) { (void)code; *text = "no luck"; return 0; }
 """
 POINTER = 0x7F0123456780
@@ -143,6 +158,17 @@ def test_clusters_and_cooperative_launches_carry_their_attributes(driver: ctypes
     assert heard(driver)[-1] == (
         f"launchex 0x7fff00000009 16 4 2 128 0x7f00deadbee0 1 4:4,4,1 2:1,0,0 | {POINTER:#x} 2.5"
     )
+
+
+def test_constants_are_filled_on_the_same_stream_before_the_launch(driver: ctypes.CDLL) -> None:
+    constant = torch_runtime.Constant("table", "x", 256)
+    launch(Kernels(), Launch("k", (1, 1, 1), (1, 1, 1), ARGUMENTS, constants=(constant,)))
+    assert heard(driver)[-3:-1] == [
+        "global table of 0x7fff00000007",
+        f"copy 7f0000001000 {POINTER:x} 256 0x7f00deadbee0",
+    ]
+    with pytest.raises(KernelError, match="'table' holds 256 bytes, and 257"):
+        launch(Kernels(), Launch("k", (1, 1, 1), (1, 1, 1), ARGUMENTS, constants=(constant._replace(byte_count=257),)))
 
 
 def test_a_refusal_says_what_and_why(driver: ctypes.CDLL) -> None:

@@ -111,6 +111,7 @@ def launches_of(plan: Any) -> list[tuple[Any, ...]]:
             each.grid,
             each.block,
             each.shared_bytes,
+            [tuple(constant) for constant in each.constants],
             [(a.name, a.byte_count, a.value) for a in each.arguments],
         )
         for each in plan.launches
@@ -128,7 +129,8 @@ def expected_launches(steps: Any) -> list[tuple[Any, ...]]:
                     arguments.append((each.name, len(each.data), each.data))
                 case BufferArgument():
                     arguments.append((each.name, each.byte_count, b""))
-        listed.append((step.entry, step.grid, step.block, step.shared_bytes, arguments))
+        constants = [(each.variable, each.name, each.byte_count) for each in step.constants]
+        listed.append((step.entry, step.grid, step.block, step.shared_bytes, constants, arguments))
     return listed
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from kernelwright.errors import UserError
 from kernelwright.export.c_expression import CPrinter, text_literal
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.dtypes import DTYPES, Dtype
@@ -64,9 +63,15 @@ class LaunchWriter:
             "    long long shared_bytes;  // dynamic shared memory (CUDA)\n"
             "    long long cluster[3];    // blocks of a cluster along x, y, z (CUDA); 0: what the kernel declares\n"
             "    int is_cooperative;      // all blocks must run at once (CUDA)\n"
-            f"    int argument_count;\n    kernelwright_argument arguments[{max(most, 1)}];\n"
+            f"    int argument_count;\n    kernelwright_argument arguments[{max(most, 1)}];\n{self._constants()}"
             f"}} {self._prefix}_launch;\n\n"
         )
+
+    def _constants(self) -> str:
+        most = max(len(step.constants) for step in self._run.template.steps)
+        fields = "const char *variable, *name; long long bytes;"
+        comment = "fill the variable from the input of this name before the launch; NULL: no more"
+        return f"    struct {{ {fields} }} constants[{most}];  // {comment}\n" if most else ""
 
     def functions(self) -> Iterable[str]:
         """One function for each launch, and the scratch memory of all of them."""
@@ -78,12 +83,14 @@ class LaunchWriter:
             if step.cluster:
                 lines += self._extents("cluster", step.cluster)
             lines.append(f"    launch.is_cooperative = {int(step.is_cooperative)};\n")
-            if step.constants:
-                raise UserError(f"{step.entry!r} reads constant memory, which a header cannot fill")
             order = self._order(step)
             lines.append(f"    launch.argument_count = {len(order)};\n")
             for place, argument in enumerate(order):
                 lines += self._argument(place, self._arguments[argument])
+            for place, (variable, argument) in enumerate(step.constants):
+                at = f"    launch.constants[{place}]"
+                lines.append(f"{at}.variable = {text_literal(variable)};\n{at}.name = {text_literal(argument)};\n")
+                lines.append(f"{at}.bytes = {self._bytes(self._arguments[argument])};\n")
             yield self._function(f"{self._prefix}_launch", name, ["launch"], lines)
         yield (
             "// Bytes of all scratch buffers together, each rounded up to "

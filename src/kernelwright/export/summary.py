@@ -139,6 +139,7 @@ def _launch_record(run: ExportedRun, step: LaunchStep) -> dict[str, Any]:
         "shared_bytes": step.shared_bytes.text if step.shared_bytes is not None else "0",
         "cluster": [expression.text for expression in step.cluster],
         "is_cooperative": step.is_cooperative,
+        "constants": [{"variable": variable, "argument": name} for variable, name in step.constants],
         "arguments": [_argument_record(run, arguments[name]) for name in order],
     }
 

@@ -236,8 +236,6 @@ class _Writer:
         )
 
     def _launch(self, step: LaunchStep, arguments: Mapping[str, Argument]) -> str:
-        if step.constants:
-            raise UserError(f"{step.entry!r} reads constant memory, which cannot be exported for PyTorch yet")
         order = tuple(arguments) if step.arguments is None else step.arguments
         listed = "".join(f"                {self._argument(arguments[name])},\n" for name in order)
         extras = ""
@@ -245,6 +243,13 @@ class _Writer:
             extras += f"            shared_bytes={self._extent(step.shared_bytes)},\n"
         if step.cluster:
             extras += f"            cluster={self._extents(step.cluster)},\n"
+        if step.constants:
+            rows = "".join(
+                f"                {RUNTIME}.Constant({literal(variable)}, {literal(name)}, "
+                f"{self._bytes(arguments[name])}),\n"
+                for variable, name in step.constants
+            )
+            extras += f"            constants=(\n{rows}            ),\n"
         if step.is_cooperative:
             extras += "            is_cooperative=True,\n"
         return (
@@ -287,8 +292,11 @@ class _Writer:
             is_given = argument.name in self.given.names
             value = _given(argument.name) if is_given else bare(python_text(argument.value, self.limits))
             return f"{kind}, {dtype.item_bytes}, {RUNTIME}.scalar({literal(argument.dtype)}, {value}))"
+        return f"{kind}, {self._bytes(argument)})"
+
+    def _bytes(self, argument: Argument) -> str:
         extents = [self._extent(each) for each in argument.shape]
-        return f"{kind}, {' * '.join([*extents, str(dtype.item_bytes)])})"
+        return " * ".join([*extents, str(DTYPES[argument.dtype].item_bytes)])
 
     # -- the whole -----------------------------------------------------------------------------------------------
 

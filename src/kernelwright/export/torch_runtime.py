@@ -35,6 +35,15 @@ class Argument(NamedTuple):
     """A scalar's bytes."""
 
 
+class Constant(NamedTuple):
+    """A variable of the module that is filled from an input before a launch."""
+
+    variable: str
+    name: str
+    """The input's."""
+    byte_count: int
+
+
 class Launch(NamedTuple):
     """One kernel launch with every number known."""
 
@@ -45,6 +54,7 @@ class Launch(NamedTuple):
     shared_bytes: int = 0
     cluster: tuple[int, int, int] | None = None
     is_cooperative: bool = False
+    constants: tuple[Constant, ...] = ()
 
 
 class Unit(NamedTuple):
@@ -309,11 +319,16 @@ class _Config(ctypes.Structure):
     )  # fmt: skip
 
 
+class _Loaded(NamedTuple):
+    module: ctypes.c_void_p
+    functions: Mapping[str, ctypes.c_void_p]
+
+
 class Kernels:
     """Everything that was compiled and loaded in this process. Thread-safe."""
 
     def __init__(self) -> None:
-        self._functions: dict[tuple[Path, Unit, int], dict[str, ctypes.c_void_p]] = {}
+        self._loaded: dict[tuple[Path, Unit, int], _Loaded] = {}
         self._lock = threading.Lock()
 
     def launch(
@@ -344,16 +359,16 @@ class Kernels:
             KernelError: the compiler or the driver refused.
         """
         _use_device(device)
-        functions = self._load(folder, unit, device, capability, major)
+        loaded = self._load(folder, unit, device, capability, major)
         for each in launches:
-            _enqueue(functions[each.entry], each, pointers, stream)
+            for constant in each.constants:
+                _fill(loaded.module, constant, pointers[constant.name], stream)
+            _enqueue(loaded.functions[each.entry], each, pointers, stream)
 
-    def _load(
-        self, folder: Path, unit: Unit, device: int, capability: int, major: int
-    ) -> Mapping[str, ctypes.c_void_p]:
+    def _load(self, folder: Path, unit: Unit, device: int, capability: int, major: int) -> _Loaded:
         key = folder, unit, device
         with self._lock:
-            if key not in self._functions:
+            if key not in self._loaded:
                 cubin, names = compile_unit(folder, unit, capability=capability, major=major)
                 module = ctypes.c_void_p()
                 _driver("cuModuleLoadData", ctypes.byref(module), cubin)
@@ -361,8 +376,8 @@ class Kernels:
                 for entry, name in names.items():
                     functions[entry] = ctypes.c_void_p()
                     _driver("cuModuleGetFunction", ctypes.byref(functions[entry]), module, name.encode())
-                self._functions[key] = functions
-            return self._functions[key]
+                self._loaded[key] = _Loaded(module, functions)
+            return self._loaded[key]
 
 
 KERNELS = Kernels()
@@ -393,6 +408,15 @@ def _use_device(device: int) -> None:
         _driver("cuDeviceGet", ctypes.byref(handle), device)
         _driver("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         _driver("cuCtxSetCurrent", context)
+
+
+def _fill(module: ctypes.c_void_p, constant: Constant, pointer: int, stream: int) -> None:
+    address, size = ctypes.c_uint64(), ctypes.c_size_t()
+    _driver("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, constant.variable.encode())
+    if size.value < constant.byte_count:
+        raise KernelError(f"{constant.variable!r} holds {size.value} bytes, and {constant.byte_count} are to go there")
+    source, count = ctypes.c_uint64(pointer), ctypes.c_size_t(constant.byte_count)
+    _driver("cuMemcpyDtoDAsync_v2", address, source, count, ctypes.c_void_p(stream))
 
 
 def _enqueue(function: ctypes.c_void_p, launch: Launch, pointers: Mapping[str, int], stream: int) -> None:
