@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.bench.operators import SUITE, choose_operators, find_suite
-from kernelwright.bench.operators_run import OperatorResult, Row, SuiteResult
+from kernelwright.bench.operators_run import OperatorResult, Row, SuiteResult, table_floor
 from kernelwright.bench.operators_table import HEADINGS, cells, document, markdown
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.device_probe import probe_devices
 from kernelwright.evaluate.stats import Interval
+from kernelwright.problem.load import load_problem
 
 
 def interval(value):
@@ -104,3 +106,20 @@ def test_the_command_says_why_it_cannot_run_without_a_gpu(capfd):
     assert caught.value.code == 2
     assert "no device here runs cuda kernels" in told
     assert "cuda" in told.partition("hint:")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_ms", "limited_by"),
+    [
+        ("softmax", 1e3 * 4 * 256 * 4096 / 3e12, "memory"),  # read and written once, two bytes each
+        ("reduction", 1e3 * 4 * 4194304 / 4e12, "memory"),  # only read
+        ("matmul", 1e3 * 2 * 1024**3 / 60e12, "arithmetic"),
+    ],
+)
+def test_the_floor_is_all_traffic_at_the_measured_rate_or_the_arithmetic(name, expected_ms, limited_by):
+    problem = load_problem(find_suite(None) / name)
+    problem = dataclasses.replace(problem, workloads=problem.workloads[:1])
+    rates = {"copy_bytes_per_s": 3e12, "read_bytes_per_s": 4e12, "fp32_operations_per_s": 60e12}
+    floor_ms, because = table_floor(problem, rates)
+    assert floor_ms == pytest.approx(expected_ms, rel=1e-3)
+    assert because == limited_by

@@ -43,7 +43,8 @@ from kernelwright.engine.limits import build_space
 from kernelwright.engine.machine import LocalMachine
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.speed_of_light import floor_of
+from kernelwright.engine.roofline import argument_bytes, floor_bytes, operations
+from kernelwright.engine.speed_of_light import ONE_SIDED, pipe_rate
 from kernelwright.engine.tune import Subject, tune
 from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.evaluate.artifact_cache import ArtifactCache
@@ -304,7 +305,7 @@ def _compare_shapes(
         compared = desk.compare(search.subject, chosen, settings.rounds, torch)
         if special is not None and special == general:
             compared.samples_ms["special"] = compared.samples_ms["general"]
-        rows.append(_row(operator, search, compared, {"general": general, "special": special}, desk.device, ceilings))
+        rows.append(_row(operator, search, compared, {"general": general, "special": special}, ceilings))
         tell(f"{operator.name} {search.shape.label}: compared")
     return tuple(rows)
 
@@ -349,16 +350,34 @@ def problem_sizes(problem: Problem) -> dict[str, int]:
     return dict(problem.workloads[0].sizes)
 
 
+def table_floor(problem: Problem, ceilings: Mapping[str, float]) -> tuple[float, str]:
+    """The milliseconds of a problem's only workload at the device's measured rates, and what limits it; 0: not known.
+
+    Each input over the memory's wires once and each output once, at the rate of a copy, or of reading where nearly all
+    is read. Nothing is taken off for what the cache may keep: what it keeps of this kernel it writes of the one before.
+    """
+    workload = problem.workloads[0]
+    moved = floor_bytes(problem, workload)
+    written = sum(argument_bytes(each, workload) for each in problem.outputs)
+    is_reading = written <= (1 - ONE_SIDED) * moved
+    rate = ceilings.get("read_bytes_per_s" if is_reading else "copy_bytes_per_s")
+    times_ms = {"memory": 1e3 * moved / rate if rate else 0.0}
+    count, operation_rate = operations(problem, workload), pipe_rate(problem, ceilings)
+    if count and operation_rate:
+        times_ms["arithmetic"] = 1e3 * count / operation_rate
+    limited_by = max(times_ms, key=lambda each: times_ms[each])
+    return times_ms[limited_by], limited_by
+
+
 def _row(
     operator: Operator,
     search: _Search,
     compared: Compared,
     configs: Mapping[str, Config | None],
-    device: DeviceInfo,
     ceilings: Mapping[str, float],
 ) -> Row:
     problem = search.subject.problem
-    floor = floor_of(problem, problem.workloads[0], device, ceilings, cache="cold")
+    floor_ms, limited_by = table_floor(problem, ceilings)
     samples = compared.samples_ms
     own = samples.get("special")
     return Row(
@@ -366,8 +385,8 @@ def _row(
         label=search.shape.label,
         dtype=problem.inputs[0].dtype,
         sizes=search.shape.sizes,
-        floor_us=1e3 * floor.floor_ms if floor is not None else None,
-        limited_by=floor.limited_by if floor is not None else "",
+        floor_us=1e3 * floor_ms if floor_ms else None,
+        limited_by=limited_by,
         upstream_us=search.shape.upstream_us,
         goal=operator.goal if search.shape is operator.shapes[-1] else None,
         has_clean_goal=operator.has_clean_goal,
