@@ -192,7 +192,7 @@ def run(
 
 def assert_same(
     runner: Runner, subject: Subject, rewrite: Rewrite, sizes: Iterable[Mapping[str, int]], *, count: int = 6,
-    rtol: float | None = None,
+    rtol: float | None = None, seed: int = 0,
 ) -> int:  # fmt: skip
     """The rewrite gives what the original gives, for several configs on each set of sizes; how many were run."""
     done = 0
@@ -200,13 +200,13 @@ def assert_same(
         defaults = {parameter.name: parameter.default for parameter in subject.draft.parameters}
         expected = run(runner, subject, subject.source, subject.draft, defaults, each, seed=index)
         assert not expected.error, f"the original on {each}: {expected.error}\n{subject.source}"
-        for config in configs(rewrite.draft, each, count=count, seed=index):
+        for config in configs(rewrite.draft, each, count=count, seed=index + seed):
             found = run(runner, subject, rewrite.source, rewrite.draft, config, each, seed=index)
-            assert not found.error, f"{config} on {each}: {found.error}\n{rewrite.file_text}"
+            assert not found.error, f"{rewrite.explanation} {config} on {each}: {found.error}\n{rewrite.file_text}"
             for argument_ in subject.problem.arguments:
                 if argument_.role in ("output", "inout"):
                     _compare(argument_, expected.arrays[argument_.name], found.arrays[argument_.name],
-                             f"{config} on {dict(each)}\n{rewrite.file_text}", rtol)  # fmt: skip
+                             f"{rewrite.explanation} {config} on {dict(each)}\n{rewrite.file_text}", rtol)  # fmt: skip
             done += 1
     return done
 

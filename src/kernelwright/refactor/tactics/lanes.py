@@ -802,7 +802,9 @@ class Lanes:
         name = f"kw_{node.function}" + "".join("v" if kind.is_varying else "u" for kind in kinds)
         if name not in self.clones:
             self.clones[name] = ""
-            self.clones[name] = self._clone(name, function, kinds)
+            text = self._clone(name, function, kinds)
+            del self.clones[name]  # what it calls itself was made after it, and must stand before it
+            self.clones[name] = text
         elif not self.clones[name]:
             raise Unfit(f"{node.function} calls itself")
         return f"{name}({', '.join(self._wide(each) for each in node.arguments)})"

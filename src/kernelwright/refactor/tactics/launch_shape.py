@@ -167,6 +167,11 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
             sides = (each.left, each.right)
             if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
                 raise Unfit("a condition compares the thread's place with a number")
+    sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
+    for loop in facts.loops:
+        ends = [each for each in (loop.start, loop.bound) if each is not None]
+        if loop.index in sharing and not any("block_size." in str(each) for each in ends):
+            raise Unfit("a loop over shared memory has a fixed length")
     scopes = {reduction.scope for reduction in facts.reductions}
     if "warp" in scopes and "block" not in scopes:
         raise Unfit("values are joined between the threads of a warp, which is the block")

@@ -1,0 +1,59 @@
+"""Random kernels, rewritten by random chains of tactics, compute what they computed before.
+
+`KERNELWRIGHT_LONG_TESTS=5000` runs so many; `KERNELWRIGHT_LONG_TESTS=1` runs 1000.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from opencl_runs import Runner
+from random_opencl import program
+from tactic_runs import assert_same, subject_of
+
+from kernelwright.refactor.tactics.base import Rewrite
+from kernelwright.refactor.tactics.registry import TACTICS
+
+_ASKED = int(os.environ.get("KERNELWRIGHT_LONG_TESTS", "0"))
+COUNT = 100 if not _ASKED else max(_ASKED, 1000)
+BATCH = 20
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    pytest.importorskip("pyopencl")
+    made = Runner()
+    yield made
+    made.close()
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("batch", range(COUNT // BATCH))
+def test_random_kernels_stay_what_they_are(batch: int, runner: Runner) -> None:
+    applied: Counter[str] = Counter()
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        applied.update(check(seed, runner))
+    assert sum(applied.values()) >= BATCH  # a test that rewrites nothing proves nothing
+    assert len(applied) >= 4
+
+
+def check(seed: int, runner: Runner) -> list[str]:
+    """Rewrite the program of a seed by some tactics in random order, and compare; which were applied."""
+    made = program(seed)
+    subject = subject_of(made.source, made.arguments, made.grid, made.block, made.sizes)
+    random = np.random.default_rng(seed)
+    current, last, applied = subject, None, []
+    for index in random.permutation(len(TACTICS))[: int(random.integers(2, len(TACTICS) + 1))]:
+        result = TACTICS[index].apply(current)
+        if isinstance(result, Rewrite):
+            applied.append(result.tactic)
+            current, last = current.rewritten(result), result
+    if last is not None:
+        chain = replace(last, explanation=f"seed {seed}: {' > '.join(applied)}")
+        assert_same(runner, subject, chain, made.sizes[seed % 2 :][:1], count=2 if _ASKED else 1, rtol=2e-4, seed=seed)
+    return applied
