@@ -47,7 +47,7 @@ class CompareDone:
     timer: str = ""
 
 
-def compared_folder(out_folder: Path, place: int) -> Path:
+def compared_folder(out_folder: Path, place: int | str) -> Path:
     """Where the buffers of the comparison's job at `place` are written."""
     return out_folder.with_name(f"{out_folder.name}-{place}")
 

@@ -10,8 +10,10 @@ import math
 import re
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,6 +78,16 @@ _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SI
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """A candidate that is right, as far as the quick check goes, and its times."""
+
+    measurements: tuple[Measurement, ...]
+    errors: tuple[OutputError, ...]
+    check_s: float
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """One candidate on one workload, with the artifact that serves it."""
 
@@ -123,8 +135,12 @@ class DeviceLane:
         self._restored: set[_Key] = set()
         self._referee_start = 0
         """Which start of the referee `_restored` is about."""
+        self.can_judge_aside = not device.shares_host_cores
+        """Whether the referee may work while the device is measured."""
         self._device_memory_bytes = device.limits.get("global_memory")
         self._is_closed = False
+        self._ask_lock = threading.Lock()
+        """One question to the referee at a time: a judgement may run beside a measurement."""
         self._control: Built | None = None
         self._layouts = {
             workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
@@ -185,16 +201,22 @@ class DeviceLane:
         """Launch on every workload and dataset and have the referee judge."""
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
-            datasets = self._datasets(built.rendered.workload, is_thorough=is_thorough)
-            if not is_thorough and len(candidate) > 1:
-                # One each: the kinds of data take turns over the workloads, and what is timed is judged again.
-                datasets = (datasets[index % len(datasets)],)
+            datasets = (
+                self._datasets(built.rendered.workload, is_thorough=True)
+                if is_thorough
+                else self._quick_datasets(built, index, len(candidate))
+            )
             for dataset in datasets:
                 found = self._check_one(built, dataset, is_fresh=is_thorough)
                 if isinstance(found, Failed):
                     return found
                 errors.extend(found)
         return worst_errors(errors)
+
+    def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
+        """Of several workloads one each: the kinds of data take turns, and what is timed is judged again."""
+        datasets = self._datasets(built.rendered.workload, is_thorough=False)
+        return (datasets[index % len(datasets)],) if count > 1 else datasets
 
     def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
@@ -220,6 +242,87 @@ class DeviceLane:
             f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
             f"with them: {failure.message}"
         )
+
+    # -- both at once --------------------------------------------------------------------------------------------
+
+    def check_and_measure(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> Proof | None:
+        """The quick check and the measurement, with the referee judging while the device goes on.
+
+        For devices that the referee's work does not disturb. Gives None at the slightest irregularity (a launch that
+        fails, a wrong result, a doubtful time): then nothing is concluded, and `check` and `measure` say what is what.
+        """
+        start_s = time.perf_counter()
+        with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
+            verdicts: list[Future[Verdict]] = []
+            checks = [
+                (built, dataset)
+                for index, built in enumerate(candidate)
+                for dataset in self._quick_datasets(built, index, len(candidate))
+            ]
+            for index, (built, dataset) in enumerate(checks):
+                folder = compared_folder(self._out, f"check-{index}")
+                job = replace(self._check_job(built, dataset, is_fresh=False), out_folder=folder)
+                done = self._try_worker(job, self._settings.launch_timeout_s)
+                if not isinstance(done, CheckDone):
+                    judges.shutdown(cancel_futures=True)
+                    return None
+                verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
+            checked_s = time.perf_counter()
+            measurements = self._measure_aside(candidate, incumbent, judges, verdicts)
+            timed_s = time.perf_counter()
+            if measurements is None:
+                judges.shutdown(cancel_futures=True)
+                return None
+            found = [verdict.result() for verdict in verdicts]
+        self.worker_seconds += time.perf_counter() - timed_s
+        if any(verdict.failure for verdict in found):
+            return None
+        errors = worst_errors([error for verdict in found for error in verdict.errors])
+        judged_s = time.perf_counter() - timed_s
+        return Proof(measurements, errors, checked_s - start_s + judged_s, timed_s - checked_s)
+
+    def _measure_aside(
+        self,
+        candidate: Sequence[Built],
+        incumbent: Incumbent | None,
+        judges: ThreadPoolExecutor,
+        verdicts: list[Future[Verdict]],
+    ) -> tuple[Measurement, ...] | None:
+        """As `measure`; judgements go to `judges`. None when something is not as it should be."""
+        measurements: list[Measurement] = []
+        for index, built in enumerate(candidate):
+            if any(each.done() and (each.exception() or each.result().failure) for each in verdicts):
+                return None
+            name = built.rendered.workload.name
+            limit_ms = incumbent.limit_ms(name, medians_ms(measurements)) if incumbent else None
+            folder = compared_folder(self._out, f"time-{index}")
+            job = replace(self._time_job(built, limit_ms, is_fresh=False), out_folder=folder)
+            done = self._try_worker(job, self._time_timeout_s())
+            if not isinstance(done, TimeDone):
+                return None
+            dataset = self._timing_sets(built.rendered.workload)[done.last_set]
+            verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
+            if suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit):
+                return None
+            measurements.append(_as_measurement(built, done))
+            if limit_ms is not None and min(done.samples_ms) > limit_ms * self._settings.abandon_ratio:
+                measurements[-1] = replace(measurements[-1], stopped_early=True)
+                break
+        return tuple(measurements)
+
+    def _try_worker(self, job: object, timeout_s: float) -> object:
+        """The job's result; None when it gave none, and then the worker starts anew."""
+        try:
+            return self._call_unless_killed(job, timeout_s)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError):
+            self._refuse_when_closed()
+            self._worker.kill()
+            return None
+
+    def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Verdict:
+        verdict = self._ask_twice(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
+        assert isinstance(verdict, Verdict)
+        return verdict
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -254,17 +357,8 @@ class DeviceLane:
     ) -> tuple[Measurement | Failed, str | None]:
         """The measurement, and why it cannot be taken as the kernel's time."""
         sets = self._timing_sets(built.rendered.workload)
-        timing = replace(self._settings.timing, cache=self._settings.cache)
-        job = TimeJob(
-            job=self._job(built),
-            input_sets=tuple(self._files(built.rendered.workload, dataset) for dataset in sets),
-            timing=timing,
-            incumbent_ms=incumbent_ms,
-            out_folder=self._out,
-            is_fresh=is_fresh,
-        )
-        timeout_s = timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
-        done = self._run("time", built, job, timeout_s)
+        job = self._time_job(built, incumbent_ms, is_fresh=is_fresh)
+        done = self._run("time", built, job, self._time_timeout_s())
         if isinstance(done, Failed):
             return done, None
         assert isinstance(done, TimeDone)
@@ -451,6 +545,20 @@ class DeviceLane:
         ]
         return Job(built.artifact, rendered.plan, tuple(specs))
 
+    def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
+        sets = self._timing_sets(built.rendered.workload)
+        return TimeJob(
+            job=self._job(built),
+            input_sets=tuple(self._files(built.rendered.workload, dataset) for dataset in sets),
+            timing=replace(self._settings.timing, cache=self._settings.cache),
+            incumbent_ms=incumbent_ms,
+            out_folder=self._out,
+            is_fresh=is_fresh,
+        )
+
+    def _time_timeout_s(self) -> float:
+        return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
+
     def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
         return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
 
@@ -503,17 +611,22 @@ class DeviceLane:
         """The referee's answer; when its process dies, that of a new one with the same tolerances."""
         start_s = time.perf_counter()
         try:
-            try:
-                return self._ask_referee(job)
-            except WorkerDied:
-                return self._ask_referee(job)
+            return self._ask_twice(job)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _ask_twice(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
+        try:
+            with self._ask_lock:
+                try:
+                    return self._ask_referee(job)
+                except WorkerDied:
+                    return self._ask_referee(job)
         except (JobTimeout, WorkerDied) as error:
             raise InfrastructureError(
                 f"the referee process failed: {error}",
                 hint="does the reference need more memory or time than this machine has?",
             ) from error
-        finally:
-            self.worker_seconds += time.perf_counter() - start_s
 
     def _ask_referee(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
         self._refuse_when_closed()

@@ -35,7 +35,7 @@ from kernelwright.evaluate.scratch import make_scratch
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.turns import Turns
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Outcome, Passed
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
 from kernelwright.template.model import Candidate
 
 LOOK_AHEAD = 3
@@ -338,14 +338,22 @@ def _calibrate(station: _Station, built: Sequence[Built]) -> None:
 def _check_and_time(
     lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
 ) -> tuple[Outcome, float, float]:
-    errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
-    if isinstance(errors, Failed):
-        return errors, check_s, 0.0
-    if not request.is_timed:
-        return Passed((), errors, _resources(built)), check_s, 0.0
-    measured, time_s = _timed(lambda: lane.measure(built, incumbent=request.incumbent))
-    if isinstance(measured, Failed):
-        return measured, check_s, time_s
+    proof = None
+    if lane.can_judge_aside and request.is_timed and not request.is_thorough:
+        proof = lane.check_and_measure(built, incumbent=request.incumbent)
+    errors: tuple[OutputError, ...] | Failed
+    measured: tuple[Measurement, ...] | Failed
+    if proof is not None:
+        errors, measured, check_s, time_s = proof.errors, proof.measurements, proof.check_s, proof.time_s
+    else:
+        errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
+        if isinstance(errors, Failed):
+            return errors, check_s, 0.0
+        if not request.is_timed:
+            return Passed((), errors, _resources(built)), check_s, 0.0
+        measured, time_s = _timed(lambda: lane.measure(built, incumbent=request.incumbent))
+        if isinstance(measured, Failed):
+            return measured, check_s, time_s
     complete = medians_ms([each for each in measured if not each.stopped_early])
     if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
         # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
