@@ -104,7 +104,10 @@ class ExpressionLowering:
 
     def _literal(self, node: _Node) -> nodes.Expression:
         text = self.text(node)
-        value = {"true": 1, "false": 0}.get(text, integer_value(text))
+        digits = text.removeprefix("-").lstrip()  # the parser takes a sign before digits for a part of the number
+        value = {"true": 1, "false": 0}.get(text, integer_value(digits))
+        if value is not None and digits != text:
+            value = -value
         return nodes.Literal(self.place(node), text, value)
 
     def _inner(self, node: _Node) -> nodes.Expression:
