@@ -286,7 +286,7 @@ class LiveView:
 
 
 def _bar_position(progress: Progress) -> tuple[float | None, float]:
-    if progress.phase != "search":
+    if progress.phase not in ("search", "expand"):
         return None, 0.0
     fractions = []
     if progress.budget_s:

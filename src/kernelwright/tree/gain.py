@@ -29,7 +29,7 @@ PROOF_EVALUATIONS = 2
 """What a new node costs before it is known: its default, and its parent's best values."""
 
 SLICE_EVALUATIONS = 8
-"""Evaluations of one tuning step, at first; later steps are as long as what was done already, up to `MAX_SLICE`."""
+"""After so many a structure is judged, in two steps; later ones are as long as what was done, up to `MAX_SLICE`."""
 
 MAX_SLICE = 48
 
@@ -51,6 +51,9 @@ MIN_GAIN = 0.003
 
 USEFUL = 1.02
 """A step that gains less than this brought nothing."""
+
+HOPELESS = 0.5
+"""A structure that is still twice as slow as its parent after half a step is given up. A guess."""
 
 NEAR_LIMIT = 1.05
 """Within 5 % of what the bandwidth allows counts as there: the ceiling itself is not measured better."""
@@ -192,9 +195,14 @@ class _Scoring:
         return gain is not None and gain < USEFUL and not self._is_young(node)
 
     def _is_young(self, node: Node) -> bool:
-        """Whether it was searched too little to be judged."""
+        """Whether it was searched too little to be judged: half as much is enough for one that is hopeless."""
         tuning = node.tuning
-        return node.is_working and not tuning.is_exhausted and tuning.evaluated_count < self._policy.slice_evaluations
+        if not node.is_working or tuning.is_exhausted:
+            return False
+        half = self._policy.slice_evaluations // 2
+        gain = self._tree.gain(node.index)
+        is_hopeless = gain is not None and gain < HOPELESS and tuning.evaluated_count >= half
+        return tuning.evaluated_count < self._policy.slice_evaluations and not is_hopeless
 
     # -- tune ----------------------------------------------------------------------------------------------------
 
@@ -228,6 +236,9 @@ class _Scoring:
         return math.log(before.best_value) - believed - TUNING_GAIN / 2
 
     def _slice(self, evaluated_count: int) -> int:
+        half = self._policy.slice_evaluations // 2
+        if evaluated_count < self._policy.slice_evaluations:
+            return half
         return min(max(self._policy.slice_evaluations, evaluated_count), MAX_SLICE)
 
     def _is_best(self, node: Node) -> bool:
