@@ -83,11 +83,11 @@ def code(agent: RulesAgent, context: PlanContext, key: str) -> Draft | Declined:
 
 
 def test_ideas_are_ordered_by_what_they_promise_and_the_others_say_why_not(loaded: Loaded) -> None:
-    agent = RulesAgent([Adding("a", 1.2), Adding("b", 3.0), Adding("c", 2.0, after="b")])
+    agent = RulesAgent([Adding("a", 1.2), Adding("b", 1.1), Adding("c", 2.0, after="b"), Adding("d", 9.0, after="c")])
     plan = agent.plan(plan_context(loaded))
     assert [idea.key for idea in plan.ideas] == ["b", "a"]
-    assert plan.refused == {"c": "it needs b"}
-    assert plan.ideas[0].promise == pytest.approx(3.0 * 2.0**0.5)  # with half of what c would gain after it
+    assert plan.refused == {"c": "it needs b", "d": "it needs c"}
+    assert plan.ideas[0].promise == pytest.approx(1.1 * 2.0**0.5)  # with half of what c would gain after it
     assert plan.ideas[0].because == "so the test says"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.base import (
     AnalyseContext,
@@ -38,6 +38,9 @@ LIFTING_FAMILIES = frozenset({"launch", "options"})
 FOLLOW_UP = 0.5
 """Which share (in logarithms) of what a tactic makes possible counts for it. A guess."""
 
+LOOK_AHEAD_BELOW = 1.5
+"""What gains this much is worth its place without a look at what it makes possible, which costs an analysis each."""
+
 KEPT_SUBJECTS = 64
 """Analysed sources that are kept: analysis is what planning costs."""
 
@@ -65,13 +68,11 @@ class RulesAgent:
     def plan(self, context: PlanContext) -> Plan:
         """Every tactic that applies, by what it promises; the reasons of the others."""
         subject = self._subject(context.task, context.written)
-        ideas, refused = [], {}
-        for tactic in self._tactics:
-            result = self._apply(tactic, subject)
-            if isinstance(result, NotApplicable):
-                refused[tactic.name] = result.reason
-            else:
-                ideas.append(self._idea(subject, tactic, result))
+        results = {tactic.name: self._apply(tactic, subject) for tactic in self._tactics}
+        known = {name: each.effect.factor for name, each in results.items() if isinstance(each, Rewrite)}
+        refused = {name: each.reason for name, each in results.items() if isinstance(each, NotApplicable)}
+        rewrites = [each for each in results.values() if isinstance(each, Rewrite)]
+        ideas = [self._idea(subject, each, known) for each in rewrites]
         ideas.sort(key=lambda idea: -(idea.promise or idea.predicted_gain or 1.0))  # stable: the registry's order
         return Plan(tuple(ideas), refused)
 
@@ -134,29 +135,27 @@ class RulesAgent:
             return NotApplicable(tactic.name, tactic.family, "it would change nothing", is_already_so=True)
         return result
 
-    def _idea(self, subject: Subject, tactic: Tactic, rewrite: Rewrite) -> Idea:
+    def _idea(self, subject: Subject, rewrite: Rewrite, known: Mapping[str, float]) -> Idea:
         factor = rewrite.effect.factor
+        opened = self._opened(subject, rewrite, known) if factor < LOOK_AHEAD_BELOW else 1.0
         return Idea(
-            key=tactic.name,
-            family=tactic.family,
+            key=rewrite.tactic,
+            family=rewrite.family,
             instruction=rewrite.explanation,
             because=rewrite.effect.because,
             predicted_gain=factor,
-            promise=max(factor, 1.0) * self._opened(subject, rewrite) ** FOLLOW_UP,
+            promise=max(factor, 1.0) * opened**FOLLOW_UP,
         )
 
-    def _opened(self, subject: Subject, rewrite: Rewrite) -> float:
+    def _opened(self, subject: Subject, rewrite: Rewrite, known: Mapping[str, float]) -> float:
         """The best that another tactic gains afterwards and would not have gained before."""
         after = subject.rewritten(rewrite)
         best = 1.0
         for tactic in self._tactics:
-            if tactic.name == rewrite.tactic:
-                continue
-            then = self._apply(tactic, after)
-            if isinstance(then, Rewrite):
-                before = self._apply(tactic, subject)
-                known = before.effect.factor if isinstance(before, Rewrite) else 1.0
-                best = max(best, then.effect.factor / max(known, 1.0))
+            if tactic.name != rewrite.tactic:
+                then = self._apply(tactic, after)
+                if isinstance(then, Rewrite):
+                    best = max(best, then.effect.factor / max(known.get(tactic.name, 1.0), 1.0))
         return best
 
     def _subject(self, task: Task, written: Written) -> Subject:
