@@ -55,7 +55,8 @@ def test_verdicts_are_the_same_beside_and_after_each_other(folder, monkeypatch):
     assert (asked, not_asked) == ([True, False, False], [])
     assert isinstance(aside[16].outcome, Passed)
     assert {each.workload for each in aside[16].outcome.measurements} == {"small", "large"}
-    assert aside[16].outcome.errors == after[16].outcome.errors
+    assert [each.output for each in aside[16].outcome.errors] == [each.output for each in after[16].outcome.errors]
+    assert 0 < aside[16].outcome.errors[0].tolerance_fraction <= 1
     for block in (64, 128):
         assert isinstance(aside[block].outcome, Failed)
         assert (aside[block].outcome.stage, aside[block].outcome.reason) == (
