@@ -23,7 +23,9 @@ def opencl(name: str, source: str, *, arguments=ABC, grid=GRID, block=BLOCK, siz
     return Plain(name, "opencl", source, arguments, grid, block, sizes)
 
 
-def cuda(name: str, source: str, *, arguments=ABC, grid=GRID, block=BLOCK, sizes=SIZES[:2], entry="f", language="cuda") -> Plain:
+def cuda(
+    name: str, source: str, *, arguments=ABC, grid=GRID, block=BLOCK, sizes=SIZES[:2], entry="f", language="cuda"
+) -> Plain:
     return Plain(name, language, source, arguments, grid, block, sizes, entry)
 
 

@@ -22,6 +22,7 @@ from kernelwright.refactor.tactics.contraction_text import (
     OPENCL_UNDEFINES,
 )
 from kernelwright.refactor.tactics.editing import Plan
+from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.tiling_frame import drop_sized_attributes, place_attribute
 from kernelwright.refactor.tactics.tiling_text import fill
 
@@ -166,7 +167,7 @@ def _cuda(plan: Plan, found: Contraction) -> Rewrite:
     place_attribute(subject, plan, fill("__launch_bounds__(KW_THREADS, @MIN_BLOCKS@)", values))
     rows, columns = fill("@TM@ * @LANES_M@ * @WARPS_M@", names), fill("@TN@ * (32 // @LANES_M@) * @WARPS_N@", names)
     plan.draft = plan.draft.relaunched(
-        subject.entry,
+        only_shape(subject).entry,
         grid=_grid(found, rows, columns),
         block=(fill("32 * @WARPS_M@ * @WARPS_N@", names),),
         shared_bytes=fill(f"@SIZE@ * @STAGES@ * @BK@ * ({rows} + @PAD@ + {columns})", names),
@@ -276,7 +277,9 @@ def _opencl(plan: Plan, found: Contraction) -> Rewrite:
     )  # fmt: skip
     rows, columns = fill("@GROUP_Y@ * @ROWS@", names), fill("@GROUP_X@ * @CHUNKS@ * @VEC@", names)
     plan.draft = plan.draft.relaunched(
-        subject.entry, grid=_grid(found, rows, columns), block=(str(names["GROUP_X"]), str(names["GROUP_Y"]))
+        only_shape(subject).entry,
+        grid=_grid(found, rows, columns),
+        block=(str(names["GROUP_X"]), str(names["GROUP_Y"])),
     )
     return _finished(plan, found, "local memory or the caches" if is_direct else "local memory")
 

@@ -39,6 +39,9 @@ CUDA_BODY = """{
   struct __align__(KW_VN * sizeof(@T@)) kw_pack_n { @T@ at[KW_VN]; };
   @T@ *const kw_tiles = reinterpret_cast<@T@ *>(@MEMORY@);
   const int kw_end_m = @END_M@, kw_end_n = @END_N@, kw_first_k = @FIRST_K@, kw_end_k = @END_K@;
+  if (kw_end_m <= 0 || kw_end_n <= 0) {
+    return;
+  }
   const int kw_down = (kw_end_m + KW_BM - 1) / KW_BM, kw_across = (kw_end_n + KW_BN - 1) / KW_BN;
   const int kw_band = (int)blockIdx.x / (@BAND@ * kw_across) * @BAND@;
   if (kw_band >= kw_down) {
@@ -215,6 +218,9 @@ OPENCL_START = """
   // A vector that may start at any element.
   typedef KW_VECTOR kw_vector __attribute__((aligned(sizeof(@T@))));
   const int kw_end_m = @END_M@, kw_end_n = @END_N@, kw_first_k = @FIRST_K@, kw_end_k = @END_K@;
+  if (kw_end_m <= 0 || kw_end_n <= 0) {
+    return;
+  }
   const int kw_down = (kw_end_m + KW_BM - 1) / KW_BM, kw_across = (kw_end_n + KW_BN - 1) / KW_BN;
   const int kw_group = get_group_id(0);
   const int kw_band = kw_group / (@BAND@ * kw_across) * @BAND@;

@@ -93,10 +93,10 @@ def window_of(frame: Frame, store: StorePlace, across: str, down: str | None) ->
     limits: dict[int, tuple[Limit, ...]] = {}
     for touch in frame.subject.indices.feeding(store.touch):
         made = _neighbour(frame, touch, across, down)
-        known = _limits(frame, touch.access)
-        if made is not None and known is not None:
+        known, kept_in_range = _limits(frame, touch.access), _clamped_limits(frame, touch)
+        if made is not None and known is not None and kept_in_range is not None:
             key, neighbour = made
-            limits[touch.access.index] = known
+            limits[touch.access.index] = (*known, *(each for each in kept_in_range if each not in known))
             groups.setdefault((touch.array, *key), []).append(neighbour)
     own = _limits(frame, store.touch.access)
     if own is None:
@@ -105,7 +105,7 @@ def window_of(frame: Frame, store: StorePlace, across: str, down: str | None) ->
     if not several:
         raise Unfit("no neighbours are read whose place is certain")
     (array, start, pitch), found = max(several.items(), key=lambda item: len(item[1]))
-    chosen = [each for each in found if each.across != (0, 0) or each.down != (0, 0)]
+    chosen = [each for each in found if each.across != (0, 0) or each.down != (0, 0) or each.touch.is_clamped]
     accesses = [store.touch.access, *(each.touch.access for each in chosen)]
     inside = _inside(frame, accesses, [own, *(limits[each.touch.access.index] for each in chosen)])
     kept = [each for each in found if set(each.touch.access.guards) <= inside.guards]
@@ -122,7 +122,7 @@ def _neighbour(
     frame: Frame, touch: Touch, across: str, down: str | None
 ) -> tuple[tuple[Polynomial, Polynomial], Neighbour] | None:
     """A read as a neighbour, with the rest of its index and the pitch of its rows; None for any other read."""
-    is_plain = not touch.is_clamped and touch.access.is_exact and not touch.access.inlined_in
+    is_plain = touch.access.is_exact and not touch.access.inlined_in
     if not is_plain or touch.access.width != ONE or touch.access.space != "global":
         return None
     try:
@@ -230,6 +230,43 @@ def _limits_of_guard(frame: Frame, index: int) -> list[Limit] | None:
             return None
         found += limits
     return found
+
+
+def _clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
+    """Where `min` and `max` in a read's index change nothing; None where that is not certain."""
+    atoms = frame.subject.analysis.facts.atoms
+    found: list[Limit] = []
+    assert touch.access.element is not None
+    waiting = list(touch.access.element.names) if touch.is_clamped else []
+    while waiting:
+        name = waiting.pop()
+        atom = atoms[name]
+        if atom.kind == "select":
+            operator = ">=" if name.startswith("max(") else "<=" if name.startswith("min(") else ""
+            if not operator or atom.usual is None or len(atom.parts) != 2:
+                return None
+            other = atom.parts[1] if atom.parts[0] == atom.usual else atom.parts[0]
+            inner = _without_limits(frame, atom.usual)
+            comparison = Comparison(inner, operator, other)  # type: ignore[arg-type]
+            limits = frame.limits_of(comparison) or _worst(frame, comparison)
+            if not limits:
+                return None
+            found += limits
+            waiting += atom.usual.names
+        elif atom.kind == "remainder" and touch.is_clamped and name not in touch.form.terms:
+            return None
+    return tuple(found)
+
+
+def _without_limits(frame: Frame, value: Polynomial) -> Polynomial:
+    """An index as it is where its own `min` and `max` change nothing."""
+    atoms = frame.subject.analysis.facts.atoms
+    for _ in range(4):
+        usual = {name: atom.usual for name in value.names if (atom := atoms[name]).kind == "select" and atom.usual}
+        if not usual:
+            break
+        value = value.replaced(usual)  # type: ignore[arg-type]
+    return value
 
 
 def _worst(frame: Frame, comparison: Comparison) -> tuple[Limit, ...]:

@@ -14,6 +14,7 @@ from kernelwright.refactor.polynomial import ZERO, Polynomial, named
 from kernelwright.refactor.rewrite import Edit
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
+from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.tiling_frame import Frame, Index, drop_sized_attributes, frame_of, place_attribute
 from kernelwright.refactor.tactics.tiling_neighbours import Inside, Window, inside_edits, window_edits, window_of
 from kernelwright.refactor.tactics.tiling_stencil_text import (
@@ -112,7 +113,7 @@ class Stencil:
 
 def _stencil(subject: Subject, plan: Plan) -> Stencil:
     pattern = subject.pattern
-    if pattern.kind != "stencil":
+    if pattern.kind not in ("stencil", "elementwise", "generic") or subject.indices.unplaced:
         raise Unfit("its elements are not made of neighbours")
     if pattern.variant == "tiled":
         raise Unfit("its neighbours already come from a tile", is_already_so=True)
@@ -467,7 +468,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__launch_bounds__(@BLOCK_X@ * @BLOCK_Y@)", values))
     plan.draft = plan.draft.relaunched(
-        subject.entry,
+        only_shape(subject).entry,
         grid=_grid(found, fill("@BLOCK_X@ * @VEC@", names), fill("@BLOCK_Y@ * @ROWS@", names)),
         block=(str(names["BLOCK_X"]), str(names["BLOCK_Y"])),
         shared_bytes=f"({shared}) if {names['METHOD']} == {_TILE} else 0",
@@ -554,7 +555,7 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
     place_attribute(subject, plan, fill("__attribute__((reqd_work_group_size(@BLOCK_X@, @BLOCK_Y@, 1)))", values))
     columns = fill(f"(@RUN@ if @METHOD@ == {_RUNS} else @VEC@)", names)
     plan.draft = plan.draft.relaunched(
-        subject.entry,
+        only_shape(subject).entry,
         grid=_grid(found, fill(f"@BLOCK_X@ * {columns}", names), fill("@BLOCK_Y@ * @ROWS@", names)),
         block=(str(names["BLOCK_X"]), str(names["BLOCK_Y"])),
     )

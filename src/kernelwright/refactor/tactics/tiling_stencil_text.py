@@ -4,6 +4,9 @@ from __future__ import annotations
 
 ORIGIN = """\
 const int kw_end_x = @END_X@, kw_end_y = @END_Y@;
+if (kw_end_x <= 0 || kw_end_y <= 0) {
+  return;
+}
 const int kw_across = (kw_end_x + KW_TILE_X - 1) / KW_TILE_X, kw_down = (kw_end_y + KW_TILE_Y - 1) / KW_TILE_Y;
 const int kw_block = @BLOCK_INDEX@;
 #if @WALK@ == 0

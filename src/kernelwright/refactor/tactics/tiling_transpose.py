@@ -13,6 +13,7 @@ from kernelwright.refactor.indices import Touch
 from kernelwright.refactor.polynomial import Polynomial, named
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
+from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.tiling_frame import Frame, Index, drop_sized_attributes, frame_of, place_attribute
 from kernelwright.refactor.tactics.tiling_store import (
     VECTOR_TYPES,
@@ -239,7 +240,7 @@ def _cuda(plan: Plan, found: Permutation) -> Rewrite:
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__launch_bounds__(@BLOCK@)", values))
     plan.draft = plan.draft.relaunched(
-        subject.entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])), block=(str(names["BLOCK"]),),
+        only_shape(subject).entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])), block=(str(names["BLOCK"]),),
         shared_bytes=fill(f"{size} * @TILE_V@ * (@TILE_U@ + @PAD@)", names),
     )  # fmt: skip
     return _finished(plan, found)
@@ -311,7 +312,7 @@ def _opencl(plan: Plan, found: Permutation) -> Rewrite:
     plan.replace(subject.analysis.function.body.place.span, text)
     place_attribute(subject, plan, fill("__attribute__((reqd_work_group_size(@GROUP_U@, @GROUP_V@, 1)))", values))
     plan.draft = plan.draft.relaunched(
-        subject.entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])),
+        only_shape(subject).entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])),
         block=(str(names["GROUP_U"]), str(names["GROUP_V"])),
     )  # fmt: skip
     return _finished(plan, found)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 ORIGIN = """\
 const int kw_end_u = @END_U@, kw_end_v = @END_V@;
+if (kw_end_u <= 0 || kw_end_v <= 0) {
+  return;
+}
 const int kw_across = (kw_end_u + @TILE_U@ - 1) / (@TILE_U@), kw_down = (kw_end_v + @TILE_V@ - 1) / (@TILE_V@);
 const int kw_block = @BLOCK_INDEX@;
 #if @WALK@ == 0
