@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kernelwright.agent.base import (
     PlanContext,
     Task,
     TemplateContext,
+    Written,
 )
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.defaults import smaller_defaults
@@ -209,3 +211,45 @@ def test_parameters_that_nothing_uses_any_more_go_with_their_constraints(loaded:
     header = parse_header(draft.written.text, Path("x"))
     assert [each.name for each in header.parameters] == ["LANES"]
     assert header.constraints == ()
+
+
+# -- several kernels
+
+
+TWO = """// /// kernelwright
+// [[launch]]
+// entry = "saxpy"
+// grid = ["n"]
+// block = ["1"]
+// [[launch]]
+// entry = "again"
+// grid = ["n"]
+// block = ["1"]
+// ///
+__kernel void saxpy(__global const float *x, __global float *y, float a, int n) { y[get_global_id(0)] += 1.0f; }
+__kernel void again(__global const float *x, __global float *y, float a, int n) { y[get_global_id(0)] += a; }
+"""
+
+
+def test_every_kernel_of_a_template_is_planned_for(loaded: Loaded) -> None:
+    agent, context = RulesAgent([Adding("a"), Adding("b", after="a")]), plan_context(loaded)
+    two = dataclasses.replace(context, written=Written(TWO, "opencl", "saxpy"))
+    assert [idea.key for idea in agent.plan(two).ideas] == ["a", "a@again"]
+    draft = code(agent, two, "a@again")
+    assert isinstance(draft, Draft)
+    assert draft.written.entry == "saxpy"
+    assert draft.written.tactics == ("a@again",)
+    assert draft.written.properties == ("independent@again",)
+    after = dataclasses.replace(two, written=draft.written)
+    assert {idea.key for idea in agent.plan(after).ideas} == {"a", "b@again"}
+    assert subject_of(context.task, draft.written).properties == frozenset()
+    assert subject_of(context.task, draft.written, "again").history == ("a",)
+
+
+def test_a_template_that_does_not_parse_is_declined(loaded: Loaded) -> None:
+    context = plan_context(loaded)
+    broken = dataclasses.replace(context, written=Written("// /// kernelwright\n// oops\n", "opencl", "saxpy"))
+    agent = RulesAgent([Adding("a")])
+    assert agent.plan(broken).ideas == ()
+    assert isinstance(code(agent, broken, "a"), Declined)
+    assert isinstance(agent.template(TemplateContext(context.task, broken.written)), Declined)

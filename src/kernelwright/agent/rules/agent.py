@@ -26,7 +26,7 @@ from kernelwright.agent.base import (
 )
 from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
-from kernelwright.agent.rules.subjects import subject_of, written_of
+from kernelwright.agent.rules.subjects import entries_of, key_of, subject_of, written_of
 from kernelwright.errors import SpecError
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject, Tactic
 from kernelwright.refactor.tactics.registry import TACTICS
@@ -51,7 +51,7 @@ class RulesAgent:
     def __init__(self, tactics: Sequence[Tactic] = TACTICS) -> None:
         self._tactics = tuple(each for each in tactics if each.family not in LIFTING_FAMILIES)
         self._lifting = tuple(each for each in tactics if each.family in LIFTING_FAMILIES)
-        self._subjects: OrderedDict[Written, Subject] = OrderedDict()
+        self._subjects: OrderedDict[tuple[Written, str], Subject] = OrderedDict()
 
     @property
     def name(self) -> str:
@@ -66,28 +66,44 @@ class RulesAgent:
     # -- the roles -----------------------------------------------------------------------------------------------
 
     def plan(self, context: PlanContext) -> Plan:
-        """Every tactic that applies, by what it promises; the reasons of the others."""
-        subject = self._subject(context.task, context.written)
-        results = {tactic.name: self._apply(tactic, subject) for tactic in self._tactics}
-        known = {name: each.effect.factor for name, each in results.items() if isinstance(each, Rewrite)}
-        refused = {name: each.reason for name, each in results.items() if isinstance(each, NotApplicable)}
-        rewrites = [each for each in results.values() if isinstance(each, Rewrite)]
-        ideas = [self._idea(subject, each, known) for each in rewrites]
+        """Every tactic that applies to a kernel of the template, by what it promises; the reasons of the others."""
+        ideas: list[Idea] = []
+        refused: dict[str, str] = {}
+        try:
+            entries = entries_of(context.written)
+            subjects = {entry: self._subject(context.task, context.written, entry) for entry in entries}
+        except SpecError as error:
+            return Plan((), {"all": error.message})
+        for entry, subject in subjects.items():
+            results = {tactic.name: self._apply(tactic, subject) for tactic in self._tactics}
+            known = {name: each.effect.factor for name, each in results.items() if isinstance(each, Rewrite)}
+            for name, result in results.items():
+                key = key_of(name, entry, context.written.entry)
+                if isinstance(result, Rewrite):
+                    ideas.append(self._idea(key, subject, result, known))
+                else:
+                    refused[key] = result.reason
         ideas.sort(key=lambda idea: -(idea.promise or idea.predicted_gain or 1.0))  # stable: the registry's order
         return Plan(tuple(ideas), refused)
 
     def code(self, context: CodeContext) -> Draft | Declined:
         """The tactic's rewrite, with what lifting still finds."""
-        subject = self._subject(context.task, context.written)
-        tactic = next((each for each in self._tactics if each.name == context.idea.key), None)
+        name, _, entry = context.idea.key.partition("@")
+        tactic = next((each for each in self._tactics if each.name == name), None)
         if tactic is None:
-            return Declined(f"there is no tactic {context.idea.key!r} in this version")
+            return Declined(f"there is no tactic {name!r} in this version")
+        try:
+            subject = self._subject(context.task, context.written, entry or context.written.entry)
+        except SpecError as error:
+            return Declined(error.message)
         result = self._apply(tactic, subject)
         if isinstance(result, NotApplicable):
             return Declined(result.reason)
-        draft = Draft(written_of(subject, result), result.explanation, result.effect.because, result.effect.factor)
-        lifted = self.template(TemplateContext(context.task, draft.written))
-        return draft if isinstance(lifted, Declined) else dataclasses.replace(draft, written=lifted.written)
+        written = written_of(context.written, subject, result)
+        lifted = self.template(TemplateContext(context.task, written))
+        if isinstance(lifted, Draft):
+            written = lifted.written
+        return Draft(written, result.explanation, result.effect.because, result.effect.factor)
 
     def debug(self, context: DebugContext) -> Draft | Declined:
         """Smaller defaults where resources were missing; else the tactic is withdrawn."""
@@ -100,19 +116,21 @@ class RulesAgent:
         return Declined(f"withdrawn: {failure.stage} failed ({failure.reason})")
 
     def template(self, context: TemplateContext) -> Draft | Declined:
-        """Every lifting tactic that applies, one after the other."""
+        """Every lifting tactic that applies to a kernel of the template, one after the other."""
         written, told = context.written, []
-        for tactic in self._lifting:
-            if tactic.name in written.tactics:
-                continue
-            subject = self._subject(context.task, written)
-            result = self._apply(tactic, subject)
-            if isinstance(result, Rewrite):
-                written = written_of(subject, result)
-                told.append(result.explanation.rstrip("."))
+        try:
+            for entry in entries_of(written):
+                for tactic in self._lifting:
+                    subject = self._subject(context.task, written, entry)
+                    result = self._apply(tactic, subject)
+                    if isinstance(result, Rewrite):
+                        written = written_of(written, subject, result)
+                        told.append(result.explanation.rstrip("."))
+        except SpecError as error:
+            return Declined(error.message)
         if not told:
             return Declined("nothing to lift")
-        return Draft(written, "; ".join(told), "parameters can be searched, literals cannot")
+        return Draft(written, "; ".join(dict.fromkeys(told)), "parameters can be searched, literals cannot")
 
     def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
         """The landscape in words."""
@@ -135,11 +153,11 @@ class RulesAgent:
             return NotApplicable(tactic.name, tactic.family, "it would change nothing", is_already_so=True)
         return result
 
-    def _idea(self, subject: Subject, rewrite: Rewrite, known: Mapping[str, float]) -> Idea:
+    def _idea(self, key: str, subject: Subject, rewrite: Rewrite, known: Mapping[str, float]) -> Idea:
         factor = rewrite.effect.factor
         opened = self._opened(subject, rewrite, known) if factor < LOOK_AHEAD_BELOW else 1.0
         return Idea(
-            key=rewrite.tactic,
+            key=key,
             family=rewrite.family,
             instruction=rewrite.explanation,
             because=rewrite.effect.because,
@@ -158,20 +176,12 @@ class RulesAgent:
                     best = max(best, then.effect.factor / max(known.get(tactic.name, 1.0), 1.0))
         return best
 
-    def _subject(self, task: Task, written: Written) -> Subject:
-        known = self._subjects.get(written)
+    def _subject(self, task: Task, written: Written, entry: str) -> Subject:
+        key = (written, entry)
+        known = self._subjects.get(key)
         if known is None:
-            known = self._subjects[written] = subject_of(task, written)
+            known = self._subjects[key] = subject_of(task, written, entry)
             if len(self._subjects) > KEPT_SUBJECTS:
                 self._subjects.popitem(last=False)
-        self._subjects.move_to_end(written)
+        self._subjects.move_to_end(key)
         return known
-
-
-def can_be_worked_on(task: Task, written: Written) -> str | None:
-    """Why the rules cannot work on a source, or None."""
-    try:
-        subject_of(task, written)
-    except SpecError as error:
-        return error.message
-    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -21,36 +21,61 @@ _CPU_VECTOR_BYTES = 32
 """Of AVX2, which is what x86 machines have had for ten years; wider only splits loads. A guess elsewhere."""
 
 
-def subject_of(task: Task, written: Written) -> Subject:
-    """What tactics work on.
+def entries_of(written: Written) -> tuple[str, ...]:
+    """The kernels that a template launches, the one that is worked on first.
+
+    Raises:
+        SpecError: the text's header is wrong.
+    """
+    header = parse_header(written.text, Path("node"), entry=written.entry)
+    launched = (step.entry.partition("<")[0].strip() for step in header.steps)
+    return tuple(dict.fromkeys((written.entry, *launched)))
+
+
+def key_of(name: str, entry: str, main: str) -> str:
+    """What is said of a kernel: of the first one as it is, of others with the kernel's name."""
+    return name if entry == main else f"{name}@{entry}"
+
+
+def subject_of(task: Task, written: Written, entry: str | None = None) -> Subject:
+    """What tactics work on: one kernel of the template, the first one by default.
 
     Raises:
         SpecError: the text's header is wrong, or declares no launch of the entry.
     """
+    entry = entry or written.entry
     header = parse_header(written.text, Path("node"), entry=written.entry)
     subject = Subject.make(
         task.problem,
         strip_header(written.text),
         header_draft(header),
         device_facts(task),
-        entry=written.entry,
+        entry=entry,
         language=cast("Language", written.language),
     )
-    return replace(subject, history=written.tactics, properties=frozenset(written.properties))
+    history, properties = (_own(each, entry, written.entry) for each in (written.tactics, written.properties))
+    return replace(subject, history=history, properties=frozenset(properties))
 
 
-def written_of(subject: Subject, rewrite: Rewrite) -> Written:
-    """A rewrite as a node's text.
+def _own(names: Sequence[str], entry: str, main: str) -> tuple[str, ...]:
+    """What is said of this kernel."""
+    ending = "" if entry == main else f"@{entry}"
+    return tuple(each.removesuffix(ending) for each in names if each.partition("@")[1:] == ending.partition("@")[1:])
+
+
+def written_of(before: Written, subject: Subject, rewrite: Rewrite) -> Written:
+    """A rewrite of one kernel of `before` as a node's text.
 
     Parameters that nothing uses any more go: a tactic that replaces a launch leaves those of the old one behind.
     """
     draft = without_unused(rewrite.draft, rewrite.source, subject.language)
-    return Written(
-        draft.render() + rewrite.source,
-        subject.language,
-        subject.entry,
-        (*subject.history, rewrite.tactic),
-        tuple(sorted(rewrite.properties)),
+    replaced = {key_of(each, subject.entry, before.entry) for each in subject.properties}
+    new = {key_of(each, subject.entry, before.entry) for each in rewrite.properties}
+    return replace(
+        before,
+        text=draft.render() + rewrite.source,
+        tactics=(*before.tactics, key_of(rewrite.tactic, subject.entry, before.entry)),
+        properties=tuple(sorted((set(before.properties) - replaced) | new)),
     )
 
 
