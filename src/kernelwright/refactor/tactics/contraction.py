@@ -119,7 +119,7 @@ def _cuda_parameters(plan: Plan, found: Contraction) -> dict[str, object]:
         names[f"LOAD_{letter}"] = add(f"LOAD_{letter}", widths, widths[-1], why)
     for letter, factor in (("A", found.left), ("B", found.right)):
         if factor.unit == "k":
-            why = f"neighbouring threads read {factor.array}, 0: along a row; 1: of several rows, which spreads over banks"
+            why = f"threads side by side read {factor.array}, 0: along a row; 1: of several rows, for the banks"
             names[f"WALK_{letter}"] = add(f"WALK_{letter}", (0, 1), 0, why)
     return {**names, "WIDEST": widest, "SIZE": size}
 
@@ -197,7 +197,8 @@ def _cuda_loads(
     start = frame.text(factor.start, _names(found, own, "kw_k"), cast=cast)
     along = frame.text(others[0], cast=cast)
     first = f" && kw_first_k % {load} == 0" if factor.unit == "k" else ""
-    wide = f"({along}) % {load} == 0 && ({start}) % {load} == 0{first} && (size_t){factor.array} % (sizeof({factor.c_type}) * {load}) == 0"
+    wide = f"({along}) % {load} == 0 && ({start}) % {load} == 0{first}"
+    wide += f" && (size_t){factor.array} % (sizeof({factor.c_type}) * {load}) == 0"
     result = {f"STEP_{letter}": step, f"ROW_{letter}": row, f"WHOLE_{letter}": whole, f"INSIDE_{letter}": inside,
               f"UNIT_{letter}": frame.text(unit), f"TURN_{letter}": turn, f"WIDE_{letter}": wide}  # fmt: skip
     return {name: fill(str(text), values) for name, text in result.items()}
@@ -314,8 +315,8 @@ def _opencl_places(found: Contraction, names: Mapping[str, object]) -> dict[str,
 def _finished(plan: Plan, found: Contraction, through: str) -> Rewrite:
     left, right = found.left, found.right
     sentence = (
-        f"Tiles of {left.array} and {right.array} go through {through}, and a thread keeps several rows and columns of sums "
-        "in registers, so that each load serves many of them; the code around the loop runs once for each sum."
+        f"Tiles of {left.array} and {right.array} go through {through}, and a thread keeps several rows and columns of "
+        "sums in registers, so that each load serves many of them; the code around the loop runs once for each sum."
     )
     is_cpu = plan.subject.device.kind == "cpu"
     because = "each element of both factors is loaded once for a tile of sums instead of once for each sum"

@@ -110,9 +110,10 @@ def contraction_of(subject: Subject, plan: Plan) -> Contraction:
     batch = tuple(frame.index(plan, atom, ends[atom]) for atom in frame.atoms() if atom not in own)
     assert loop.start is not None
     assert loop.bound is not None
+    added = f"{target.place.span.text(subject.source)} += kw_sum;"
     return Contraction(
         frame, loop, left, right, c_type, size, frame.text(loop.start), frame.text(loop.bound), batch,
-        (*(Edit(mark.span, "") for mark in node.pragmas), Edit(loop.span, f"{target.place.span.text(subject.source)} += kw_sum;")),
+        (*(Edit(mark.span, "") for mark in node.pragmas), Edit(loop.span, added)),
     )  # fmt: skip
 
 
@@ -240,7 +241,8 @@ def _groups(
     """Factors by the load that they are made of; those without one go to the first."""
     groups: list[list[nodes.Expression]] = []
     uniform: list[nodes.Expression] = []
-    for factor in factors:
+    for written in factors:
+        factor = written
         while isinstance(factor, nodes.Name) and factor.name in local:
             factor = local[factor.name]
         loads = _loads(subject, factor)

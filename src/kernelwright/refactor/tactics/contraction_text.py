@@ -238,8 +238,9 @@ OPENCL_START = """
 """
 
 OPENCL_STAGED = """{
-  // A group computes a tile of KW_BM x KW_BN sums, a work-item @ROWS@ rows of @CHUNKS@ vectors of them. Slices of @DEPTH@
-  // steps pass through local memory; what sticks out counts as zero. Each finished sum goes through the kernel's own code.
+  // A group computes a tile of KW_BM x KW_BN sums, a work-item @ROWS@ rows of @CHUNKS@ vectors of them. Slices of
+  // @DEPTH@ steps pass through local memory; what sticks out counts as zero. Each finished sum goes through the
+  // kernel's own code.
   __local @T@ kw_left[@DEPTH@ * (KW_BM + @PAD@)];
   __local @T@ kw_right[@DEPTH@ * KW_BN];
 @START@
@@ -308,8 +309,8 @@ OPENCL_STAGED = """{
 }"""
 
 OPENCL_DIRECT = """{
-  // A work-item keeps @ROWS@ rows of @CHUNKS@ vectors of sums in registers and reads through the caches. Each finished sum
-  // goes through the kernel's own code, and so does what sticks out, whole.
+  // A work-item keeps @ROWS@ rows of @CHUNKS@ vectors of sums in registers and reads through the caches. Each finished
+  // sum goes through the kernel's own code, and so does what sticks out, whole.
 @START@
   const int kw_row = kw_m0 + kw_y * @ROWS@, kw_column = kw_n0 + kw_x * @VEC@;
   if (kw_row + @ROWS@ <= kw_end_m && kw_column + (@CHUNKS@ - 1) * @GROUP_X@ * @VEC@ + @VEC@ <= kw_end_n) {

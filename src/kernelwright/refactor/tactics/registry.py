@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from kernelwright.refactor.tactics.arithmetic import FAST_FUNCTIONS, RECIPROCAL
 from kernelwright.refactor.tactics.base import Family, Tactic
+from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
+from kernelwright.refactor.tactics.tiling_transpose import TRANSPOSE_TILES
 from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
 from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
+    CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
     VECTOR_MAP, ROWS, VECTOR_LOOPS, COARSEN, RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, LAUNCH_SHAPE,
     LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip

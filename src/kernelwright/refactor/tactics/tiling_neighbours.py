@@ -265,7 +265,7 @@ def _without_limits(frame: Frame, value: Polynomial) -> Polynomial:
         usual = {name: atom.usual for name in value.names if (atom := atoms[name]).kind == "select" and atom.usual}
         if not usual:
             break
-        value = value.replaced(usual)  # type: ignore[arg-type]
+        value = value.replaced(usual)
     return value
 
 

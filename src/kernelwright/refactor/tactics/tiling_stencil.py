@@ -322,7 +322,7 @@ def _functions_text(plan: Plan, found: Stencil, values: Mapping[str, object]) ->
 def _legal(found: Stencil, values: Mapping[str, object]) -> dict[str, str]:
     """The elements of the window's array that may surely be read, and when there are any."""
     window, names = found.window, found.names
-    sides = {}
+    sides: dict[str, str] = {}
     for word, atom, end in (("X", found.across.atom, "kw_end_x"), ("Y", found.down.atom, "kw_end_y")):
         lows = [f"(int)({found.frame.text(low)})" for low in found.inside.lows.get(atom, ()) if low != ZERO]
         highs = [f"(int)({found.frame.text(high)})" for high in found.inside.highs.get(atom, ())]

@@ -46,7 +46,7 @@ for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
 """
 
 WINDOW = """\
-// A thread makes @VEC@ columns of @ROWS@ rows from a window in registers: what neighbouring points share is loaded once.
+// A thread makes @VEC@ columns of @ROWS@ rows from a window in registers: what points share is loaded once.
 // Rows where conditions may not hold are made by the kernel's own code, point by point.
 @ORIGIN@
 const int kw_x0 = kw_tile_x + @THREAD_X@ * @VEC@, kw_y0 = kw_tile_y + @THREAD_Y@ * @ROWS@;
@@ -147,8 +147,8 @@ else {
 #endif"""
 
 TILE = """\
-// A block makes a tile of KW_TILE_X x KW_TILE_Y points from a copy of their neighbourhood in shared memory. Where conditions
-// may not hold for all of them, the kernel's own code makes them one by one.
+// A block makes a tile of KW_TILE_X x KW_TILE_Y points from a copy of their neighbourhood in shared memory. Where
+// conditions may not hold for all of them, the kernel's own code makes them one by one.
 @TILE_MEMORY@
 @ORIGIN@
 if (!(@INSIDE_BLOCK@)) {

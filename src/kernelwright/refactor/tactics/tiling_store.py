@@ -88,7 +88,7 @@ def moved_load(subject: Subject, store: StorePlace) -> Touch | None:
     if isinstance(node, nodes.Name) and node.name in declared:
         if node.name in nodes.assigned_names(subject.analysis.function.body) or plain_type(types[node.name]) != c_type:
             return None
-        node = declared[node.name]  # type: ignore[assignment]
+        node = declared[node.name]
     is_load = node.place.span == made[0].access.span and made[0].access.width == ONE
     return made[0] if is_load and not made[0].is_clamped else None
 

@@ -22,8 +22,8 @@ from kernelwright.refactor.tactics.tiling_store import (
     loop_indices,
     moved_load,
     plain_type,
-    storing_edits,
     stores_of,
+    storing_edits,
     value_edits,
 )
 from kernelwright.refactor.tactics.tiling_text import fill
@@ -108,7 +108,7 @@ def _permutation(subject: Subject, plan: Plan) -> Permutation:
         ends |= _ends(frame, store)
     every = {atom: of_loops.get(atom) or frame.index(plan, atom, ends[atom]) for atom in atoms}
     array = subject.analysis.facts.arrays[store.touch.array]
-    if array.width != 1 or array.element_bytes is None and moved is not None and subject.language == "opencl":
+    if array.width != 1 or (array.element_bytes is None and subject.language == "opencl"):
         raise Unfit(f"{array.name} holds vectors already")
     return Permutation(
         frame, store, read, loops, every[units[0]], every[units[1]],
@@ -240,7 +240,8 @@ def _cuda(plan: Plan, found: Permutation) -> Rewrite:
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__launch_bounds__(@BLOCK@)", values))
     plan.draft = plan.draft.relaunched(
-        only_shape(subject).entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])), block=(str(names["BLOCK"]),),
+        only_shape(subject).entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])),
+        block=(str(names["BLOCK"]),),
         shared_bytes=fill(f"{size} * @TILE_V@ * (@TILE_U@ + @PAD@)", names),
     )  # fmt: skip
     return _finished(plan, found)
@@ -254,9 +255,8 @@ def _wide(
     frame, width = found.frame, values[word]
     cast = f"({frame.dialect.signed_64})"
     parts = [f"(size_t){array} % (sizeof({found.c_type}) * {width}) == 0"]
-    for value in (offset, *(coefficient for name, coefficient in terms.items() if name != along.atom)):
-        if value.terms:
-            parts.append(f"({frame.text(value, cast=cast)}) % {width} == 0")
+    others = [coefficient for name, coefficient in terms.items() if name != along.atom]
+    parts += [f"({frame.text(value, cast=cast)}) % {width} == 0" for value in (offset, *others) if value.terms]
     return " && ".join(parts)
 
 

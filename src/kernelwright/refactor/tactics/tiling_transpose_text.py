@@ -21,8 +21,8 @@ if (kw_u0 >= kw_end_u || kw_v0 >= kw_end_v) {
 """`u` walks neighbours of what is read, `v` neighbours of what is written."""
 
 CUDA_MOVE = """{
-  // A block moves a tile of @TILE_U@ x @TILE_V@ elements: along what is read to shared memory, and from there along what is
-  // written. Tiles that stick out are cut; what is not aligned is moved element by element.
+  // A block moves a tile of @TILE_U@ x @TILE_V@ elements: along what is read to shared memory, and from there along
+  // what is written. Tiles that stick out are cut; what is not aligned is moved element by element.
   extern __shared__ __align__(16) unsigned char @MEMORY@[];
   struct __align__(@READ@ * sizeof(@T@)) kw_pack_in { @T@ at[@READ@]; };
   struct __align__(@WRITE@ * sizeof(@T@)) kw_pack_out { @T@ at[@WRITE@]; };
