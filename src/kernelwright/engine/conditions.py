@@ -14,6 +14,27 @@ def measurement_notes(view: RunView) -> list[str]:
     return [*_throttling(view), *_timers(view)]
 
 
+def summary_of(view: RunView) -> dict[str, str]:
+    """Timers and the span of clocks, temperature and power over all sets of samples, in words; what is known of it."""
+    conditions = _conditions(view)
+    timers = Counter(each.timer for each in _measurements(view))
+    found = {"timer": ", ".join(timers)} if timers else {}
+    figures = {
+        "clock": ([value for each in conditions for value in (each.clock_mhz_min, each.clock_mhz_median)], "MHz"),
+        "temperature": ([each.temperature_c_max for each in conditions], "C"),
+        "power": ([each.power_w_median for each in conditions], "W"),
+    }
+    for name, (values, unit) in figures.items():
+        known = [value for value in values if value is not None]
+        if known:
+            found[name] = f"{min(known):.0f} to {max(known):.0f} {unit}"
+    if conditions:
+        reasons = throttled_by(view)
+        listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+        found["throttled"] = f"{listed} of {len(conditions)} sets of samples" if reasons else "never"
+    return found
+
+
 def throttled_by(view: RunView) -> Counter[str]:
     """Sets of samples during which the device was slower than it could be, by reason."""
     return Counter(reason for each in _conditions(view) for reason in each.throttled_by)

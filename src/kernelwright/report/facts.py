@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kernelwright.engine.conditions import summary_of
+from kernelwright.engine.profile import profile_of
 from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import Cost, Failed, Passed
 from kernelwright.report.svg import number
@@ -215,6 +217,18 @@ def facts_in(data: Mapping[str, Any], prefix: str = "") -> tuple[Fact, ...]:
         elif value not in (None, "", [], ()):
             lines.append(Fact(clean(path), clean(_plain(value))))
     return tuple(lines)
+
+
+def measuring_facts(view: RunView) -> tuple[Fact, ...]:
+    """How times were taken, how the device was meanwhile, and what limits the winner."""
+    facts = [Fact(clean(name), clean(text)) for name, text in summary_of(view).items()]
+    winner = view.winner
+    if winner is not None:
+        events = (event for event in view.evaluations if event.candidate_id == winner.candidate_id)
+        outcome = next((event.outcome for event in events if isinstance(event.outcome, Passed)), None)
+        for profile in profile_of(view.started, outcome) if outcome is not None else ():
+            facts += [Fact(clean(f"limit: {profile.workload}"), clean(each.text)) for each in profile.diagnoses]
+    return tuple(facts)
 
 
 def _plain(value: object) -> str:

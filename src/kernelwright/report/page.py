@@ -37,6 +37,7 @@ from kernelwright.report.facts import (
     Row,
     facts_in,
     failure_groups,
+    measuring_facts,
     phases,
     rows_of,
     settings_of_winner,
@@ -344,6 +345,7 @@ def _environment_part(view: RunView) -> dict[str, Any]:
     return {
         "environment": [
             ("Device", facts_in(started.device)),
+            ("While measured", measuring_facts(view)),
             ("Software", facts_in(started.environment)),
             ("Settings", facts_in(started.settings)),
             (
