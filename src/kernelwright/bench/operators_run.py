@@ -42,8 +42,8 @@ from kernelwright.bench.operators_worker import (
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.machine import LocalMachine
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.roofline import argument_bytes, floor_bytes, operations
+from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.speed_of_light import ONE_SIDED, pipe_rate
 from kernelwright.engine.tune import Subject, tune
 from kernelwright.errors import InfrastructureError, SpecError
