@@ -156,6 +156,16 @@ class ForestFitter:
         mean, deviation = _moments(guesses)
         return mean.astype(np.float64) + level, deviation.astype(np.float64)
 
+    def effects_alone(self, data: Data, table: Table) -> Floats:
+        """The mean guess for the configs of `table` by effects without trees: one quick fit."""
+        indicators = np.zeros((len(data.targets), len(self._penalty)))
+        indicators[np.arange(len(data.targets)), self._codes(data.table.columns)] = 1.0
+        level = float(np.average(data.targets, weights=data.weights))
+        with self._threads.limit(limits=1):
+            effects, _ = self._ridge(indicators, np.zeros(len(indicators)), data.targets - level, data.weights)
+        split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
+        return Member(split, level, 0.0, None).sum_of_effects(table)
+
     def covariance(self, table: Table) -> Floats:
         """Of the sums of effects that the ridge expects before it sees a target, in units of a target's own variance.
 

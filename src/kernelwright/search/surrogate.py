@@ -1,9 +1,11 @@
 """Surrogate search: a model guesses each config's time and chance of success.
 
 Each proposal maximises the expected improvement (of the logarithm of the value, from the spread of the model's
-members) times the probability that the candidate works. Where earlier runs left enough priors, there is one model for
-each of them and one without; improvements are averaged by how far each is believed (`transfer`), and until one is, the
-configs of the first design take turns with the proposals.
+members) times the probability that the candidate works, over the time that evaluating it is expected to take.
+
+Where earlier runs left enough priors, there is one model for each of them and one without; improvements are averaged by
+how far each is believed (`transfer`). While one is believed, what it would try next takes turns with the proposals;
+while that is open, so do the configs of the first design.
 
 The model is refitted when something better was found and when the number of observations has grown by a fixed share, so
 that the searcher's own time stays small; between refits, observations that brought no gain push the next proposals away
@@ -81,6 +83,13 @@ INFO = SearcherInfo(
             minimum=0.0,
         ),
         OptionInfo(
+            name="cost_share",
+            default=1.0,
+            description="how far a config that takes long to evaluate must promise more: 1 in proportion, 0 not at all",
+            minimum=0.0,
+            maximum=1.0,
+        ),
+        OptionInfo(
             name="whole_limit",
             default=50_000,
             description="largest space of which every config is scored; above, a pool is",
@@ -96,7 +105,7 @@ INFO = SearcherInfo(
             name="without",
             default="",
             description="leave one part out, to measure what it is worth",
-            choices=("", "failures", "effects", "trees", "design", "neighbours", "penalty", "trust"),
+            choices=("", "failures", "effects", "trees", "design", "neighbours", "penalty", "trust", "cost"),
         ),
     ),
 )
@@ -183,6 +192,7 @@ class SurrogateSearch:
         refit_growth: float = 1.15,
         caution: float = 2.0,
         exploration: float = 0.0,
+        cost_share: float = 1.0,
         whole_limit: int = 50_000,
         pool_count: int = 4000,
         without: str = "",
@@ -198,6 +208,7 @@ class SurrogateSearch:
         self._refit_growth = refit_growth
         self._pool_count = pool_count
         self._without = without
+        self._cost_share = cost_share if without != "cost" else 0.0
         self._history = History(space)
         self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
         self._whole = Candidates.whole(space) if space.feasible_count <= whole_limit else None
@@ -313,6 +324,8 @@ class SurrogateSearch:
         )
         if len(passed) < len(told) and self._without != "failures":
             scores *= self._chance(observed, candidates)
+        if self._cost_share:
+            scores /= self._costliness(observed, candidates)
         order = None
         if guesses:
             order = sum((w * g.places for w, g in zip(beliefs[1:], guesses, strict=True)), np.zeros(len(scores)))
@@ -327,6 +340,16 @@ class SurrogateSearch:
         chance = sum((tree.predict(candidates.table) for tree in trees), np.zeros(len(candidates.table))) / len(trees)
         # One success and one failure that were never seen keep the chance off 0 and 1.
         return (chance * len(passed) + 1) / (len(passed) + 2)
+
+    def _costliness(self, observed: Sequence[Observation], candidates: Candidates) -> Floats:
+        """By what factor evaluating each candidate takes longer than the quickest, to the power of `cost_share`."""
+        costs_s = np.array([o.cost_s for o in observed])
+        if not (costs_s > 0).all():
+            return np.ones(len(candidates.table))
+        table = candidates.table_of(self._space, [o.config for o in observed])
+        logarithms = self._fitter.effects_alone(Data(table, np.log(costs_s), np.ones(len(costs_s))), candidates.table)
+        factors: Floats = np.exp(self._cost_share * (logarithms - logarithms.min()))
+        return factors
 
     # -- the batch --------------------------------------------------------------------------------------
 
