@@ -219,13 +219,15 @@ class _Scoring:
             potential = TUNING_GAIN / (1 + tuning.evaluated_count / TUNING_HALF)
             words = "no forecast yet"
         hoped = math.log(node.best_value) - potential
+        cost = count
         if self._is_young(node):
             words = "hardly searched"
             hoped = min(hoped, self._predicted_log(node))
+            cost = max(count, self._policy.slice_evaluations - tuning.evaluated_count)  # until it can be judged
         gain = max(0.0, self._best_log - hoped)
         place = "the best" if self._is_best(node) else f"at {1 / node.best_value:.2f}x"
         reason = f"{place} after {tuning.evaluated_count} evaluations; {words}"
-        yield _Scored(Expansion(node.index, "tune", reason, evaluations=count), gain, count)
+        yield _Scored(Expansion(node.index, "tune", reason, evaluations=count), gain, cost)
 
     def _predicted_log(self, node: Node) -> float:
         """Where its parent was, less what is believed of its prediction and what tuning brings on top."""
