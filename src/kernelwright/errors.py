@@ -11,6 +11,15 @@ KernelwrightError
 │   └── MissingDependency     an optional package or driver; the hint says what to install
 ├── StoreError                exit status 2: a run folder that cannot be read or written; nothing is lost
 ├── InfrastructureError       exit status 3: a worker, a device, the machine; retried, never told to a searcher
+├── ModelError                exit status 3: a language model gave no usable reply; the run can be resumed
+│   ├── ModelAuthFailed       no key, a wrong one, or no such model: nothing is tried again
+│   ├── ModelRateLimited      too many requests; `retry_after_s` says when to come back
+│   ├── ModelUnavailable      the service cannot be reached, or failed
+│   ├── ModelTimedOut         no reply in time
+│   ├── ModelRefused          the service does not answer this request
+│   ├── ModelReplyMalformed   a reply that is no reply of a model
+│   ├── ModelReplyMissing     a replay was asked for a request that was not recorded
+│   └── ModelBudgetSpent      a cap on money, tokens or requests is reached
 └── StopRun                   the run must stop cleanly, with the best so far
 ```
 
@@ -113,6 +122,52 @@ class InfrastructureError(KernelwrightError):
     """A worker, a device or the machine failed; a candidate is never blamed for it."""
 
     exit_status = 3
+
+
+class ModelError(KernelwrightError):
+    """A language model gave no usable reply. What was paid for is recorded."""
+
+    exit_status = 3
+
+
+class ModelAuthFailed(ModelError):
+    """No key, a key that is not accepted, or a model that this key cannot use."""
+
+
+class ModelRateLimited(ModelError):
+    """Too many requests.
+
+    Attributes:
+        retry_after_s: how long the service asks to wait; None: it does not say.
+    """
+
+    retry_after_s: float | None = None
+
+
+class ModelUnavailable(ModelError):
+    """The service cannot be reached, or failed on its side."""
+
+    retry_after_s: float | None = None
+
+
+class ModelTimedOut(ModelError):
+    """No reply within the time that was given."""
+
+
+class ModelRefused(ModelError):
+    """The service does not answer this request: its content, its length, or a setting."""
+
+
+class ModelReplyMalformed(ModelError):
+    """What came back is no reply of a model."""
+
+
+class ModelReplyMissing(ModelError):
+    """A replay was asked for a request that was not recorded."""
+
+
+class ModelBudgetSpent(ModelError):
+    """A cap on money, tokens or requests is reached."""
 
 
 class StopRun(KernelwrightError):

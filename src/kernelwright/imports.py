@@ -19,6 +19,8 @@ _EXTRA_OF = MappingProxyType(
         "autotuning_methodology": "bench-search",
         "pandas": "frame",
         "torch": "torch",
+        "pydantic_ai": "llm",
+        "httpx2": "llm",
     }
 )
 

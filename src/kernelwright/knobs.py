@@ -33,3 +33,21 @@ def scratch_dir() -> Path | None:
 def show_tracebacks() -> bool:
     """`KERNELWRIGHT_TRACEBACK=1`: let an error's traceback through, for people who debug Kernelwright itself."""
     return os.environ.get("KERNELWRIGHT_TRACEBACK", "") not in ("", "0")
+
+
+def model_url() -> str | None:
+    """`KERNELWRIGHT_MODEL_URL`: base URL of an OpenAI-compatible endpoint for `openai:NAME` (default: OpenAI's own)."""
+    return os.environ.get("KERNELWRIGHT_MODEL_URL") or None
+
+
+def model_key(provider: str, *, is_own_endpoint: bool) -> str | None:
+    """The key for a provider, None where there is none. Nothing else in Kernelwright reads keys.
+
+    `OPENAI_API_KEY`, `ANTHROPIC_API_KEY`, `GOOGLE_API_KEY` (or `GEMINI_API_KEY`) go to those services alone;
+    `KERNELWRIGHT_MODEL_KEY` goes to an endpoint that was given by its URL.
+    """
+    if not is_own_endpoint:
+        names = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}.get(provider, (f"{provider.upper()}_API_KEY",))
+    else:
+        names = ("KERNELWRIGHT_MODEL_KEY",)
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)

@@ -1,0 +1,157 @@
+"""Who spent what: tokens, money and seconds by role and node, with caps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from kernelwright.errors import ModelBudgetSpent
+from kernelwright.llm.base import ChatModel, ChatRequest, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What a run may spend on models; None: no cap. Requests that are in flight when a cap is reached still end."""
+
+    cost_usd: float | None = None
+    tokens: int | None = None
+    """Of requests and replies together."""
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A sum over replies."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    unknown_tokens: int = 0
+    """Replies that do not say how many tokens they were; they are missing in the sums."""
+    known_cost_usd: float = 0.0
+    """Of the replies whose price is known."""
+    unknown_costs: int = 0
+    """Replies whose price is not known."""
+    seconds: float = 0.0
+    """Of waiting for models; requests in flight at the same time count each."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None when the price of any reply is unknown."""
+        return None if self.unknown_costs else self.known_cost_usd
+
+    @property
+    def tokens(self) -> int:
+        """Of requests and replies, as far as known."""
+        return self.input_tokens + self.output_tokens
+
+    def plus(self, reply: Reply) -> Spent:
+        """With one more reply."""
+        usage = reply.usage
+        return Spent(
+            requests=self.requests + 1,
+            input_tokens=self.input_tokens + (usage.input_tokens or 0),
+            cached_tokens=self.cached_tokens + (usage.cached_tokens or 0),
+            output_tokens=self.output_tokens + (usage.output_tokens or 0),
+            unknown_tokens=self.unknown_tokens + (usage.total_tokens is None),
+            known_cost_usd=self.known_cost_usd + (reply.cost_usd or 0.0),
+            unknown_costs=self.unknown_costs + (reply.cost_usd is None),
+            seconds=self.seconds + reply.seconds,
+        )
+
+
+class Account:
+    """Sums of one run; safe to use from several threads."""
+
+    def __init__(self, caps: Caps | None = None, paid: Iterable[tuple[ChatRequest, Reply]] = ()) -> None:
+        """Begin with what was `paid` before, e.g. by the session that a run is resumed from."""
+        self.caps = caps or Caps()
+        self._lock = threading.Lock()
+        self._total = Spent()
+        self._by_role: dict[str, Spent] = {}
+        self._by_node: dict[int, Spent] = {}
+        for request, reply in paid:
+            self.charge(request, reply)
+
+    @property
+    def total(self) -> Spent:
+        """Everything so far."""
+        with self._lock:
+            return replace(self._total)
+
+    @property
+    def by_role(self) -> Mapping[str, Spent]:
+        """By who asked."""
+        with self._lock:
+            return dict(self._by_role)
+
+    @property
+    def by_node(self) -> Mapping[int, Spent]:
+        """By the node that it was for."""
+        with self._lock:
+            return dict(self._by_node)
+
+    def charge(self, request: ChatRequest, reply: Reply) -> None:
+        """Count one reply."""
+        with self._lock:
+            self._total = self._total.plus(reply)
+            self._by_role[request.role] = self._by_role.get(request.role, Spent()).plus(reply)
+            if request.node is not None:
+                self._by_node[request.node] = self._by_node.get(request.node, Spent()).plus(reply)
+
+    def spent_because(self) -> str | None:
+        """Which cap is reached, in words; None: none."""
+        total, caps = self.total, self.caps
+        if caps.requests is not None and total.requests >= caps.requests:
+            return f"{total.requests} requests of {caps.requests} are made"
+        if caps.tokens is not None and total.unknown_tokens:
+            return f"a reply does not say how many tokens it was, so a cap of {caps.tokens} cannot be kept"
+        if caps.tokens is not None and total.tokens >= caps.tokens:
+            return f"{total.tokens} tokens of {caps.tokens} are used"
+        if caps.cost_usd is not None and total.unknown_costs:
+            return f"the price of a reply is not known, so a cap of ${caps.cost_usd:g} cannot be kept"
+        if caps.cost_usd is not None and total.known_cost_usd >= caps.cost_usd:
+            return f"${total.known_cost_usd:.4f} of ${caps.cost_usd:g} are spent"
+        return None
+
+    def require(self) -> None:
+        """Nothing, while no cap is reached.
+
+        Raises:
+            ModelBudgetSpent: one is.
+        """
+        reason = self.spent_because()
+        if reason is not None:
+            raise ModelBudgetSpent(
+                f"no more requests: {reason}", hint="raise --max-cost or --max-tokens; what was found so far stands"
+            )
+
+
+class AccountedModel:
+    """A model whose replies are counted, and which stops at the caps."""
+
+    def __init__(self, model: ChatModel, account: Account) -> None:
+        self._model = model
+        self._account = account
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self._model.name
+
+    def complete(self, request: ChatRequest) -> Reply:
+        """The reply, counted.
+
+        Raises:
+            ModelBudgetSpent: a cap is reached; nothing was asked.
+        """
+        self._account.require()
+        reply = self._model.complete(request)
+        self._account.charge(request, reply)
+        return reply
+
+    def close(self) -> None:
+        """Close the model."""
+        self._model.close()

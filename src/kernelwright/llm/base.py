@@ -1,0 +1,131 @@
+"""The seam to language models.
+
+```
+reply = model.complete(ChatRequest("plan", system, (Message("user", text),), max_tokens=4000))
+reply.text, reply.usage.output_tokens, reply.cost_usd        # None where the service does not tell
+```
+
+`complete` blocks; several threads may call it at once. It raises a `ModelError` whose class says what to do. Wrappers
+of the same shape add what a run needs:
+
+```
+RecordedModel( AccountedModel( ChainModel( [provider, fallback] )))
+  a reply that      caps, and     retries, waits,
+  was paid for      who spent     the next provider
+  is not asked      what
+  for again
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from kernelwright.identity import content_id
+
+Effort = Literal["minimal", "low", "medium", "high"]
+EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
+
+Finish = Literal["stop", "length", "other"]
+"""Why a reply ends: the model was done, the limit of tokens cut it off, or something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a model is asked."""
+
+    role: str
+    """Who asks, for the accounts: `plan`, `code`, `debug`, `template`, `analyse`."""
+    system: str
+    messages: tuple[Message, ...]
+    """From the user's first to the user's last."""
+    temperature: float | None = None
+    """None: the model's own; models that reason often take no other."""
+    effort: Effort | None = None
+    """How hard a model that reasons should think; None: its own."""
+    max_tokens: int = 16_000
+    schema: Mapping[str, Any] | None = None
+    """JSON schema that the reply should follow, where the model can be told; the reply is parsed all the same."""
+    caches_prefix: bool = True
+    """Whether the beginning (system text and first message) comes again soon."""
+    sample: int = 0
+    """Counts requests that are the same and shall have replies of their own."""
+    node: int | None = None
+    """Of the tree, for the accounts; not part of the identity."""
+
+    @property
+    def id(self) -> str:
+        """Content id of everything that the reply may depend on, but for who answers."""
+        return content_id(
+            self.role,
+            self.system,
+            self.messages,
+            self.temperature,
+            self.effort,
+            self.max_tokens,
+            self.schema,
+            self.sample,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one reply; None: the service does not say."""
+
+    input_tokens: int | None = None
+    """All of the request, those from the cache included."""
+    cached_tokens: int | None = None
+    """Of the request, those that came from the service's cache."""
+    output_tokens: int | None = None
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Request and reply; None: unknown."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered."""
+
+    text: str
+    model: str
+    """Who answered, e.g. `openai:gpt-5`."""
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    """None: unknown, which is not nothing."""
+    seconds: float = 0.0
+    finish: Finish = "stop"
+
+
+class ChatModel(Protocol):
+    """Answers requests; safe to call from several threads."""
+
+    @property
+    def name(self) -> str:
+        """As `--model` says it."""
+        ...
+
+    def complete(self, request: ChatRequest) -> Reply:
+        """The reply to one request.
+
+        Raises:
+            ModelError: there is none; the class says why, the hint what to do.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give connections and threads back; the model answers no more."""
+        ...

@@ -1,0 +1,277 @@
+"""Real services, behind pydantic-ai: OpenAI and what is compatible with it, Anthropic, Google."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from kernelwright import knobs
+from kernelwright.errors import (
+    ModelAuthFailed,
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelReplyMalformed,
+    ModelTimedOut,
+    ModelUnavailable,
+)
+from kernelwright.imports import require
+from kernelwright.llm.base import ChatModel, ChatRequest, Finish, Reply, Usage
+from kernelwright.llm.chain import ChainModel, Patience
+from kernelwright.llm.names import ModelName, parse_models
+
+REQUEST_TIMEOUT_S = 600.0
+"""For one attempt; models that reason for long need minutes. A guess."""
+
+CONNECT_TIMEOUT_S = 10.0
+MOST_CHARACTERS = 400
+"""Of a service's own words in a message."""
+
+_NO_KEY = "no-key"
+"""What an endpoint without a key gets: clients insist on one, local servers ignore it."""
+
+
+def open_models(text: str, *, patience: Patience | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> ChatModel:
+    """The models that `PROVIDER:NAME[,PROVIDER:NAME...]` names, tried in this order, with retries.
+
+    Raises:
+        UsageError: the text names no model.
+        ModelAuthFailed: a key is missing in the environment.
+        MissingDependency: the `llm` extra is not installed.
+    """
+    models = [ProviderModel(each, timeout_s=timeout_s) for each in parse_models(text)]
+    return ChainModel(models, patience=patience)
+
+
+class ProviderModel:
+    """One model of one service. One attempt a call: retries are the chain's."""
+
+    def __init__(self, name: ModelName, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Nothing is sent yet.
+
+        Raises:
+            ModelAuthFailed: there is no key for it.
+            MissingDependency: the `llm` extra is not installed.
+        """
+        self._name = name
+        self._timeout_s = timeout_s
+        self._key = knobs.model_key(name.provider, is_own_endpoint=name.url is not None)
+        if self._key is None and name.url is None:
+            variable = "GOOGLE_API_KEY" if name.provider == "google" else f"{name.provider.upper()}_API_KEY"
+            raise ModelAuthFailed(
+                f"there is no key for {name}",
+                hint=f"set {variable} in the environment, or use an endpoint of yours: openai:NAME@URL",
+            )
+        self._exceptions = require("pydantic_ai.exceptions", purpose=f"--model {name}")
+        self._messages = require("pydantic_ai.messages", purpose=f"--model {name}")
+        self._loop = _LoopThread()
+        self._client: Any = None
+        try:
+            self._model = self._made()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """`PROVIDER:NAME`, with the URL of an own endpoint."""
+        return str(self._name)
+
+    def complete(self, request: ChatRequest) -> Reply:
+        """One attempt at one reply.
+
+        Raises:
+            ModelError: there is none, and why.
+        """
+        start_s = time.monotonic()
+        try:
+            response = self._loop.run(self._asked(request))
+        except (self._exceptions.AgentRunError, self._exceptions.UserError) as error:
+            # `from None`: the cause holds the request's headers.
+            raise self._explained(error) from None
+        except TimeoutError:
+            raise self._timed_out() from None
+        return self._read(response, time.monotonic() - start_s)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _made(self) -> Any:
+        name, purpose = self._name, f"--model {self._name}"
+        httpx = require("httpx2", purpose=purpose)
+        timeout = httpx.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S)
+        self._client = client = httpx.AsyncClient(timeout=timeout, follow_redirects=False)
+        key = self._key or _NO_KEY
+        if name.provider == "openai":
+            provider = require("pydantic_ai.providers.openai", purpose=purpose).OpenAIProvider
+            model = require("pydantic_ai.models.openai", purpose=purpose).OpenAIChatModel
+            # A base URL from elsewhere in the environment must not receive OpenAI's key.
+            url = name.url or "https://api.openai.com/v1"
+            return model(name.name, provider=provider(base_url=url, api_key=key, http_client=client))
+        if name.provider == "anthropic":
+            provider = require("pydantic_ai.providers.anthropic", purpose=purpose).AnthropicProvider
+            model = require("pydantic_ai.models.anthropic", purpose=purpose).AnthropicModel
+            url = "https://api.anthropic.com"
+            return model(name.name, provider=provider(base_url=url, api_key=key, http_client=client))
+        provider = require("pydantic_ai.providers.google", purpose=purpose).GoogleProvider
+        model = require("pydantic_ai.models.google", purpose=purpose).GoogleModel
+        return model(name.name, provider=provider(api_key=key))
+
+    async def _asked(self, request: ChatRequest) -> Any:
+        parameters = require("pydantic_ai.models", purpose="a request").ModelRequestParameters
+        async with asyncio.timeout(self._timeout_s):
+            return await self._model.request(
+                self._history(request), self._settings(request), parameters(**self._output(request))
+            )
+
+    def _history(self, request: ChatRequest) -> list[Any]:
+        parts = self._messages
+        history: list[Any] = []
+        for index, each in enumerate(request.messages):
+            if each.role == "assistant":
+                history.append(parts.ModelResponse(parts=[parts.TextPart(each.text)]))
+                continue
+            first = [parts.SystemPromptPart(request.system)] if index == 0 and request.system else []
+            history.append(parts.ModelRequest(parts=[*first, parts.UserPromptPart(each.text)]))
+        return history
+
+    def _settings(self, request: ChatRequest) -> dict[str, Any]:
+        settings: dict[str, Any] = {"max_tokens": request.max_tokens, "max_retries": 0, "timeout": self._timeout_s}
+        if request.temperature is not None:
+            settings["temperature"] = request.temperature
+        if request.effort is not None:
+            settings["thinking"] = request.effort
+        if request.caches_prefix and self._name.provider == "anthropic":
+            settings["cache"] = True  # the others cache the beginning of a prompt unasked
+        return settings
+
+    def _output(self, request: ChatRequest) -> dict[str, Any]:
+        """A schema goes only where the service itself follows one; an unknown endpoint may refuse the field."""
+        if request.schema is None or self._name.url is not None:
+            return {}
+        definition = require("pydantic_ai.output", purpose="a schema")
+        schema = dict(request.schema)
+        target = definition.OutputObjectDefinition(json_schema=schema, name=request.role, strict=False)
+        return {"output_mode": "native", "output_object": target}
+
+    def _read(self, response: Any, seconds: float) -> Reply:
+        text = "".join(part.content for part in response.parts if isinstance(part, self._messages.TextPart))
+        reason = response.finish_reason
+        if reason == "content_filter":
+            raise ModelRefused(f"{self.name} does not answer this request: its filter", hint="use another model")
+        if not text.strip() and reason != "length":
+            raise ModelReplyMalformed(f"{self.name} replied with no text", hint="use another model")
+        finish: Finish = reason if reason in ("stop", "length") else "other"
+        return Reply(text, self.name, _usage(response.usage), self._cost(response), seconds, finish)
+
+    def _cost(self, response: Any) -> float | None:
+        """By the price list of the library; None for endpoints and models that it does not know."""
+        if self._name.url is not None:
+            return None
+        try:
+            return float(response.cost().total_price)
+        except (LookupError, ValueError, AssertionError):
+            return None
+
+    # -- errors --------------------------------------------------------------------------------------------------
+
+    def _explained(self, error: Exception) -> ModelError:
+        known = self._exceptions
+        words = self._words(error)
+        match error:
+            case known.ModelAuthenticationError() | known.ModelNotFoundError():
+                return ModelAuthFailed(
+                    f"{self.name} cannot be used ({_status(error)})",
+                    hint="check the model's name, and that the key in the environment is valid and may use it",
+                )
+            case known.ModelQuotaExceededError():
+                return ModelAuthFailed(f"the account of {self.name} has no credit left: {words}", hint="add credit")
+            case known.ModelRateLimitError():
+                limited = ModelRateLimited(f"too many requests to {self.name}", hint="resume later")
+                limited.retry_after_s = _retry_after_s(error)
+                return limited
+            case known.ModelTimeoutError() | known.ModelRequestTimeout():
+                return self._timed_out()
+            case known.ModelConnectionError():
+                return ModelUnavailable(f"{self.name} cannot be reached: {words}", hint="check the URL and the network")
+            case known.ModelUnavailableError() | known.ModelServerError():
+                failed = ModelUnavailable(f"{self.name} failed: {words}", hint="resume later")
+                failed.retry_after_s = _retry_after_s(error)
+                return failed
+            case known.ModelRequestRejectedError() | known.ContentFilterError():
+                return ModelRefused(f"{self.name} refuses the request: {words}", hint="use another model or setting")
+        return self._explained_by_status(error, words)
+
+    def _explained_by_status(self, error: Exception, words: str) -> ModelError:
+        """Errors that the library puts into no category."""
+        status = getattr(error, "status_code", None)
+        if status in (401, 403, 404):
+            return ModelAuthFailed(f"{self.name} cannot be used ({status})", hint="check the name and the key")
+        if status in (408, 504):
+            return self._timed_out()
+        if status is not None and status >= 500:
+            return ModelUnavailable(f"{self.name} failed: {words}", hint="resume later")
+        if status is not None:
+            return ModelRefused(f"{self.name} refuses the request: {words}", hint="use another model or setting")
+        return ModelReplyMalformed(f"the reply of {self.name} cannot be read: {words}", hint="use another model")
+
+    def _timed_out(self) -> ModelTimedOut:
+        return ModelTimedOut(f"no reply of {self.name} in {self._timeout_s:g} s", hint="resume later")
+
+    def _words(self, error: Exception) -> str:
+        """The service's own words, short, and without the key, which some services repeat."""
+        text = " ".join(str(error).split())
+        if self._key:
+            text = text.replace(self._key, "***")
+        return text[:MOST_CHARACTERS]
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            self._loop.run(client.aclose())
+        self._loop.close()
+
+
+class _LoopThread:
+    """One event loop in a thread of its own, so that requests from several threads share connections."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="model-requests", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the model is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C must not leave a request running that is paid for
+            raise
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=5)
+            if not self._loop.is_running():
+                self._loop.close()
+
+
+def _usage(usage: Any) -> Usage:
+    if not usage.input_tokens and not usage.output_tokens:
+        return Usage()
+    return Usage(int(usage.input_tokens), int(usage.cache_read_tokens or 0), int(usage.output_tokens))
+
+
+def _status(error: Exception) -> str:
+    return f"status {getattr(error, 'status_code', 'unknown')}"
+
+
+def _retry_after_s(error: Exception) -> float | None:
+    value = getattr(error, "retry_after", None)
+    return None if value is None else max(0.0, float(value))

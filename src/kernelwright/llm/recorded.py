@@ -1,0 +1,244 @@
+"""Every request and reply on disk: so a run can be replayed, and a resumed run does not pay twice.
+
+One exchange is one line of JSON with a checksum. A torn last line (a crash, a full disk) is cut off; other damage is
+refused. Requests hold no key and no header, so neither does the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from kernelwright.errors import Location, ModelReplyMissing, StoreError
+from kernelwright.llm.base import ChatModel, ChatRequest, Effort, Finish, Message, Reply, Usage
+
+FILE_NAME = "replies.jsonl"
+"""In a run folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request with its reply."""
+
+    request: ChatRequest
+    reply: Reply
+
+
+def encode(exchange: Exchange) -> bytes:
+    """One line, newline included."""
+    data = {
+        "id": exchange.request.id,
+        "request": dataclasses.asdict(exchange.request),
+        "reply": dataclasses.asdict(exchange.reply),
+    }
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
+
+
+def decode(line: bytes) -> Exchange | None:
+    """The exchange of one line; None when the line is not what was written."""
+    try:
+        checksum, _, text = line.decode("ascii").rstrip("\n").partition(" ")
+        if checksum != f"{zlib.crc32(text.encode()):08x}":
+            return None
+        data = json.loads(text)
+        return Exchange(_request(data["request"]), _reply(data["reply"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _request(data: Mapping[str, Any]) -> ChatRequest:
+    messages = tuple(Message(each["role"], each["text"]) for each in data["messages"])
+    return ChatRequest(
+        role=data["role"],
+        system=data["system"],
+        messages=messages,
+        temperature=data["temperature"],
+        effort=cast("Effort | None", data["effort"]),
+        max_tokens=data["max_tokens"],
+        schema=data["schema"],
+        caches_prefix=data["caches_prefix"],
+        sample=data["sample"],
+        node=data["node"],
+    )
+
+
+def _reply(data: Mapping[str, Any]) -> Reply:
+    return Reply(
+        text=data["text"],
+        model=data["model"],
+        usage=Usage(**data["usage"]),
+        cost_usd=data["cost_usd"],
+        seconds=data["seconds"],
+        finish=cast("Finish", data["finish"]),
+    )
+
+
+def read_exchanges(path: Path) -> tuple[tuple[Exchange, ...], int]:
+    """The whole exchanges of a file, in order, and how many bytes they are; what a crash left of a last one is not.
+
+    Raises:
+        StoreError: the file cannot be read, or a line before the last is damaged.
+    """
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return (), 0
+    except OSError as error:
+        raise StoreError(f"the recorded replies cannot be read: {error}", location=Location(path)) from error
+    found, size_bytes = [], 0
+    for index, line in enumerate(lines):
+        exchange = decode(line) if line.endswith(b"\n") else None
+        if exchange is None:
+            if index < len(lines) - 1:
+                raise StoreError(
+                    "this recorded reply is damaged",
+                    hint="restore the file from a copy of the run folder",
+                    location=Location(path, index + 1),
+                )
+            break
+        found.append(exchange)
+        size_bytes += len(line)
+    return tuple(found), size_bytes
+
+
+class Recording:
+    """The exchanges of one run, in one file; safe to use from several threads of one process."""
+
+    def __init__(self, path: Path, *, writable: bool = True) -> None:
+        """Read what is there.
+
+        Raises:
+            StoreError: it cannot be read, or is damaged before its last line.
+        """
+        self.path = path
+        self._is_writable = writable
+        self._lock = threading.Lock()
+        self._exchanges, self._size_bytes = map(_listed, read_exchanges(path))
+        self._by_id: dict[str, Reply] = {}
+        for each in self._exchanges:
+            self._by_id.setdefault(each.request.id, each.reply)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """In the order in which the replies came."""
+        with self._lock:
+            return tuple(self._exchanges)
+
+    def lookup(self, request: ChatRequest) -> Reply | None:
+        """The reply to this very request, None: not recorded."""
+        with self._lock:
+            return self._by_id.get(request.id)
+
+    def append(self, exchange: Exchange) -> None:
+        """Record one exchange; on the disk when it returns.
+
+        Raises:
+            StoreError: it cannot be written; the file is as it was.
+        """
+        if not self._is_writable:
+            raise StoreError("the recording was opened for reading", location=Location(self.path))
+        data = encode(exchange)
+        with self._lock:
+            try:
+                self._write(data)
+            except OSError as error:
+                raise StoreError(f"a reply cannot be recorded: {error}", location=Location(self.path)) from error
+            self._size_bytes += len(data)
+            self._exchanges.append(exchange)
+            self._by_id.setdefault(exchange.request.id, exchange.reply)
+
+    def _write(self, data: bytes) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, self._size_bytes)  # what a crash left of a line
+            os.lseek(descriptor, self._size_bytes, os.SEEK_SET)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, self._size_bytes)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+class RecordedModel:
+    """Answers from a recording; what is not in it is asked for, and recorded before anyone hears of it."""
+
+    def __init__(self, recording: Recording, model: ChatModel | None) -> None:
+        """`model` None: a replay, which asks nobody."""
+        self._recording = recording
+        self._model = model
+        self._lock = threading.Lock()
+        self._in_flight: dict[str, Future[Reply]] = {}
+
+    @property
+    def name(self) -> str:
+        """The model's, or `replay`."""
+        return self._model.name if self._model is not None else "replay"
+
+    def complete(self, request: ChatRequest) -> Reply:
+        """The recorded reply, bit for bit, or a new one.
+
+        The same request twice at the same time is asked once.
+
+        Raises:
+            ModelReplyMissing: a replay, and this request was not recorded.
+            ModelError: as the model raises.
+            StoreError: the reply cannot be recorded.
+        """
+        if self._model is None:
+            known = self._recording.lookup(request)
+            if known is None:
+                raise self._missing(request)
+            return known
+        with self._lock:
+            known = self._recording.lookup(request)
+            if known is not None:
+                return known
+            running = self._in_flight.get(request.id)
+            own = running is None
+            future: Future[Reply] = running or Future()
+            self._in_flight[request.id] = future
+        return self._asked(request, future) if own else future.result()
+
+    def _asked(self, request: ChatRequest, future: Future[Reply]) -> Reply:
+        assert self._model is not None
+        try:
+            reply = self._model.complete(request)
+            self._recording.append(Exchange(request, reply))
+        except BaseException as error:  # whoever waits for the same reply must hear of an interrupt too
+            future.set_exception(error)
+            raise
+        else:
+            future.set_result(reply)
+            return reply
+        finally:
+            with self._lock:
+                self._in_flight.pop(request.id, None)
+
+    def _missing(self, request: ChatRequest) -> ModelReplyMissing:
+        same = [each for each in self._recording.exchanges if each.request.role == request.role]
+        return ModelReplyMissing(
+            f"no recorded reply to this {request.role} request {request.id} (of {len(same)} {request.role} replies)",
+            hint="a replay needs the version, the problem, the settings and the measurements of the recorded run",
+        )
+
+    def close(self) -> None:
+        """Close the model."""
+        if self._model is not None:
+            self._model.close()

@@ -1,0 +1,230 @@
+"""The OpenAI-compatible path against a server in this process: errors first."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from chat_server import Answer, ChatServer, chat_server
+
+from kernelwright.errors import (
+    ModelAuthFailed,
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelReplyMalformed,
+    ModelTimedOut,
+    ModelUnavailable,
+    UsageError,
+)
+from kernelwright.llm.base import ChatRequest, Message
+from kernelwright.llm.chain import ChainModel, Clock, Patience
+from kernelwright.llm.names import ModelName, parse_model, parse_models
+from kernelwright.llm.providers import ProviderModel, open_models
+
+pytest.importorskip("pydantic_ai", reason="needs the llm extra")
+
+KEY = "sk-test-0123456789abcdef"
+
+
+def ask(text: str = "hello", **changes: object) -> ChatRequest:
+    return ChatRequest("plan", "you are careful", (Message("user", text),), **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "KERNELWRIGHT_MODEL_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KERNELWRIGHT_MODEL_KEY", KEY)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with chat_server() as running:
+        yield running
+
+
+def provider(server: ChatServer, *answers: Answer, timeout_s: float = 20.0) -> ProviderModel:
+    server.answers += answers
+    return ProviderModel(ModelName("openai", "tiny", server.url), timeout_s=timeout_s)
+
+
+def failure(server: ChatServer, answer: Answer, *, timeout_s: float = 20.0) -> ModelError:
+    model = provider(server, answer, timeout_s=timeout_s)
+    try:
+        with pytest.raises(ModelError) as caught:
+            model.complete(ask())
+    finally:
+        model.close()
+    shown = "".join(traceback.format_exception(caught.value)) + (caught.value.hint or "")
+    assert KEY not in shown
+    assert caught.value.hint
+    assert len(server.requests) == 1, "a provider makes one attempt"
+    return caught.value
+
+
+# -- failures
+
+
+def test_a_wrong_key_is_said_without_the_key(server: ChatServer) -> None:
+    body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}", "code": "invalid_api_key"}})
+    assert isinstance(failure(server, Answer(status=401, body=body)), ModelAuthFailed)
+
+
+def test_a_service_that_repeats_the_key_is_not_repeated(server: ChatServer) -> None:
+    error = failure(server, Answer(status=400, body=json.dumps({"error": {"message": f"bad {KEY} {KEY}"}})))
+    assert isinstance(error, ModelRefused)
+    assert "***" in error.message
+
+
+def test_a_rate_limit_tells_when_to_come_back(server: ChatServer) -> None:
+    error = failure(server, Answer(status=429, headers={"retry-after": "7"}, body='{"error": {"message": "slow"}}'))
+    assert isinstance(error, ModelRateLimited)
+    assert error.retry_after_s == 7.0
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_a_service_that_fails_may_be_asked_again(server: ChatServer, status: int) -> None:
+    assert isinstance(failure(server, Answer(status=status, body="oops")), ModelUnavailable)
+
+
+def test_an_unknown_model_is_told_by_its_name(server: ChatServer) -> None:
+    error = failure(server, Answer(status=404, body='{"error": {"message": "no model tiny"}}'))
+    assert isinstance(error, ModelAuthFailed)
+    assert "openai:tiny@" in error.message
+
+
+def test_a_slow_service_times_out(server: ChatServer) -> None:
+    assert isinstance(failure(server, Answer(delay_s=3.0), timeout_s=0.4), ModelTimedOut)
+
+
+@pytest.mark.parametrize("body", ["", "no json", "[]", "{}", '{"choices": []}', '{"choices": [{"message": 3}]}'])
+def test_a_reply_that_is_none_is_malformed(server: ChatServer, body: str) -> None:
+    assert isinstance(failure(server, Answer(body=body)), ModelReplyMalformed)
+
+
+def test_an_empty_text_is_malformed(server: ChatServer) -> None:
+    assert isinstance(failure(server, Answer(text="")), ModelReplyMalformed)
+
+
+def test_a_redirect_is_not_followed_with_the_key(server: ChatServer) -> None:
+    with chat_server() as other:
+        failure(server, Answer(status=307, headers={"location": other.url + "/chat/completions"}, body=""))
+        assert other.requests == []
+
+
+def test_nobody_listens() -> None:
+    with chat_server() as gone:
+        url = gone.url
+    model = ProviderModel(ModelName("openai", "tiny", url), timeout_s=5)
+    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+        model.complete(ask())
+    model.close()
+
+
+@pytest.mark.parametrize("name", ["openai:gpt", "anthropic:claude", "google:gemini"])
+def test_without_a_key_nothing_is_asked(name: str) -> None:
+    with pytest.raises(ModelAuthFailed, match="no key") as caught:
+        open_models(name)
+    assert "_API_KEY" in (caught.value.hint or "")
+
+
+# -- what works
+
+
+def test_a_reply_with_its_usage(server: ChatServer) -> None:
+    model = provider(server, Answer("the answer"))
+    reply = model.complete(ask(temperature=0.3, max_tokens=55))
+    model.close()
+    assert (reply.text, reply.finish, reply.model) == ("the answer", "stop", f"openai:tiny@{server.url}")
+    usage = reply.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (100, 64, 20)
+    assert reply.cost_usd is None, "the price of an own endpoint is unknown, not nothing"
+    sent = server.requests[0]
+    assert sent["path"] == "/v1/chat/completions"
+    assert [each["role"] for each in sent["messages"]] == ["system", "user"]
+    assert sent["temperature"] == 0.3
+    assert 55 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
+    assert server.keys == [f"Bearer {KEY}"]
+
+
+def test_a_conversation_keeps_its_turns(server: ChatServer) -> None:
+    model = provider(server)
+    turns = (Message("user", "a"), Message("assistant", "b"), Message("user", "c"))
+    model.complete(ChatRequest("code", "system", turns))
+    model.close()
+    sent = [(each["role"], each["content"]) for each in server.requests[0]["messages"]]
+    assert sent == [("system", "system"), ("user", "a"), ("assistant", "b"), ("user", "c")]
+
+
+def test_a_reply_that_was_cut_off_says_so(server: ChatServer) -> None:
+    model = provider(server, Answer("half", finish="length"))
+    assert model.complete(ask()).finish == "length"
+    model.close()
+
+
+def test_a_service_without_usage_leaves_it_unknown(server: ChatServer) -> None:
+    model = provider(server, Answer(usage=None))
+    assert model.complete(ask()).usage.total_tokens is None
+    model.close()
+
+
+def test_several_requests_are_in_flight_at_once(server: ChatServer) -> None:
+    model = provider(server, *[Answer(f"reply {n}", delay_s=0.3) for n in range(4)])
+    with ThreadPoolExecutor(4) as pool:
+        texts = {each.text for each in pool.map(lambda n: model.complete(ask(str(n))), range(4))}
+    model.close()
+    assert texts == {f"reply {n}" for n in range(4)}
+    assert server.most_in_flight > 1
+
+
+def test_a_chain_waits_as_it_is_asked_and_then_succeeds(server: ChatServer) -> None:
+    waits: list[float] = []
+    slow = Answer(status=429, headers={"retry-after": "3"}, body="{}")
+    model = provider(server, slow, Answer(status=503, body="{}"), Answer("at last"))
+    chain = ChainModel([model], patience=Patience(first_wait_s=0.5), clock=Clock(sleep_s=waits.append))
+    assert chain.complete(ask()).text == "at last"
+    chain.close()
+    assert 3.0 <= waits[0] < 3.2
+    assert 1.0 <= waits[1] <= 1.5
+
+
+def test_openais_key_does_not_go_to_another_host(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-own")
+    monkeypatch.delenv("KERNELWRIGHT_MODEL_KEY")
+    monkeypatch.setenv("KERNELWRIGHT_MODEL_URL", server.url)
+    model = open_models("openai:tiny")
+    assert model.complete(ask()).text == "fine"
+    model.close()
+    assert "sk-openai-own" not in server.keys[0]
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpt-5", "expected rules or PROVIDER:NAME"),
+        ("opanai:gpt", "did you mean openai:NAME"),
+        ("openai:", "names no model"),
+        ("openai:x@ftp://a", "not the URL"),
+        ("openai:x@http://me:secret@host/v1", "more than host, port and path"),
+        ("openai:x@http://host/v1?key=secret", "more than host, port and path"),
+        ("anthropic:x@http://host/v1", "takes no URL"),
+        ("openai:a,", "expected rules or"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_models(text)
+    assert words in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_names_read_back() -> None:
+    for text in ("openai:gpt-5", "openai:org/model:tag@http://host:8000/v1", "anthropic:claude", "google:gemini"):
+        assert str(parse_model(text)) == text
