@@ -17,7 +17,7 @@ from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, tuned_run
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import replay
+from kernelwright.engine.tune import Subject, replay
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
@@ -213,6 +213,29 @@ def test_the_given_template_is_a_node_too(beatable_saxpy: Path, tmp_path: Path) 
     assert result.best_config is not None
     assert result.best_config["BLOCK"] == 64
     assert [step.node.role for step in result.path] == ["baseline", "given"]
+
+
+def test_what_is_made_from_the_given_template_keeps_its_kernel_and_options(
+    beatable_saxpy: Path, tmp_path: Path
+) -> None:
+    slow = beatable_saxpy / "slow.cl"
+    slow.write_text(slow.read_text().replace("saxpy", "slow_saxpy"))
+    problem = beatable_saxpy / "problem.toml"
+    text = problem.read_text().replace(
+        'kernel = "slow.cl"', 'kernel = "slow.cl"\nentry = "slow_saxpy"\noptions = ["-w"]'
+    )
+    problem.write_text(text)
+    result = optimize(
+        beatable_saxpy, settings=settings(60), run=tmp_path / "run", machine=SimulatedMachine(_given), agent=agent(TILE)
+    )
+    made = {node.index: node for node in result.tree if node.tactic == "tile"}
+    assert made
+    for node in made.values():
+        subject = Subject.load(result.node_folder(node.index) / "problem" / "problem.toml")
+        is_given = any(step.role == "given" for step in result.tree.path(node.index))
+        assert subject.template.steps[0].entry == ("saxpy" if is_given else "slow_saxpy")
+        assert subject.template.options == (() if is_given else ("-w",))
+        assert subject.baseline.template.options == ("-w",)
 
 
 def test_the_given_template_can_be_left_out(beatable_saxpy: Path, tmp_path: Path) -> None:

@@ -375,7 +375,7 @@ class Optimizer:
             return NodeRun.open(node.index, path, parts.shared)
         shutil.rmtree(path, ignore_errors=True)  # a kill may have left half of one
         text = self._written(node).text
-        spec = parts.problem.kernel if node.role == "given" else parts.root
+        spec = parts.problem.kernel if self._is_of_given(node) else parts.root
         files = node_files(parts.problem, parts.files, text=text, options=spec.options, root=parts.root)
         return NodeRun.create(node.index, path, files, parts.shared, parent=self._parent_of(node))
 
@@ -395,10 +395,15 @@ class Optimizer:
         if not node.source_blob:
             return Written("", node.language, "")
         text = self._parts.folder.blobs.get_text(node.source_blob)
-        entry = self._parts.baseline.template.steps[0].entry
-        if node.role == "given" and self._parts.given is not None:
-            entry = self._parts.given.steps[0].entry
+        template = self._parts.baseline.template
+        if self._parts.given is not None and self._is_of_given(node):
+            template = self._parts.given
+        entry = template.steps[0].entry
         return Written(text, node.language, entry.partition("<")[0].strip(), node.tactics, node.properties)
+
+    def _is_of_given(self, node: Node) -> bool:
+        """Whether it was made from the problem's own template, with that one's kernels and compile options."""
+        return any(step.role == "given" for step in self.tree.path(node.index))
 
     @staticmethod
     def _identity(written: Written) -> str:
