@@ -81,12 +81,15 @@ def test_counters_that_a_device_does_not_have_are_left_out():
 
 
 def test_command_asks_for_each_counter_once_and_leaves_clocks_alone():
-    command = ncu_command(Path("/bin/ncu"), ["program", "argument"])
+    command = ncu_command(Path("/bin/ncu"), ["program", "argument"], is_cold=True)
     metrics = command[command.index("--metrics") + 1].split(",")
     assert sorted(metrics) == sorted(counter.metric for counter in COUNTERS)
     assert len(set(metrics)) == len(metrics)
     assert command[command.index("--clock-control") + 1] == "none"
     assert command[-2:] == ["program", "argument"]
+    assert command[command.index("--cache-control") + 1] == "all"
+    hot = ncu_command(Path("/bin/ncu"), ["program"], is_cold=False)
+    assert hot[hot.index("--cache-control") + 1] == "none"
 
 
 # ---- where it is, and whether it may ----

@@ -143,15 +143,17 @@ def why_no_counters(*, parameters: Path = Path("/proc/driver/nvidia/params")) ->
     return None
 
 
-def ncu_command(ncu: Path, program: Sequence[str]) -> list[str]:
+def ncu_command(ncu: Path, program: Sequence[str], *, is_cold: bool) -> list[str]:
     """The command that runs `program` and prints the counters of its kernels, ours left out.
 
-    Clocks stay as they are and caches too: the program itself launches as it is timed.
+    Clocks stay as they are. A kernel is launched again and again for all counters; with `is_cold` the caches are
+    emptied before each time.
     """
     metrics = ",".join(counter.metric for counter in COUNTERS)
     return [
         str(ncu), "--csv", "--page", "raw", "--print-units", "base", "--metrics", metrics, "--clock-control", "none",
-        "--cache-control", "none", "--kernel-name", "regex:^(?!kernelwright_)", "--target-processes", "all", *program,
+        "--cache-control", "all" if is_cold else "none", "--kernel-name", "regex:^(?!kernelwright_)",
+        "--target-processes", "all", *program,
     ]  # fmt: skip
 
 

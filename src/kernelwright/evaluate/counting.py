@@ -50,7 +50,8 @@ def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) ->
         raise ProfilerFailed("Nsight Compute (ncu) is not on the PATH; it comes with the CUDA toolkit")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / JOB_FILE).write_bytes(pickle.dumps(job))
-    command = ncu_command(ncu, [sys.executable, "-m", "kernelwright.evaluate.counting_main", str(folder)])
+    program = [sys.executable, "-m", "kernelwright.evaluate.counting_main", str(folder)]
+    command = ncu_command(ncu, program, is_cold=job.is_cold)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         command,
