@@ -38,14 +38,19 @@ static host_barrier host_block, host_warps[32];
 static double host_values[1024];
 static inline unsigned host_linear() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 static inline void __syncthreads() { host_block.wait(); }
-template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) {
+template <class T> static inline T host_exchange(T value, unsigned lane) {
   const unsigned me = host_linear(), warp = me / 32;
   host_values[me] = (double)value;
   host_warps[warp].wait();
-  const unsigned from = warp * 32 + ((me % 32) ^ (unsigned)mask);
-  const T result = (T)host_values[from];
+  const T result = (T)host_values[lane < 32 ? warp * 32 + lane : me];
   host_warps[warp].wait();
   return result;
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) {
+  return host_exchange(value, host_linear() % 32 ^ (unsigned)mask);
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T value, int distance) {
+  return host_exchange(value, host_linear() % 32 + (unsigned)distance);
 }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cuda_host import HostRunner
 from opencl_runs import Array, Job, Launch, Result, Runner
 
 from kernelwright.errors import SpecError
@@ -183,7 +184,7 @@ def inputs(subject: Subject, sizes: Mapping[str, int], *, seed: int = 0) -> dict
 
 
 def run(
-    runner: Runner, subject: Subject, source: str, draft: HeaderDraft, config: Mapping[str, Value],
+    runner: Runner | HostRunner, subject: Subject, source: str, draft: HeaderDraft, config: Mapping[str, Value],
     sizes: Mapping[str, int], *, seed: int = 0, repeats: int = 0,
 ) -> Result:  # fmt: skip
     """One config on random inputs."""
@@ -191,7 +192,8 @@ def run(
 
 
 def assert_same(
-    runner: Runner, subject: Subject, rewrite: Rewrite, sizes: Iterable[Mapping[str, int]], *, count: int = 6,
+    runner: Runner | HostRunner, subject: Subject, rewrite: Rewrite, sizes: Iterable[Mapping[str, int]], *,
+    count: int = 6,
     rtol: float | None = None, seed: int = 0,
 ) -> int:  # fmt: skip
     """The rewrite gives what the original gives, for several configs on each set of sizes; how many were run."""
@@ -230,7 +232,13 @@ def _compare(argument_: Argument, expected: Array, found: Array, what: str, rtol
 
 
 def measured(
-    runner: Runner, subject: Subject, rewrite: Rewrite, sizes: Mapping[str, int], *, count: int = 40, repeats: int = 5
+    runner: Runner | HostRunner,
+    subject: Subject,
+    rewrite: Rewrite,
+    sizes: Mapping[str, int],
+    *,
+    count: int = 40,
+    repeats: int = 5,
 ) -> tuple[float, float, dict[str, Value]]:
     """Milliseconds of the original and of the best of some configs, and that config."""
     defaults = {parameter.name: parameter.default for parameter in subject.draft.parameters}

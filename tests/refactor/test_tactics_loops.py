@@ -154,7 +154,7 @@ def test_loops_with_vectors_compute_the_same(case: Together, runner: Runner) -> 
         return
     assert isinstance(result, Rewrite), result.reason
     sizes = SIZES if IS_LONG else SIZES[:2]
-    assert assert_same(_runner(case, runner), _subject(case), result, sizes, count=4, rtol=1e-4) >= 2  # type: ignore[arg-type]
+    assert assert_same(_runner(case, runner), _subject(case), result, sizes, count=4, rtol=1e-4) >= 2
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -167,4 +167,4 @@ def test_other_blocks_compute_the_same(case: Together, runner: Runner) -> None:
     assert isinstance(result, Rewrite), result.reason
     if case.shared_bytes:
         assert result.draft.steps[0].shared_bytes == "4 * BLOCK"
-    assert assert_same(_runner(case, runner), _subject(case), result, SIZES[:2], count=3, rtol=1e-4) >= 2  # type: ignore[arg-type]
+    assert assert_same(_runner(case, runner), _subject(case), result, SIZES[:2], count=3, rtol=1e-4) >= 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.refactor import nodes
@@ -10,21 +11,23 @@ from kernelwright.refactor.analysis import analyse
 from kernelwright.refactor.facts import Access, LoopFact, Reduction
 from kernelwright.refactor.headers import Header, read_header
 from kernelwright.refactor.pattern import recognise
-from kernelwright.refactor.polynomial import named
+from kernelwright.refactor.polynomial import ONE, ZERO, named
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.cooperation import joining_calls
 from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.editing import Plan, indent
-from kernelwright.refactor.tactics.joins import Joined, across_lanes, joined_variables
+from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes, joined_variables
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.lanes import COMPARISONS, Kind, Lanes, query_text, thread_queries
+from kernelwright.refactor.tactics.launches import number, only_shape
 
 _TOGETHER = ("block-stride", "grid-stride", "warp-stride")
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
 @dataclass
-class _Loops:
+class Loops:
     """One kernel while its loops get vectors."""
 
     subject: Subject
@@ -33,9 +36,17 @@ class _Loops:
     types: dict[str, str]
     personal: frozenset[str]
     """Variables that differ from thread to thread."""
+    block: tuple[int, str] | None = None
+    """The size of a block as a number of the source, and the parameter that it becomes."""
+    calls: dict[Span, Operation] = field(default_factory=dict)
+    """Calls that are known to join what all threads of a block have."""
     wide: list[Lanes] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     changed: int = 0
+
+    def spelled(self, text: str) -> str:
+        """The source's text of a start or step with the block's size as a parameter."""
+        return text if self.block is None else re.sub(rf"\b{self.block[0]}\b", self.block[1], text)
 
 
 def _vectors(subject: Subject) -> Rewrite:
@@ -49,26 +60,27 @@ def _vectors(subject: Subject) -> Rewrite:
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
     together = {loop.span: loop for loop in facts.loops if loop.sweep in _TOGETHER and not loop.inlined_in}
     body = subject.analysis.function.body
-    found = [(n, together[n.place.span]) for n in _outer(body) if n.place.span in together]
+    found = [(n, together[n.place.span]) for n in outer_loops(body) if n.place.span in together]
     if not found:
         raise Unfit("no loop is walked by threads together")
-    _refuse_memory_between(subject, [fact for _, fact in found])
-    _refuse_partial_results(subject, [fact for _, fact in found])
-    loops = _start(subject)
+    refuse_memory_between(subject, [fact for _, fact in found])
+    refuse_partial_results(subject, [fact for _, fact in found])
+    loops = start(subject, "vector-loops", calls=_calls(subject))
     reasons = []
     for node, fact in found:
         try:
-            _widen(loops, node, fact)
+            widen(loops, node, fact)
         except Unfit as unfit:
             reasons.append(unfit.reason)
-            if _shares_arrays(subject, fact):
+            if shares_arrays(subject, fact):
                 raise
     if not loops.changed:
         raise Unfit(reasons[0])
     return _finish(loops)
 
 
-def _outer(body: nodes.Block) -> list[nodes.Loop]:
+def outer_loops(body: nodes.Block) -> list[nodes.Loop]:
+    """Loops that stand in no other loop."""
     found: list[nodes.Loop] = []
     waiting: list[nodes.Node] = list(reversed(body.statements))
     while waiting:
@@ -80,8 +92,9 @@ def _outer(body: nodes.Block) -> list[nodes.Loop]:
     return found
 
 
-def _start(subject: Subject) -> _Loops:
-    plan = Plan(subject, "vector-loops", "row")
+def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> Loops:
+    """A kernel whose loops are to get vectors."""
+    plan = Plan(subject, tactic, "row")
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
     is_cpu = subject.device.kind == "cpu"
     widest = 8 if is_cpu else min(8, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
@@ -91,11 +104,24 @@ def _start(subject: Subject) -> _Loops:
     for node in nodes.walk(function.body):
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    return _Loops(subject, plan, vec, types, _personal(function.body))
+    return Loops(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
 
 
-def _personal(body: nodes.Block) -> frozenset[str]:
-    """Variables that are made of the thread's place in its block."""
+def _calls(subject: Subject) -> dict[Span, Operation]:
+    """Calls after which all threads of a block have the same; none where that is not known of all."""
+    step = only_shape(subject)
+    size = number(step.block[0])
+    if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
+        return {}
+    try:
+        found = joining_calls(subject.analysis.tree, subject.analysis.function, size)
+    except Unfit:
+        return {}
+    return {call.place.span: operation for call, operation, _ in found}
+
+
+def _personal(body: nodes.Block, calls: Mapping[Span, Operation]) -> frozenset[str]:
+    """Variables that are made of the thread's place in its block; what `calls` give is the same for all threads."""
     words = ("threadIdx.", "get_local_id(", "get_global_id(", "warp")
     found: set[str] = set()
     for _ in range(8):
@@ -108,26 +134,34 @@ def _personal(body: nodes.Block) -> frozenset[str]:
                     source = value
                 case _:
                     continue
-            asked = any(query.startswith(words) for query in thread_queries(source))
-            if asked or any(isinstance(each, nodes.Name) and each.name in found for each in nodes.walk(source)):
+            if any(
+                (isinstance(each, nodes.Name) and each.name in found) or query_text(each).startswith(words)
+                for each in nodes.walk(source)
+                if not any(span.contains(each.place.span) for span in calls)
+            ):
                 found.add(name)
         if len(found) == before:
             break
     return frozenset(found)
 
 
-def refuse_place_as_data(subject: Subject) -> None:
+def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> None:
     """The thread's place may only index shared memory, be compared, and start loops: results do not depend on it.
+
+    Args:
+        subject: the kernel.
+        is_kernel_alone: whether the functions that it calls are known to be fine.
 
     Raises:
         Unfit: it is used in another way.
     """
     tree, facts = subject.analysis.tree, subject.analysis.facts
     shared = {array.name.partition("#")[0] for array in facts.arrays.values() if array.space == "shared"}
-    for function in (subject.analysis.function, *(f for f in tree.functions if f.name in facts.helpers)):
+    helpers = () if is_kernel_alone else tuple(f for f in tree.functions if f.name in facts.helpers)
+    for function in (subject.analysis.function, *helpers):
         names = {p.name for p in function.parameters if p.is_pointer} if not function.is_kernel else set()
         allowed = _allowed_places(function.body, shared | names)
-        personal = _personal(function.body)
+        personal = _personal(function.body, {})
         loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
             each.variable for each in facts.loops
         }
@@ -172,13 +206,13 @@ def _touched(subject: Subject, fact: LoopFact) -> tuple[set[str], set[str]]:
     return {a.array for a in accesses if a.kind != "write"}, {a.array for a in accesses if a.kind != "read"}
 
 
-def _shares_arrays(subject: Subject, fact: LoopFact) -> bool:
+def shares_arrays(subject: Subject, fact: LoopFact) -> bool:
     """Whether a loop changes something that is read elsewhere: then all loops must change alike."""
     _, written = _touched(subject, fact)
     return any(a.array in written and a.kind != "write" for a in subject.analysis.facts.accesses)
 
 
-def _refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
+def refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
     """What one loop stores another may load, but only each thread its own: loops that walk alike.
 
     Raises:
@@ -191,7 +225,9 @@ def _refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
         for access in facts.accesses:
             if access.array not in written or access.kind == "write":
                 continue
-            if access.space != "global" or not indices & set(access.loops):
+            if (access.space != "global" and not _is_kept_row(subject, access.array)) or not indices & set(
+                access.loops
+            ):
                 raise Unfit(f"{access.array} passes values from thread to thread")
             other = next(each for each in loops if each.index in access.loops)
             if (other.start, other.bound, other.step) != (loop.start, loop.bound, loop.step):
@@ -203,14 +239,19 @@ def _refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
                 raise Unfit(f"{access.array} passes values from one place to another")
 
 
-def _refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
+def _is_kept_row(subject: Subject, array: str) -> bool:
+    """Whether an array in shared memory can be loaded and stored as vectors: where pointers have no address space."""
+    return subject.language != "opencl" and subject.analysis.facts.arrays[array].space == "shared"
+
+
+def refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
     """A loop over the grid gives each block other elements then: what a block stores must not matter by itself.
 
     Raises:
         Unfit: it may.
     """
     facts = subject.analysis.facts
-    if not any(loop.sweep == "grid-stride" for loop in loops):
+    if not any(loop.sweep == "grid-stride" or "block.x" in (loop.start or ONE).names for loop in loops):
         return
     for access in facts.accesses:
         if access.space != "global" or access.kind == "read" or access.is_atomic or not access.sources.reductions:
@@ -245,7 +286,12 @@ def _column(subject: Subject, index: int, loops: list[LoopFact]) -> object:
 # One loop
 
 
-def _widen(loops: _Loops, node: nodes.Loop, fact: LoopFact) -> None:
+def widen(loops: Loops, node: nodes.Loop, fact: LoopFact) -> None:
+    """Give one loop a vector form, and a rest that goes one by one.
+
+    Raises:
+        Unfit: it has none.
+    """
     subject, source = loops.subject, loops.subject.source
     header = _plain(node, fact)
     declared = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
@@ -255,7 +301,8 @@ def _widen(loops: _Loops, node: nodes.Loop, fact: LoopFact) -> None:
     joined = joined_variables(node, loops.types)
     for each in joined:
         _require_joined(loops, node, fact, each)
-    start, step = declared.initial.place.span.text(source), header.step.place.span.text(source)
+    start = loops.spelled(declared.initial.place.span.text(source))
+    step = loops.spelled(header.step.place.span.text(source))
     bound = header.bound.place.span.text(source)
     body = _wide(loops, node, header, joined)
     words, vec, c_type, name = dialect(subject.language), loops.vec, declared.c_type, declared.name
@@ -294,7 +341,7 @@ def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
         raise Unfit("a loop counts in a way that is not followed")
     if isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&":
         raise Unfit("a loop ends by more than its bound")
-    if fact.start is None or fact.start.single_name is None or fact.ends_early:
+    if fact.start is None or not _is_own_place(fact) or fact.ends_early:
         raise Unfit("a loop does not start at the thread's own place")
     if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
         raise Unfit("a loop may be left early")
@@ -306,7 +353,23 @@ def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
     return header
 
 
-def _require_joined(loops: _Loops, node: nodes.Loop, fact: LoopFact, joined: Joined) -> None:
+def _is_own_place(fact: LoopFact) -> bool:
+    """Whether a loop starts at the thread's place among those that walk it, counted from 0."""
+    start, step = fact.start, fact.step
+    assert start is not None
+    if start.single_name is not None:
+        return True
+    if step is None or start.names != {"block.x", "thread.x"} or start.coefficient("thread.x") != ONE:
+        return False
+    size = start.coefficient("block.x")
+    return (
+        size is not None
+        and start.without(("block.x", "thread.x")) == ZERO
+        and step.amount == size * named("grid_size.x")
+    )
+
+
+def _require_joined(loops: Loops, node: nodes.Loop, fact: LoopFact, joined: Joined) -> None:
     """What each thread's value is used for must be joining it with the others' by the same operation.
 
     Raises:
@@ -332,6 +395,18 @@ def _require_joined(loops: _Loops, node: nodes.Loop, fact: LoopFact, joined: Joi
         raise Unfit(f"what a thread has in {joined.name} is used by itself")
 
 
+def _is_called(loops: Loops, node: nodes.Loop, joined: Joined) -> bool:
+    """Whether the next thing that happens to a variable is that all threads join it, by a call that is known."""
+    after = [each for each in _statements(loops.subject.analysis.function.body)
+             if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
+    return bool(after) and any(
+        isinstance(each, nodes.Call)
+        and loops.calls.get(each.place.span) == joined.operation
+        and any(isinstance(argument, nodes.Name) and argument.name == joined.name for argument in each.arguments)
+        for each in nodes.walk(after[0])
+    )
+
+
 def _joins(reduction: Reduction, own: Reduction, joined: Joined) -> bool:
     return (
         reduction.scope in ("block", "warp", "device")
@@ -355,7 +430,7 @@ def _mentions(node: nodes.Node, name: str) -> int:
     return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
 
 
-def _wide(loops: _Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, ...]) -> str:
+def _wide(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, ...]) -> str:
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
     for each in nodes.walk(node.body):
@@ -373,7 +448,10 @@ def _wide(loops: _Loops, node: nodes.Loop, header: Header, joined: tuple[Joined,
         {name: c_type.removesuffix(" *") for name, c_type in loops.types.items() if name not in own},
         vec=loops.vec, renamed={value.name: f"kw_{value.name}" for value in joined}, start=start,
     )  # fmt: skip
-    shared = {array.name for array in subject.analysis.facts.arrays.values() if array.space == "shared"}
+    arrays = subject.analysis.facts.arrays.items()
+    shared = {
+        key.partition("#")[0] for key, array in arrays if array.space == "shared" and not _is_kept_row(subject, key)
+    }
     if any(isinstance(each, nodes.Name) and each.name in shared for each in nodes.walk(node.body)):
         raise Unfit("the loop uses shared memory")
     statements = node.body.statements if isinstance(node.body, nodes.Block) else (node.body,)
@@ -385,7 +463,8 @@ def _wide(loops: _Loops, node: nodes.Loop, header: Header, joined: tuple[Joined,
     return text
 
 
-def _finish(loops: _Loops) -> Rewrite:
+def add_prelude(loops: Loops) -> None:
+    """The text that the changed loops stand on."""
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
     c_types = {each.c_type for each in loops.joined} | {"float"}
     for lanes in loops.wide:
@@ -396,6 +475,11 @@ def _finish(loops: _Loops) -> Rewrite:
     plan.prelude += {name: text for lanes in loops.wide for name, text in lanes.clones.items() if text}.values()
     for operation, c_type in sorted({(each.operation, each.c_type) for each in loops.joined}):
         plan.prelude.append(across_lanes(words, operation, c_type, loops.vec))
+
+
+def _finish(loops: Loops) -> Rewrite:
+    subject, plan = loops.subject, loops.plan
+    add_prelude(loops)
     narrow = min((a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter), default=4)
     factor = 2.0 if subject.device.kind == "cpu" else {1: 1.8, 2: 1.5, 4: 1.2}.get(narrow, 1.05)
     return plan.finish(

@@ -1,0 +1,229 @@
+"""Blocks that walk a row together and join in shared memory: shuffles instead, vectors, and blocks of any size."""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.refactor import nodes
+from kernelwright.refactor.facts import LoopFact
+from kernelwright.refactor.span import Span
+from kernelwright.refactor.tactics import vector_loops
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
+from kernelwright.refactor.tactics.dialect import Dialect, dialect, joined
+from kernelwright.refactor.tactics.joins import Operation
+from kernelwright.refactor.tactics.lanes import query_text
+from kernelwright.refactor.tactics.launches import number, only_shape
+
+
+def _join(subject: Subject) -> Rewrite:
+    if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins"} & set(subject.history):
+        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    facts = subject.analysis.facts
+    if facts.opaque:
+        line = facts.opaque[0].span.line(subject.source)
+        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    step = only_shape(subject)
+    if subject.pattern.kind not in ("row-wise", "whole reduction"):
+        raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
+    size = number(step.block[0])
+    if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
+        raise Unfit("its blocks are not a number of threads along x")
+    calls = joining_calls(subject.analysis.tree, subject.analysis.function, size)
+    if not calls:
+        raise Unfit("its threads join nothing by a function")
+    helpers = {call.function for call, _, _ in calls}
+    reached = reached_from(subject.analysis.tree, helpers)
+    meetings = [each.inlined_in for each in facts.barriers] + [each.inlined_in for each in facts.exchanges]
+    if any(each not in reached for each in meetings):
+        raise Unfit("its threads meet outside of the functions that join")
+    vector_loops.refuse_place_as_data(subject, is_kernel_alone=True)
+    loops = _loops(subject, size, {call.place.span: operation for call, operation, _ in calls})
+    _replace_calls(loops, calls)
+    return _finish(loops, calls)
+
+
+# Calls
+
+
+def _own_argument(subject: Subject, call: nodes.Call) -> tuple[str, str]:
+    """The text of what each thread gives, and its type."""
+    function = next(each for each in subject.analysis.tree.functions if each.name == call.function)
+    for parameter, argument in zip(function.parameters, call.arguments, strict=False):
+        is_number = isinstance(argument, nodes.Literal) and parameter.c_type != "float"
+        if not parameter.is_pointer and not is_number:
+            return argument.place.span.text(subject.source), parameter.c_type
+    raise Unfit(f"what {call.function} joins is not known")
+
+
+# Loops
+
+
+def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_loops.Loops:
+    facts = subject.analysis.facts
+    body = subject.analysis.function.body
+    together = {loop.span: loop for loop in facts.loops if not loop.inlined_in}
+    found = [(n, together[n.place.span]) for n in vector_loops.outer_loops(body) if n.place.span in together]
+    walked = [(node, fact) for node, fact in found if _is_walked(fact, size)]
+    vector_loops.refuse_memory_between(subject, [fact for _, fact in walked])
+    vector_loops.refuse_partial_results(subject, [fact for _, fact in walked])
+    loops = vector_loops.start(subject, "block-joins", calls=calls)
+    values = tuple(v for v in (32, 64, 128, 256, 512, 1024) if v <= subject.device.max_threads_per_block)
+    if subject.language == "opencl":
+        values = tuple(v for v in (1, 2, 4, 8, 16, *values) if v <= subject.device.max_threads_per_block)
+    if size not in values:
+        raise Unfit(f"{size} threads are no power of two")
+    name = loops.plan.parameter("BLOCK", values, size, "threads that walk a row together")
+    loops.block = (size, name)
+    _refuse_other_sizes(subject, size, [node for node, _ in walked], calls)
+    for node, fact in walked:
+        before = len(loops.plan.edits)
+        try:
+            vector_loops.widen(loops, node, fact)
+        except Unfit:
+            del loops.plan.edits[before:]
+            if vector_loops.shares_arrays(subject, fact):
+                raise
+            _rename_size(loops, node)
+    return loops
+
+
+def _is_walked(fact: LoopFact, size: int) -> bool:
+    """Whether a loop is walked by the threads of a block, or of all blocks, together."""
+    return fact.sweep in ("block-stride", "grid-stride") or (
+        fact.start is not None
+        and fact.step is not None
+        and f"{size}*" in str(fact.step.amount)
+        and "thread.x" in fact.start.names
+    )
+
+
+def _refuse_other_sizes(subject: Subject, size: int, loops: list[nodes.Loop], calls: dict[Span, Operation]) -> None:
+    """The block's size may stand in the heads of loops only.
+
+    Raises:
+        Unfit: it stands elsewhere.
+    """
+    heads = [Span(each.place.span.start, each.body.place.span.start) for each in loops]
+    heads += [
+        each.place.span
+        for each in nodes.walk(subject.analysis.function.body)
+        if isinstance(each, nodes.Declarator) and each.is_shared and _is_only_passed(subject, each.name, calls)
+    ]
+    for node in nodes.walk(subject.analysis.function.body):
+        is_size = isinstance(node, nodes.Literal) and node.value == size
+        if query_text(node).startswith(("blockDim", "get_local_size")):
+            is_size = True
+        if is_size and not any(head.contains(node.place.span) for head in heads):
+            raise Unfit(f"{size}, the block's size, stands outside of the heads of loops")
+        if is_size and isinstance(node, nodes.Literal) and not node.place.is_exact:
+            raise Unfit("the block's size is made by a macro")
+    for head in heads:
+        text = head.text(subject.source)
+        if len(re.findall(rf"\b{size}\b", text)) > 2:
+            raise Unfit("what a number in the head of a loop means is not known")
+
+
+def _is_only_passed(subject: Subject, name: str, calls: dict[Span, Operation]) -> bool:
+    """Whether an array is nothing but what joining functions work in."""
+    uses = [
+        n.place.span for n in nodes.walk(subject.analysis.function.body) if isinstance(n, nodes.Name) and n.name == name
+    ]
+    return all(any(call.contains(use) for call in calls) for use in uses)
+
+
+def _rename_size(loops: vector_loops.Loops, node: nodes.Loop) -> None:
+    assert loops.block is not None
+    size, name = loops.block
+    for each in nodes.walk(node):
+        is_in_head = each.place.span.end <= node.body.place.span.start
+        if is_in_head and isinstance(each, nodes.Literal) and each.value == size:
+            loops.plan.replace(each.place.span, name)
+
+
+# Text
+
+
+def _replace_calls(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, bool]]) -> None:
+    subject, words = loops.subject, dialect(loops.subject.language)
+    statements = {n.expression.place.span: n for n in nodes.walk(subject.analysis.function.body)
+                  if isinstance(n, nodes.Evaluate)}  # fmt: skip
+    for call, operation, is_stored in calls:
+        own, c_type = _own_argument(subject, call)
+        extra = f", kw_part_{c_type}" if words.is_opencl else ""
+        text = f"kw_block_{operation}_{c_type}({own}{extra})"
+        if not is_stored:
+            loops.plan.replace(call.place.span, text)
+            continue
+        statement = statements.get(call.place.span)
+        function = next(each for each in subject.analysis.tree.functions if each.name == call.function)
+        places = [argument.place.span.text(subject.source)
+                  for parameter, argument in zip(function.parameters, call.arguments, strict=False)
+                  if parameter.is_pointer and parameter.space == "global"]  # fmt: skip
+        if statement is None or len(places) != 1:
+            raise Unfit(f"where {call.function} stores is not known")
+        loops.plan.replace(
+            statement.place.span,
+            f"{{\n    const {c_type} kw_all = {text};\n    if ({words.thread('x')} == 0) *({places[0]}) = kw_all;\n  }}",
+        )
+
+
+def _block_function(words: Dialect, operation: Operation, c_type: str, block: str) -> str:
+    name = f"kw_block_{operation}_{c_type}"
+    if words.is_opencl:
+        both = joined(words.language, operation, "part[me]", "part[me + reach]", c_type=c_type)
+        return (
+            f"static inline {c_type} {name}({c_type} value, __local {c_type} *part) {{\n"
+            f"  const int me = get_local_id(0);\n"
+            f"  if ({block} == 1) return value;\n"
+            f"  part[me] = value;\n  {words.barrier}\n"
+            f"  for (int reach = {block} / 2; reach > 0; reach /= 2) {{\n    if (me < reach) part[me] = {both};\n"
+            f"    {words.barrier}\n  }}\n  value = part[0];\n  {words.barrier}\n  return value;\n}}\n"
+        )
+    shuffle = (
+        "__shfl_xor_sync(0xffffffffu, value, reach)" if words.language == "cuda" else "__shfl_xor(value, reach, 32)"
+    )
+    both = joined(words.language, operation, "value", "other", c_type=c_type)
+    exchange = f"{{\n    const {c_type} other = {shuffle};\n    value = {both};\n  }}\n"
+    return (
+        f"static __device__ __forceinline__ {c_type} {name}({c_type} value) {{\n"
+        f"  __shared__ {c_type} part[32];\n"
+        f'  _Pragma("unroll") for (int reach = 16; reach > 0; reach /= 2) {exchange}'
+        f"  if ({block} > 32) {{\n"
+        f"  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;\n  {words.barrier}\n"
+        f"  value = part[threadIdx.x % ({block} / 32)];\n"
+        f'  _Pragma("unroll") for (int reach = {block} / 64; reach > 0; reach /= 2) {exchange}'
+        f"  {words.barrier}\n  }}\n  return value;\n}}\n"
+    )
+
+
+def _finish(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, bool]]) -> Rewrite:
+    subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
+    assert loops.block is not None
+    block = loops.block[1]
+    kinds = sorted({(operation, _own_argument(subject, call)[1]) for call, operation, _ in calls})
+    if loops.changed:
+        vector_loops.add_prelude(loops)
+    else:
+        plan.drop(loops.vec)
+    plan.prelude += [_block_function(words, operation, c_type, block) for operation, c_type in kinds]
+    if words.is_opencl:
+        arrays = "".join(f"\n  __local {c_type} kw_part_{c_type}[{block}];" for c_type in sorted({c for _, c in kinds}))
+        plan.insert(subject.analysis.function.body.place.span.start + 1, arrays)
+    step = only_shape(subject)
+    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(block,))
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
+            plan.replace(mark.span, "")
+    return plan.finish(
+        f"{block} threads walk a row, take vectors of {loops.vec}, and join by shuffles."
+        if loops.changed
+        else f"{block} threads walk a row and join by shuffles.",
+        Effect(1.8, "fewer barriers, wider loads, and blocks that fit the length of a row"),
+    )
+
+
+BLOCK_JOINS = RuleTactic(
+    "block-joins", "row", "Blocks that join in shared memory join by shuffles, in vectors, with any number of threads.",
+    _join,
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""Functions that join a block are recognised by running them; their kernels get shuffles, vectors and any block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from cuda_host import HostRunner, is_possible
+from opencl_runs import Runner
+from tactic_runs import GPU, assert_same, example, subject_of
+
+from kernelwright.refactor.syntax import parse
+from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
+from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
+from kernelwright.refactor.tactics.cooperation import joins_block
+
+TREE = """
+__device__ float join(float v) {
+  __shared__ float part[64];
+  part[threadIdx.x] = v;
+  __syncthreads();
+  for (int reach = 32; reach > 0; reach /= 2) {
+    if (threadIdx.x < reach) part[threadIdx.x] += part[threadIdx.x + reach];
+    __syncthreads();
+  }
+  const float all = part[0];
+  __syncthreads();
+  return all;
+}
+"""
+TWO_LEVELS = """
+__device__ float warp(float v) { for (int o = 16; o > 0; o >>= 1) v += __shfl_down_sync(~0u, v, o); return v; }
+__device__ float join(float v) {
+  __shared__ float sh[32];
+  int lane = threadIdx.x % 32, w = threadIdx.x / 32;
+  v = warp(v);
+  if (lane == 0) sh[w] = v;
+  __syncthreads();
+  v = threadIdx.x < blockDim.x / 32 ? sh[lane] : 0.0f;
+  if (w == 0) { v = warp(v); if (lane == 0) sh[0] = v; }
+  __syncthreads();
+  return sh[0];
+}
+"""
+LARGEST = """
+__device__ float join(float v) {
+  for (int o = 1; o < 32; o <<= 1) { float other = __shfl_xor_sync(~0u, v, o); v = v > other ? v : other; }
+  return v;
+}
+"""
+
+
+@pytest.mark.parametrize(("source", "size", "expected"), [
+    (TREE, 64, ("sum", False)),
+    (TREE, 32, None),
+    (TREE, 128, None),
+    (TREE.replace("+=", "*="), 64, ("product", False)),
+    (TREE.replace("reach = 32", "reach = 16"), 64, None),
+    (TREE.replace("part[threadIdx.x + reach]", "part[threadIdx.x]"), 64, None),
+    (TREE.replace("const float all = part[0]", "const float all = part[threadIdx.x]"), 64, None),
+    (TREE.replace("part[threadIdx.x] = v", "part[threadIdx.x] = v * v"), 64, None),
+    (TWO_LEVELS, 64, ("sum", False)),
+    (TWO_LEVELS, 256, ("sum", False)),
+    (TWO_LEVELS.replace("return sh[0]", "return v"), 64, None),
+    (LARGEST, 32, ("max", False)),
+    (LARGEST, 64, None),
+    ("__device__ float join(float v) { return v; }", 64, None),
+    ("__device__ float join(float v) { while (1) __syncthreads(); }", 64, None),
+])  # fmt: skip
+def test_a_join_is_what_gives_every_thread_all_values(
+    source: str, size: int, expected: tuple[str, bool] | None
+) -> None:
+    functions = {each.name: each for each in parse(source, "cuda").functions}
+    assert joins_block(functions["join"], functions, size, {}, "v") == expected
+
+
+KERNEL = """
+__global__ void f(const float *x, const float *w, float *y, float *s, const int n) {
+  const float *row = x + (size_t)blockIdx.x * n;
+  float q = 0.0f;
+  for (int c = threadIdx.x; c < n; c += 64) { const float v = row[c]; q += v * v; }
+  const float scale = rsqrtf(join(q) / n + 1e-5f);
+  for (int c = threadIdx.x; c < n; c += 64) y[blockIdx.x * n + c] = row[c] * scale * w[c];
+  if (threadIdx.x == 0) s[blockIdx.x] = scale;
+}
+"""
+ARGUMENTS = {"x": "in float32 rows,n", "w": "in float32 n", "y": "out float32 rows,n", "s": "out float32 rows",
+             "n": "int32 =n"}  # fmt: skip
+SIZES = [{"rows": 3, "n": 131}, {"rows": 1, "n": 3}]
+
+
+@pytest.mark.parametrize("helper", [TREE, TWO_LEVELS], ids=["tree", "two levels"])
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_rows_joined_by_shuffles_compute_the_same(helper: str) -> None:
+    subject = subject_of(helper + KERNEL, ARGUMENTS, ("rows",), ("64",), SIZES, language="cuda", device=GPU)
+    result = BLOCK_JOINS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert "kw_block_sum_float(q)" in result.source
+    assert result.source.count("kw_full") >= 4  # both loops have vectors
+    assert assert_same(HostRunner(), subject, result, SIZES[:1], count=3, rtol=1e-4) >= 3
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    pytest.importorskip("pyopencl")
+    made = Runner()
+    yield made
+    made.close()
+
+
+@pytest.mark.opencl
+def test_opencl_rows_get_blocks_of_any_size(runner: Runner) -> None:
+    source = (TREE + KERNEL).replace("__global__", "__kernel").replace("const float *", "__global const float *")
+    source = source.replace(" float *y, float *s", " __global float *y, __global float *s").replace("(size_t)", "")
+    source = source.replace("__device__ ", "").replace("threadIdx.x", "get_local_id(0)").replace("rsqrtf", "rsqrt")
+    source = source.replace("blockIdx.x", "get_group_id(0)").replace("__syncthreads()", "barrier(CLK_LOCAL_MEM_FENCE)")
+    source = source.replace("  __shared__ float part[64];\n", "").replace(
+        "join(float v)", "join(float v, __local float *part)"
+    )
+    source = source.replace("join(q)", "join(q, part)").replace("float q = 0", "__local float part[64];\n  float q = 0")
+    subject = subject_of(source, ARGUMENTS, ("rows",), ("64",), SIZES)
+    result = BLOCK_JOINS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(runner, subject, result, SIZES, count=3, rtol=1e-4) >= 4
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "softmax", "fused_add_rmsnorm", "reduction"])
+def test_baselines_that_join_in_shared_memory_are_rewritten(name: str) -> None:
+    subject = example(f"cuda/{name}", GPU)
+    result = BLOCK_JOINS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert result.draft.steps[0].block == ("BLOCK",)
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    (("row[c] * scale", "row[c] * scale * threadIdx.x"), "as a number"),
+    (("w[c];", "w[c] * 64;"), "stands outside"),
+    (("const float scale", "__syncthreads(); const float scale"), "meet outside"),
+    (("s[blockIdx.x] = scale", "s[blockIdx.x] = q"), "by itself"),
+])  # fmt: skip
+def test_what_may_rely_on_the_block_is_left_alone(change: tuple[str, str], reason: str) -> None:
+    source = (TREE + KERNEL).replace(*change)
+    subject = subject_of(source, ARGUMENTS, ("rows",), ("64",), SIZES, language="cuda", device=GPU)
+    result = BLOCK_JOINS.apply(subject)
+    if isinstance(result, Rewrite) and reason == "by itself":
+        assert "for (int c = threadIdx.x; c < n; c += BLOCK) { const float v" in result.source  # that loop stays scalar
+        return
+    assert isinstance(result, NotApplicable), result.file_text
+    assert reason in result.reason
