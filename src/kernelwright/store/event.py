@@ -206,6 +206,12 @@ class Idea:
     """How many times faster than the node; None: no prediction."""
     promise: float | None = None
     """`predicted_gain` with what it makes possible afterwards."""
+    first_line: int = 0
+    """Of the part of the node's source, its header left out, that it changes; 0: wherever it needs to."""
+    last_line: int = 0
+    """The last of them; both count from 1."""
+    risk: str = ""
+    """What may go wrong, in the planner's words."""
 
 
 @dataclass(frozen=True, slots=True)

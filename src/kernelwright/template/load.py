@@ -63,8 +63,21 @@ def load_baseline(problem: Problem, template: Template) -> Candidate:
     return Candidate(baseline, baseline.default)
 
 
+def template_of_text(problem: Problem, source: str, *, spec: SourceSpec) -> Template:
+    """A text as the template that it would be in the place of `spec`'s file; nothing is read or written.
+
+    Raises:
+        SpecError: as `load_template`, with the line of the text.
+    """
+    return _from_text(problem, spec, source, fallback=problem.kernel.steps)
+
+
 def _load(problem: Problem, spec: SourceSpec, *, fallback: tuple[LaunchStep, ...]) -> Template:
     source = read_text(spec.file, what="the kernel source", location=spec.location)
+    return _from_text(problem, spec, source, fallback=fallback)
+
+
+def _from_text(problem: Problem, spec: SourceSpec, source: str, *, fallback: tuple[LaunchStep, ...]) -> Template:
     header = parse_header(source, shown_path(spec.file), entry=spec.entry)
     steps = header.steps or spec.steps or fallback
     if not steps:
