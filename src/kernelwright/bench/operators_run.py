@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import statistics
 import tempfile
 import time
@@ -19,43 +18,25 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
-from kernelwright import knobs
-from kernelwright.backend.base import BuildRequest, DeviceInfo
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.bench.operators import Operator, Shape
-from kernelwright.bench.operators_worker import (
-    CLEAN,
-    MEASURER_FACTORY,
-    Buffer,
-    Ceilings,
-    Compare,
-    Compared,
-    MeasurerArgument,
-    OpenShape,
-    Runnable,
-    Screen,
-    Screened,
-    TorchSource,
-)
+from kernelwright.bench.operators_desk import Desk, DeviceDesk
+from kernelwright.bench.operators_worker import CLEAN, Compared, TorchSource
 from kernelwright.engine.limits import build_space
-from kernelwright.engine.machine import LocalMachine
+from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.roofline import argument_bytes, floor_bytes, operations
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.speed_of_light import ONE_SIDED, pipe_rate
 from kernelwright.engine.tune import Subject, tune
 from kernelwright.errors import InfrastructureError, SpecError
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool, BuildResult
-from kernelwright.evaluate.layout import shape_of
-from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
-from kernelwright.evaluate.render import byte_count, render_workload
+from kernelwright.evaluate.build_pool import BuildResult
 from kernelwright.evaluate.stats import Interval, median_interval, speedup_interval
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.model import Argument, Problem, Workload
-from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Passed
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
@@ -67,9 +48,6 @@ CROSSED = 12
 """Of the best of each shape, how many are measured on all the others, as candidates for the general one."""
 FINALISTS = 5
 """Of each shape, measured again before one is chosen."""
-SCREEN_TIMEOUT_S = 30.0
-COMPARE_TIMEOUT_S = 400.0
-"""With torch.compile, whose autotuning compiles dozens of kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +125,47 @@ def run_suite(
     tell: Tell = lambda text: None,
     on_result: Callable[[SuiteResult], None] = lambda result: None,
 ) -> SuiteResult:
-    """Measure all of `operators`, whose folders lie in `suite`; `on_result` gets what there is after each.
+    """Measure all of `operators` on a device of this machine.
+
+    Args:
+        operators: what to measure.
+        suite: the folder that holds the operators' folders.
+        settings: how long, and where.
+        tell: hears what goes on, in words.
+        on_result: gets what there is after each operator.
 
     Raises:
         MissingDependency: there is no NVIDIA device here, or no driver for it; says what is missing.
         SpecError: a folder's files are wrong.
         InfrastructureError: the device fails.
     """
-    device = LocalMachine().device(settings.device, "cuda")
-    with tempfile.TemporaryDirectory(prefix="kernelwright-operators-") as scratch, _Desk(device, Path(scratch)) as desk:
-        tell(f"measuring what {device.name} can do at most")
-        ceilings = desk.ceilings()
-        result = SuiteResult(device, ceilings, ())
-        for operator in operators:
-            measured = _measure_operator(operator, suite / operator.name, settings, desk, ceilings, tell)
-            result = dataclasses.replace(result, operators=(*result.operators, measured))
-            on_result(result)
+    machine = LocalMachine()
+    device = machine.device(settings.device, "cuda")
+    with (
+        tempfile.TemporaryDirectory(prefix="kernelwright-operators-") as scratch,
+        DeviceDesk(device, Path(scratch)) as desk,
+    ):
+        return measure_suite(operators, suite, settings, desk, machine, tell=tell, on_result=on_result)
+
+
+def measure_suite(
+    operators: Sequence[Operator],
+    suite: Path,
+    settings: OperatorSettings,
+    desk: Desk,
+    machine: Machine,
+    *,
+    tell: Tell = lambda text: None,
+    on_result: Callable[[SuiteResult], None] = lambda result: None,
+) -> SuiteResult:
+    """The same on a given desk; `machine` is for the tuning."""
+    tell(f"measuring what {desk.device.name} can do at most")
+    ceilings = desk.ceilings()
+    result = SuiteResult(desk.device, ceilings, ())
+    for operator in operators:
+        measured = _measure_operator(operator, suite / operator.name, settings, desk, machine, ceilings, tell)
+        result = dataclasses.replace(result, operators=(*result.operators, measured))
+        on_result(result)
     return result
 
 
@@ -170,7 +173,8 @@ def _measure_operator(
     operator: Operator,
     folder: Path,
     settings: OperatorSettings,
-    desk: _Desk,
+    desk: Desk,
+    machine: Machine,
     ceilings: Mapping[str, float],
     tell: Tell,
 ) -> OperatorResult:
@@ -180,7 +184,7 @@ def _measure_operator(
     desk.release()  # tuning wants the device for itself
     tuning = TuneSettings(budget=Budget(seconds=settings.seconds), device=settings.device, finalists=2)
     try:
-        tuned = tune(subject.problem, settings=tuning, run=settings.runs / operator.name)
+        tuned = tune(subject.problem, settings=tuning, run=settings.runs / operator.name, machine=machine)
         tune_s = time.perf_counter() - start_s
         tell(f"{operator.name}: {len(tuned.view.evaluations)} configs in {tune_s:.0f} s of tuning")
         searches = [
@@ -219,7 +223,7 @@ def _search_shape(
     subject: Subject,
     tuned: TuneResult,
     settings: OperatorSettings,
-    desk: _Desk,
+    desk: Desk,
     *,
     tell: Tell,
 ) -> _Search:
@@ -261,7 +265,7 @@ def _on_shape(subject: Subject, operator: Operator, shape: Shape) -> Subject:
     return dataclasses.replace(subject, problem=dataclasses.replace(subject.problem, workloads=(workload,)))
 
 
-def _look(search: _Search, config: Config, future: Future[BuildResult], desk: _Desk) -> Observation:
+def _look(search: _Search, config: Config, future: Future[BuildResult], desk: Desk) -> Observation:
     """Measure one config, for the searcher and for the record."""
     search.tried_count += 1
     seen = desk.screen(search.subject, config, future, search.incumbent_ms())
@@ -284,7 +288,7 @@ def _compare_shapes(
     searches: Sequence[_Search],
     folder: Path,
     settings: OperatorSettings,
-    desk: _Desk,
+    desk: Desk,
     ceilings: Mapping[str, float],
     tell: Tell,
 ) -> tuple[Row, ...]:
@@ -308,7 +312,7 @@ def _compare_shapes(
     return tuple(rows)
 
 
-def _general(searches: Sequence[_Search], desk: _Desk) -> Config | None:
+def _general(searches: Sequence[_Search], desk: Desk) -> Config | None:
     """The config with the least geometric mean of time over the best time, among those that ran everywhere."""
     wanted: dict[Config, None] = {}
     for search in searches:
@@ -331,7 +335,7 @@ def _general(searches: Sequence[_Search], desk: _Desk) -> Config | None:
     )
 
 
-def _best_again(search: _Search, desk: _Desk, general: Config | None) -> Config | None:
+def _best_again(search: _Search, desk: Desk, general: Config | None) -> Config | None:
     """The best of the shape, from fresh times of the few that looked best: the luckiest look is no choice."""
     ranked = sorted(search.times_ms, key=lambda config: search.times_ms[config])[:FINALISTS]
     if general is not None and general not in ranked:
@@ -416,113 +420,3 @@ def _row(
         samples_ms=samples,
         timer=compared.timer,
     )
-
-
-# The processes -------------------------------------------------------------------------------------------------------
-
-
-class _Desk:
-    """Builds, and asks the measuring process."""
-
-    def __init__(self, device: DeviceInfo, scratch: Path) -> None:
-        self.device = device
-        self._pool = BuildPool(
-            device.backend,
-            device,
-            process_count=max(1, min(BATCH, len(os.sched_getaffinity(0)) - 1)),
-            cache=ArtifactCache(knobs.cache_dir() / "artifacts"),
-            scratch=scratch / "build",
-        )
-        settings = WorkerSettings("operators", MEASURER_FACTORY, MeasurerArgument(device))
-        self._worker = WorkerProcess(settings, scratch=scratch / "measure")
-        self._opened: Subject | None = None
-
-    def __enter__(self) -> Self:
-        self._pool.warm()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.close()
-        self._worker.close()
-
-    def release(self) -> None:
-        """End the measuring process, and with it its memory."""
-        self._worker.kill()
-        self._opened = None
-
-    def ceilings(self) -> Mapping[str, float]:
-        """The device's measured rates."""
-        return cast("Mapping[str, float]", self._worker.call(Ceilings(), timeout_s=COMPARE_TIMEOUT_S))
-
-    def open(self, subject: Subject) -> float:
-        """Make the shape's buffers; gives the baseline's milliseconds."""
-        self._opened = subject
-        baseline = self._runnable(subject, subject.baseline, self._submit(subject, subject.baseline))
-        if isinstance(baseline, Failed):
-            raise InfrastructureError(f"the baseline of {subject.problem.name!r}: {baseline.message}")
-        job = OpenShape(tuple(_buffers(subject.problem)), baseline)
-        return cast("float", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
-
-    def build(self, subject: Subject, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
-        """Start building."""
-        return [(config, self._submit(subject, Candidate(subject.template, config))) for config in configs]
-
-    def screen(self, subject: Subject, config: Config, future: Future[BuildResult], incumbent_ms: float) -> Screened:
-        """A first look at one config; one that ends its process has failed."""
-        runnable = self._runnable(subject, Candidate(subject.template, config), future)
-        if isinstance(runnable, Failed):
-            return Screened((), f"{runnable.stage}:{runnable.reason}")
-        try:
-            return cast("Screened", self._worker.call(Screen(runnable, incumbent_ms), timeout_s=SCREEN_TIMEOUT_S))
-        except (JobTimeout, WorkerDied, InfrastructureError) as error:
-            self._worker.kill()
-            self.open(subject)
-            return Screened((), f"check:crash {error.message}")
-
-    def compare(
-        self, subject: Subject, chosen: Mapping[str, Candidate], rounds: int, torch: TorchSource | None
-    ) -> Compared:
-        """Interleaved rounds of all."""
-        runnables: dict[str, Runnable] = {}
-        for label, candidate in chosen.items():
-            runnable = self._runnable(subject, candidate, self._submit(subject, candidate))
-            if isinstance(runnable, Failed):
-                raise InfrastructureError(f"building {label} once more: {runnable.message}")
-            runnables[label] = runnable
-        job = Compare(runnables, rounds, torch, runnables.get("special", runnables.get("general")))
-        return cast("Compared", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
-
-    def _submit(self, subject: Subject, candidate: Candidate) -> Future[BuildResult]:
-        rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
-        return self._pool.submit(BuildRequest(rendered.unit, (rendered.plan,)))
-
-    def _runnable(self, subject: Subject, candidate: Candidate, future: Future[BuildResult]) -> Runnable | Failed:
-        result = future.result()
-        if result.artifact is None:
-            return result.failure or Failed("build", "compile-error", "nothing was built")
-        rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
-        return Runnable(result.artifact, rendered.plan, rendered.scratch_bytes)
-
-
-def _buffers(problem: Problem) -> list[Buffer]:
-    workload = problem.workloads[0]
-    names: dict[str, Value] = {**workload.sizes}
-    return [
-        Buffer(
-            argument.name,
-            argument.role,
-            argument.dtype,
-            shape_of(argument, workload),
-            byte_count(argument, names),
-            *_range(argument),
-        )
-        for argument in problem.arguments
-        if argument.role in ("input", "output", "inout")
-    ]
-
-
-def _range(argument: Argument) -> tuple[float | None, float | None]:
-    drawn = argument.distribution
-    return (drawn.low, drawn.high) if drawn.kind == "uniform" else (None, None)
