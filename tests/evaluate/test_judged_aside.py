@@ -26,7 +26,7 @@ def folder(tmp_path_factory, write_saxpy):
     )
 
 
-def outcomes(folder, monkeypatch, *, is_aside):
+def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False):
     asked = []
     plain = DeviceLane.check_and_measure
 
@@ -45,7 +45,9 @@ def outcomes(folder, monkeypatch, *, is_aside):
         runner.calibrate(subject.baseline)
         for block in (16, 64, 128):
             candidate = Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))
-            found[block] = runner.submit(EvaluationRequest(candidate)).result(timeout=120)
+            found[block] = runner.submit(
+                EvaluationRequest(candidate, is_thorough=is_thorough, is_timed=not is_thorough)
+            ).result(timeout=120)
     return found, asked
 
 
@@ -66,3 +68,16 @@ def test_verdicts_are_the_same_beside_and_after_each_other(folder, monkeypatch):
     cost = aside[16].cost
     assert cost.check_s > 0
     assert cost.time_s > 0
+
+
+def test_thorough_verdicts_are_the_same_too(folder, monkeypatch):
+    aside, _ = outcomes(folder, monkeypatch, is_aside=True, is_thorough=True)
+    after, _ = outcomes(folder, monkeypatch, is_aside=False, is_thorough=True)
+    assert aside[16].outcome == after[16].outcome
+    assert isinstance(aside[16].outcome, Passed)
+    for block in (64, 128):
+        assert (aside[block].outcome.stage, aside[block].outcome.reason) == (
+            after[block].outcome.stage,
+            after[block].outcome.reason,
+        )
+        assert isinstance(aside[block].outcome, Failed)

@@ -199,6 +199,10 @@ class DeviceLane:
 
     def check(self, candidate: Sequence[Built], *, is_thorough: bool) -> tuple[OutputError, ...] | Failed:
         """Launch on every workload and dataset and have the referee judge."""
+        if is_thorough and self.can_judge_aside:
+            found_aside = self._check_all_aside(candidate)
+            if found_aside is not None:
+                return found_aside
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
             datasets = (
@@ -280,6 +284,30 @@ class DeviceLane:
         errors = worst_errors([error for verdict in found for error in verdict.errors])
         judged_s = time.perf_counter() - timed_s
         return Proof(measurements, errors, checked_s - start_s + judged_s, timed_s - checked_s)
+
+    def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
+        """The thorough check, from files, one launch ahead of the referee; None as for `check_and_measure`."""
+        start_s = time.perf_counter()
+        before_s = self.worker_seconds
+        verdicts: list[Future[Verdict]] = []
+        with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
+            for built in candidate:
+                for dataset in self._datasets(built.rendered.workload, is_thorough=True):
+                    folder = compared_folder(self._out, f"check-{len(verdicts) % 2}")
+                    if len(verdicts) > 1 and verdicts[-2].result().failure:  # which also frees its folder
+                        judges.shutdown(cancel_futures=True)
+                        return None
+                    job = replace(self._check_job(built, dataset), out_folder=folder)
+                    done = self._try_worker(job, self._settings.launch_timeout_s)
+                    if not isinstance(done, CheckDone):
+                        judges.shutdown(cancel_futures=True)
+                        return None
+                    verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
+            found = [verdict.result() for verdict in verdicts]
+        self.worker_seconds = before_s + time.perf_counter() - start_s
+        if any(verdict.failure for verdict in found):
+            return None
+        return worst_errors([error for verdict in found for error in verdict.errors])
 
     def _measure_aside(
         self,
