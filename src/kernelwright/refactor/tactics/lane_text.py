@@ -113,6 +113,12 @@ template <class T, class S> __device__ __forceinline__ void kw_store(T *to, cons
 """
 
 
+LOAD_HINTS = (0, 1, 2)
+"""Plain; streaming (`__ldcs`); past the first-level cache (`__ldcg`)."""
+STORE_HINTS = (0, 1)
+"""Plain; streaming (`__stcs`)."""
+
+
 def opencl_prelude(vec: str, c_types: Iterable[str]) -> str:
     """Vector types and names for `vec` lanes."""
     parts = [_OPENCL.replace("@VEC@", vec)]
@@ -120,10 +126,15 @@ def opencl_prelude(vec: str, c_types: Iterable[str]) -> str:
     return "".join(parts)
 
 
-def cuda_prelude(vec: str, mapped: Iterable[tuple[str, int]]) -> str:
-    """Lanes with their arithmetic, and functions that are called lane by lane, with their argument counts."""
-    plain_load, plain_store = "at[i]", "at[i] = reinterpret_cast<const packed *>(kept.v)[i]"
-    text = _CUDA.replace("@VEC@", vec).replace("@LOAD@", plain_load).replace("@STORE@", plain_store)
+def cuda_prelude(vec: str, mapped: Iterable[tuple[str, int]], *, load: str = "", store: str = "") -> str:
+    """Lanes with their arithmetic, and functions that are called lane by lane, with their argument counts.
+
+    `load` and `store` name parameters that choose cache hints (`LOAD_HINTS`); empty: none.
+    """
+    value = "reinterpret_cast<const packed *>(kept.v)[i]"
+    load_text = f"{load} == 1 ? __ldcs(at + i) : {load} == 2 ? __ldcg(at + i) : at[i]" if load else "at[i]"
+    store_text = f"if ({store} == 1) __stcs(at + i, {value}); else at[i] = {value}" if store else f"at[i] = {value}"
+    text = _CUDA.replace("@VEC@", vec).replace("@LOAD@", load_text).replace("@STORE@", store_text)
     return text + "".join(_mapped(name, count, vec) for name, count in sorted(mapped))
 
 
@@ -140,6 +151,16 @@ def _mapped(name: str, count: int, vec: str) -> str:
     )
 
 
-def prelude(dialect: Dialect, vec: str, *, c_types: Iterable[str], mapped: Iterable[tuple[str, int]]) -> str:
-    """What vector code needs before it."""
-    return opencl_prelude(vec, c_types) if dialect.is_opencl else cuda_prelude(vec, mapped)
+def prelude(
+    dialect: Dialect,
+    vec: str,
+    *,
+    c_types: Iterable[str],
+    mapped: Iterable[tuple[str, int]],
+    load: str = "",
+    store: str = "",
+) -> str:
+    """What vector code needs before it; `load` and `store` name parameters for cache hints, in CUDA."""
+    if dialect.is_opencl:
+        return opencl_prelude(vec, c_types)
+    return cuda_prelude(vec, mapped, load=load, store=store)

@@ -11,7 +11,7 @@ from kernelwright.refactor.tactics.base import DeviceFacts, Effect, Rewrite, Rul
 from kernelwright.refactor.tactics.c_text import c_text
 from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.editing import Plan
-from kernelwright.refactor.tactics.lane_text import prelude
+from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, STORE_HINTS, prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.virtual import (
@@ -66,7 +66,14 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     c_types = {"float"} | {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
     c_types |= {_spelled(lanes.types[a]) for a in subject.analysis.facts.arrays if _spelled(lanes.types.get(a, ""))}
     one, many = plan.fresh(f"kw_{subject.entry}_one"), plan.fresh(f"kw_{subject.entry}_vector")
-    plan.prelude.append(prelude(dialect(subject.language), names.vec, c_types=c_types & _KNOWN, mapped=lanes.mapped))
+    load = store = ""
+    if subject.language == "cuda":
+        load = plan.parameter("LOAD", LOAD_HINTS, 0, "0: plain loads; 1: streaming; 2: past the first-level cache")
+        store = plan.parameter("STORE", STORE_HINTS, 0, "0: plain stores; 1: streaming")
+    words = dialect(subject.language)
+    plan.prelude.append(
+        prelude(words, names.vec, c_types=c_types & _KNOWN, mapped=lanes.mapped, load=load, store=store)
+    )
     plan.prelude += [each for each in lanes.clones.values() if each]
     extra = _extra(subject)
     plan.prelude.append(renamed_kernel(subject, one, extra, places))
@@ -197,6 +204,7 @@ def _dispatch(subject: Subject, places: Places, names: _Names, one: str, many: s
         f"  const {integer} kw_z = {z};",
         f"  for (int kw_row = 0; kw_row < {names.rows}; ++kw_row) {{",
         f"    const {integer} kw_y = {y};",
+        *(["#pragma unroll"] if subject.language != "opencl" else []),
         f"    for (int kw_item = 0; kw_item < {names.count}; ++kw_item) {{",
         f"      const {integer} kw_x = (({integer})({block} * {names.count} + kw_item) * {names.block_x}"
         f" + {words.thread('x')}) * {names.vec};",
