@@ -92,6 +92,7 @@ class Staging:
             if slot.is_on_wire:
                 call(self._driver.cuEventSynchronize(slot.event))
             slot.is_on_wire = False
+            slot.wait()  # of a copy that failed on its way
             slot.work = pool.submit(np.copyto, slot.memory[: high - low], data[low:high])
             waiting.append((slot, target + low, high - low))
             if len(waiting) > SLOTS // 2:
