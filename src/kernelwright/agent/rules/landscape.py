@@ -12,8 +12,8 @@ from kernelwright.problem.config import Value
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 
-LEAST = 8
-"""Fewer measurements than this say nothing about parameters."""
+LEAST = 12
+"""Fewer measurements than this say nothing about parameters: the first ones vary one at a time."""
 
 MATTERS = 0.05
 """A parameter whose values differ by less than this (in logarithms of time) does not matter."""
