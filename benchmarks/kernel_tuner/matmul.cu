@@ -40,7 +40,7 @@
 #define ROWS (BLOCK_Y * TILE_Y)
 #define THREADS (BLOCK_X * BLOCK_Y)
 
-extern "C" __global__ void matmul(float *c, const float *a, const float *b, int n) {
+extern "C" __global__ void __launch_bounds__(BLOCK_X * BLOCK_Y) matmul(float *c, const float *a, const float *b, int n) {
     __shared__ float rows[TILE_K][ROWS];
     __shared__ float columns[TILE_K][COLUMNS];
     const int thread = threadIdx.y * BLOCK_X + threadIdx.x;
