@@ -20,7 +20,7 @@ from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
 from kernelwright.template.load import load_baseline, load_template
 
-CONFIGS = int(os.environ.get("TACTIC_CONFIGS", "1"))
+CONFIGS = 8 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 1
 """Random configs that a test tries of each template beside the default one."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
