@@ -11,6 +11,7 @@ from typing import Protocol, Self
 from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import (
+    ActionChosen,
     BaselineMeasured,
     DispatchProbed,
     Evaluated,
@@ -71,6 +72,9 @@ def describe(event: Event) -> str | None:
             return f"{event.level}: {event.text}"
         case NodeProposed() | NodeJudged() | NodeTuned():
             return _node_line(event) if event.index > 0 else None  # 0 is the baseline
+        case ActionChosen():
+            what = {"expand": event.idea or "a new idea", "tune": "search its parameters"}.get(event.action, "repair")
+            return f"node {event.node}: {what} ({event.reason})"
     return None
 
 
