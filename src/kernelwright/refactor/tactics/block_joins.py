@@ -164,7 +164,8 @@ def _replace_calls(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Oper
             raise Unfit(f"where {call.function} stores is not known")
         loops.plan.replace(
             statement.place.span,
-            f"{{\n    const {c_type} kw_all = {text};\n    if ({words.thread('x')} == 0) *({places[0]}) = kw_all;\n  }}",
+            f"{{\n    const {c_type} kw_all = {text};\n"
+            f"    if ({words.thread('x')} == 0) *({places[0]}) = kw_all;\n  }}",
         )
 
 

@@ -24,6 +24,7 @@ from kernelwright.refactor.functions import (
     vector_load,
     vector_store,
 )
+from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Unfit
 from kernelwright.refactor.tactics.dialect import Dialect
 
@@ -80,6 +81,12 @@ class Lanes:
     """CUDA: functions that are called lane by lane, with their argument counts."""
     clones: dict[str, str] = field(default_factory=dict)
     """OpenCL: vector forms of the file's own functions, by name."""
+    loaded: dict[str, tuple[str, Span]] = field(default_factory=dict)
+    """By the text of a load: its element type and where it stands."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Loads that a register array keeps, by their text."""
+    fills: frozenset[str] = frozenset()
+    """Those that fill it."""
     vector_loads: int = 0
     vector_stores: int = 0
     has_stored: bool = False
@@ -549,7 +556,7 @@ class Lanes:
         place = f"&({self._text(target)})"
         text = self._wide(value)
         if operator != "=":
-            text = f"{self._load(place, self._element_type(target))} {operator[:-1]} ({text})"
+            text = f"{self._load(target, place, self._element_type(target))} {operator[:-1]} ({text})"
         return self._stored(place, text, self._element_type(target))
 
     def _stored(self, place: str, value: str, c_type: str = "") -> str:
@@ -570,11 +577,22 @@ class Lanes:
         stored = f"KW_JOIN(KW_N(vstore_half), {rounding})" if rounding else "KW_N(vstore_half)"
         return f"{stored}({self._wide(value)}, 0, {place});"
 
-    def _load(self, place: str, c_type: str) -> str:
+    def _load(self, node: nodes.Expression, place: str, c_type: str) -> str:
         self.vector_loads += 1
         if self.dialect.is_opencl:
-            return f"(*(__global const kw_any_{self._opencl_type(c_type)} *)({place}))"
-        return f"kw_load({place})"
+            c_type = self._opencl_type(c_type)
+            text = f"(*(__global const kw_any_{c_type} *)({place}))"
+        else:
+            text = f"kw_load({place})"
+        return self._remembered(node, text, c_type)
+
+    def _remembered(self, node: nodes.Expression, text: str, c_type: str) -> str:
+        """A load, or what it was kept in."""
+        self.loaded.setdefault(text, (c_type, node.place.span))
+        kept = self.kept.get(text)
+        if kept is None:
+            return text
+        return f"({kept} = {text})" if text in self.fills else kept
 
     def _wide(self, node: nodes.Expression) -> str:
         """An expression as a vector, also where it is the same in all lanes."""
@@ -733,9 +751,9 @@ class Lanes:
             case nodes.Element(base=nodes.Name(name=name)) if name in self.arrays:
                 return self._text(node)
             case nodes.Element() if kind.is_varying:
-                return self._load(f"&({self._text(node)})", self._element_type(node))
+                return self._load(node, f"&({self._text(node)})", self._element_type(node))
             case nodes.Unary(operator="*") if kind.is_varying:
-                return self._load(f"&({self._text(node)})", self._element_type(node))
+                return self._load(node, f"&({self._text(node)})", self._element_type(node))
             case nodes.Call():
                 return self._call(node)
             case nodes.Conditional(condition=condition, yes=yes, no=no):
@@ -775,9 +793,10 @@ class Lanes:
         name, arguments = node.function, node.arguments
         if vector_load(name) is not None:
             self.vector_loads += 1
-            return f"KW_N(vload_half)(0, ({self._text(arguments[1])}) + ({self._text(arguments[0])}))"
+            text = f"KW_N(vload_half)(0, ({self._text(arguments[1])}) + ({self._text(arguments[0])}))"
+            return self._remembered(node, text, "float")
         if is_cached_load(name):
-            return self._load(self._text(arguments[0]), self._element_type(arguments[0]))
+            return self._load(node, self._text(arguments[0]), self._element_type(arguments[0]))
         if not self.dialect.is_opencl:
             self.mapped[name, len(arguments)] = None
             return f"kw_{name}({', '.join(self._wide(each) for each in arguments)})"

@@ -40,9 +40,14 @@ class Loops:
     """The size of a block as a number of the source, and the parameter that it becomes."""
     calls: dict[Span, Operation] = field(default_factory=dict)
     """Calls that are known to join what all threads of a block have."""
+    ready: list[Ready] = field(default_factory=list)
     wide: list[Lanes] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     changed: int = 0
+
+    def is_block_wide(self, ready: Ready) -> bool:
+        """Whether a loop is walked by one block: what a thread keeps is what it comes back to."""
+        return ready.fact.start is not None and ready.fact.start.single_name == "thread.x"
 
     def spelled(self, text: str) -> str:
         """The source's text of a start or step with the block's size as a parameter."""
@@ -50,7 +55,7 @@ class Loops:
 
 
 def _vectors(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "vector-loops"} & set(subject.history):
+    if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     facts = subject.analysis.facts
     if facts.opaque:
@@ -286,49 +291,147 @@ def _column(subject: Subject, index: int, loops: list[LoopFact]) -> object:
 # One loop
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A loop that has a vector form."""
+
+    node: nodes.Loop
+    fact: LoopFact
+    header: Header
+    declared: nodes.Declarator
+    joined: tuple[Joined, ...]
+    lanes: Lanes
+    body: str
+
+
 def widen(loops: Loops, node: nodes.Loop, fact: LoopFact) -> None:
-    """Give one loop a vector form, and a rest that goes one by one.
+    """Prepare a vector form of one loop, and a rest that goes one by one; `emit` writes it.
 
     Raises:
         Unfit: it has none.
     """
-    subject, source = loops.subject, loops.subject.source
     header = _plain(node, fact)
     declared = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
     assert declared is not None
-    assert declared.initial is not None
     assert header.step is not None
     joined = joined_variables(node, loops.types)
     for each in joined:
         _require_joined(loops, node, fact, each)
+    lanes = _lanes(loops, node, header, joined)
+    body = _body(node, lanes)
+    if not lanes.vector_loads + lanes.vector_stores:
+        raise Unfit("nothing that the loop loads or stores lies side by side")
+    loops.ready.append(Ready(node, fact, header, declared, joined, lanes, body))
+    loops.wide.append(lanes)
+    loops.joined += joined
+    loops.changed += 1
+
+
+def emit(loops: Loops) -> None:
+    """Write every loop that was prepared; what several load is kept in registers, as far as a parameter says."""
+    kept = _kept(loops)
+    keep = ""
+    if kept:
+        keep = loops.plan.parameter(
+            "KEEP", (0, 1, 2, 4, 8), _steps_of_a_row(loops), "vectors of a row that a thread keeps in registers"
+        )
+        loops.plan.constraint("kept", f"{keep} * {loops.vec} <= 64")
+    filled: set[str] = set()
+    for each in loops.ready:
+        own = {text: kept[text] for text in each.lanes.loaded if text in kept}
+        fills = frozenset(own) - filled
+        lines = [f"{_kept_type(loops, kept_in[1])} {kept_in[0]}[{keep} > 0 ? {keep} : 1];"
+                 for text, kept_in in own.items() if text in fills]  # fmt: skip
+        filled |= fills
+        _write(
+            loops, each, keep if own else "", {text: f"{name}[kw_k]" for text, (name, _) in own.items()}, fills, lines
+        )
+
+
+def _kept_type(loops: Loops, c_type: str) -> str:
+    return f"kw_{c_type}" if loops.subject.language == "opencl" else f"kw_lanes<{c_type}>"
+
+
+def _kept(loops: Loops) -> dict[str, tuple[str, str]]:
+    """By the text of a load that several loops have of what nobody writes: a register array and its element type."""
+    facts, body = loops.subject.analysis.facts, loops.subject.analysis.function.body
+    written = {access.array for access in facts.accesses if access.kind != "read"}
+    found: dict[str, list[Ready]] = {}
+    for each in loops.ready:
+        if not any(each.node is statement for statement in body.statements) or not loops.is_block_wide(each):
+            continue
+        for text, (_, span) in each.lanes.loaded.items():
+            arrays = {access.array for access in facts.accesses if access.span == span}
+            if arrays and not arrays & written:
+                found.setdefault(text, []).append(each)
+    kept: dict[str, tuple[str, str]] = {}
+    for text, several in sorted(found.items()):
+        walks = {(str(r.fact.start), str(r.fact.bound), str(r.fact.step), r.declared.name) for r in several}
+        if len(several) > 1 and len(walks) == 1:
+            kept[text] = (f"kw_kept_{len(kept)}", several[0].lanes.loaded[text][0])
+    return kept
+
+
+def _steps_of_a_row(loops: Loops) -> int:
+    """Enough for the longest row at the defaults, on a GPU; 0 where that is not known or too much."""
+    subject = loops.subject
+    bound = loops.ready[0].fact.bound
+    vec = loops.plan.draft.parameter(loops.vec)
+    size = loops.block[0] if loops.block is not None else number(only_shape(subject).block[0])
+    if subject.device.kind == "cpu" or bound is None or size is None or vec is None:
+        return 0
+    lengths = [subject.evaluate(bound, sizes) for sizes in subject.sizes()]
+    longest = max((each for each in lengths if each is not None), default=0)
+    needed = -(-longest // (size * int(vec.default)))
+    fits = next((each for each in (1, 2, 4, 8) if each >= needed), 0)
+    return fits if None not in lengths and fits * int(vec.default) <= 64 else 0
+
+
+def _write(
+    loops: Loops, ready: Ready, keep: str, kept: Mapping[str, str], fills: frozenset[str], arrays: list[str]
+) -> None:
+    source = loops.subject.source
+    node, declared, words, vec = ready.node, ready.declared, dialect(loops.subject.language), loops.vec
+    assert declared.initial is not None
+    assert ready.header.step is not None
     start = loops.spelled(declared.initial.place.span.text(source))
-    step = loops.spelled(header.step.place.span.text(source))
-    bound = header.bound.place.span.text(source)
-    body = _wide(loops, node, header, joined)
-    words, vec, c_type, name = dialect(subject.language), loops.vec, declared.c_type, declared.name
+    step = loops.spelled(ready.header.step.place.span.text(source))
+    bound, c_type, name = ready.header.bound.place.span.text(source), declared.c_type, declared.name
     pad = indent(source, node.place.span.start)
     lines = [f"const {c_type} kw_to = {bound};", f"const {c_type} kw_full = kw_to > 0 ? kw_to / {vec} * {vec} : 0;"]
-    for each in joined:
+    for each in ready.joined:
         wide = f"kw_{each.c_type}" if words.is_opencl else f"kw_lanes<{each.c_type}>"
-        lines.append(
-            f"{wide} kw_{each.name} = {each.name if each.is_idempotent else f'({each.c_type}){each.identity}'};"
-        )
+        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
+        lines.append(f"{wide} kw_{each.name} = {first};")
+    first_place = f"({start}) * {vec}"
+    if keep:
+        lanes = _lanes(loops, node, ready.header, ready.joined)
+        lanes.kept, lanes.fills = kept, fills
+        lines += [
+            "#pragma unroll",
+            f"for (int kw_k = 0; kw_k < {keep}; ++kw_k) {{",
+            f"  const {c_type} {name} = (({start}) + kw_k * ({step})) * {vec};",
+            f"  if ({name} < kw_full) {{",
+            f"    {_body(node, lanes)}",
+            "  }",
+            "}",
+        ]
+        first_place = f"(({start}) + {keep} * ({step})) * {vec}"
     lines += [
-        f"for ({c_type} {name} = ({start}) * {vec}; {name} < kw_full; {name} += ({step}) * {vec}) {{",
-        f"  {body}",
+        f"for ({c_type} {name} = {first_place}; {name} < kw_full; {name} += ({step}) * {vec}) {{",
+        f"  {ready.body}",
         "}",
     ]
-    for each in joined:
+    for each in ready.joined:
         across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
         sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
         lines.append(f"{each.name} {sign} {across};")
     original = node.body.place.span.text(source)
     lines.append(f"for ({c_type} {name} = kw_full + ({start}); {name} < kw_to; {name} += {step}) {original}")
-    loops.plan.replace(node.place.span, "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}")
+    head = "".join(f"{line}\n{pad}" for line in arrays)
+    loops.plan.replace(node.place.span, head + "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}")
     for mark in node.pragmas:
         loops.plan.replace(mark.span, "")
-    loops.joined += joined
-    loops.changed += 1
 
 
 def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
@@ -430,7 +533,12 @@ def _mentions(node: nodes.Node, name: str) -> int:
     return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
 
 
-def _wide(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, ...]) -> str:
+def _lanes(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, ...]) -> Lanes:
+    """What turns a loop's body into one for vectors.
+
+    Raises:
+        Unfit: the body depends on which thread runs it.
+    """
     subject, words = loops.subject, dialect(loops.subject.language)
     own = nodes.declared_names(node)
     for each in nodes.walk(node.body):
@@ -454,17 +562,23 @@ def _wide(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, 
     }
     if any(isinstance(each, nodes.Name) and each.name in shared for each in nodes.walk(node.body)):
         raise Unfit("the loop uses shared memory")
+    return lanes
+
+
+def _body(node: nodes.Loop, lanes: Lanes) -> str:
+    """The body for vectors.
+
+    Raises:
+        Unfit: there is none.
+    """
     statements = node.body.statements if isinstance(node.body, nodes.Block) else (node.body,)
     lanes.settle(statements)
-    text = lanes.block(statements)
-    if not lanes.vector_loads + lanes.vector_stores:
-        raise Unfit("nothing that the loop loads or stores lies side by side")
-    loops.wide.append(lanes)
-    return text
+    return lanes.block(statements)
 
 
 def add_prelude(loops: Loops) -> None:
-    """The text that the changed loops stand on."""
+    """Write the changed loops, and the text that they stand on."""
+    emit(loops)
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
     c_types = {each.c_type for each in loops.joined} | {"float"}
     for lanes in loops.wide:
