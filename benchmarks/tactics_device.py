@@ -4,9 +4,9 @@
 python benchmarks/tactics_device.py --out results.json [--seconds 60] [--problems transpose,stencil,matmul]
     [--examples examples/cuda] [--device cuda:0]
 ```
-For each problem: the hand-written template is tuned against the plain kernel; then the tactic's template is tuned against
-the hand-written one at its best values, whose finals are interleaved rounds. `over_hand` is that ratio with its interval
-(above 1: the tactic's is faster), `hand_over_plain` the first run's.
+For each problem: the hand-written template is tuned against the plain kernel; then the tactic's template is tuned
+against the hand-written one at its best values, and the finals are interleaved rounds. `over_hand` is that ratio with
+its interval (above 1: the tactic's is faster), `hand_over_plain` the first run's.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from opencl_runs import Job, Result
+from opencl_runs import Array, Job, Result
 
 PRELUDE = r"""
 #include <cmath>
@@ -57,7 +57,9 @@ static void kw_barrier() { swapcontext(&kw_fibres[kw_running], &kw_scheduler); }
 
 MAIN = r"""
 template <typename... A, size_t... I>
-static void kw_invoke(void (*f)(A...), void **args, std::index_sequence<I...>) { f(*(std::remove_cv_t<A> *)args[I]...); }
+static void kw_invoke(void (*f)(A...), void **args, std::index_sequence<I...>) {
+  f(*(std::remove_cv_t<A> *)args[I]...);
+}
 template <typename... A> static void kw_call(void (*f)(A...), void **args) {
   kw_invoke(f, args, std::index_sequence_for<A...>{});
 }
@@ -160,9 +162,10 @@ class CpuCuda:
             done = subprocess.run([str(program), *words], capture_output=True, timeout=120, check=False)
             if done.returncode:
                 return Result({}, f"it ended with {done.returncode}")
-        return Result({
-            name: np.fromfile(self.folder / name, array.dtype).reshape(array.shape) for name, array in job.arrays.items()
-        })  # fmt: skip
+        return Result({name: self._read(name, array) for name, array in job.arrays.items()})
+
+    def _read(self, name: str, like: Array) -> Array:
+        return np.fromfile(self.folder / name, like.dtype).reshape(like.shape)
 
     def _program(self, job: Job, entry: str) -> tuple[Path, str]:
         key = (job.source, entry, job.macros)

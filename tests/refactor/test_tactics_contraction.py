@@ -29,7 +29,8 @@ def cuda(
     return Plain(name, language, source, arguments, grid, block, sizes, entry)
 
 
-SIGNATURE = """__kernel void f(__global const float *a, __global const float *b, __global float *c, const int m, const int n, const int k)"""
+SIGNATURE = """__kernel void f(__global const float *a, __global const float *b, __global float *c, const int m, const int n,
+                const int k)"""
 
 OPENCL = (
     opencl("transposed_left_macros", f"""

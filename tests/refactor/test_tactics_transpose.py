@@ -107,7 +107,8 @@ __kernel void f(__global const ushort *x, __global ushort *y, int A, int B, int 
 }
 """, arguments={"x": "in uint16 a,b,c", "y": "out uint16 c,b,a", "A": "scalar int32 a", "B": "scalar int32 b",
                 "C": "scalar int32 c"},
-           grid=("ceil_div(a * b * c, 32)",), block=("32",), sizes=({"a": 21, "b": 5, "c": 34}, {"a": 1, "b": 1, "c": 1})),
+           grid=("ceil_div(a * b * c, 32)",), block=("32",),
+           sizes=({"a": 21, "b": 5, "c": 34}, {"a": 1, "b": 1, "c": 1})),
 )  # fmt: skip
 
 CUDA = (
