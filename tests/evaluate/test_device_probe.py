@@ -96,7 +96,11 @@ def test_several_devices_of_one_model_are_chosen_together(selector, ids):
 
 @pytest.mark.parametrize(
     ("selector", "words"),
-    [("cuda:0,cuda:0", "a device twice"), ("cuda:0,cpu", "one run needs one model"), ("cuda:0,cuda:7", "no device fits")],
+    [
+        ("cuda:0,cuda:0", "a device twice"),
+        ("cuda:0,cpu", "one run needs one model"),
+        ("cuda:0,cuda:7", "no device fits"),
+    ],
 )
 def test_devices_that_do_not_go_together_are_refused(selector, words):
     with pytest.raises(UsageError, match=words):

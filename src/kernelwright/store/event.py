@@ -104,7 +104,7 @@ class FinalistsCompared:
 
 @dataclass(frozen=True, slots=True)
 class DispatchProbed:
-    """Configs measured side by side on the tuned workloads and on shapes that were not tuned: who serves which sizes."""
+    """Configs measured side by side on the tuned workloads and on untuned shapes: who serves which sizes."""
 
     loss: float
     """What a config may lose against the best one, as a fraction."""
