@@ -1,11 +1,12 @@
-"""What each part of the default searcher is worth, and how constants that are no options hold up: Markdown tables.
+"""What each part of the default searcher is worth, and whether its constants hold elsewhere: Markdown tables.
 
-    python benchmarks/search_ablation.py parts RECORDINGS --repeats 30 --jobs 2 --out FOLDER
-    python benchmarks/search_ablation.py constant forest.SHRINKAGE 0.25,1,4 RECORDINGS --repeats 20 --jobs 2
+    python benchmarks/search_ablation.py parts RECORDINGS --repeats 20 --jobs 2 --out FOLDER
+    python benchmarks/search_ablation.py settings RECORDINGS --set tree_count=16 --set forest.SHRINKAGE=4 --jobs 2
 
 `parts` leaves one part out at a time (`--option without=...`) and compares the whole searcher with the rest by
-permutation tests. `constant` sets a constant of a module of `kernelwright.search`, scores every value on every space,
-and chooses it without each space, kernel or device in turn (leave-one-out). Repeats in FOLDER are not run again.
+permutation tests; repeats in FOLDER are not run again. `settings` scores the defaults and each given departure from
+them, an option or MODULE.CONSTANT of `kernelwright.search`, on every space; then the best of all is chosen without each
+space, kernel or device in turn, and scored there (leave-one-out).
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ AT_ONCE = 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
-    for action in ("parts", "constant"):
+    for action in ("parts", "settings"):
         words = actions.add_parser(action)
-        if action == "constant":
-            words.add_argument("name", help="MODULE.CONSTANT of kernelwright.search")
-            words.add_argument("values", help="separated by commas")
+        if action == "settings":
+            words.add_argument("--set", action="append", required=True, metavar="NAME=VALUE", dest="departures")
             words.add_argument("--by", choices=["space", "kernel", "device"], default="space")
             words.add_argument("--priors", help="as `kernelwright bench search` has it")
         else:
@@ -49,7 +49,7 @@ def main() -> None:
         words.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-    {"parts": parts, "constant": constant}[given.action](load_recorded(*given.recordings), given)
+    {"parts": parts, "settings": settings}[given.action](load_recorded(*given.recordings), given)
 
 
 def parts(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
@@ -76,42 +76,48 @@ def parts(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
     print(markdown(summarise(sorted(results, key=lambda result: order.index(result.strategy.label)))))
 
 
-def constant(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
-    """The score for each value of a constant, and for values chosen without the space that they are scored on."""
-    values = [parse_option(f"value={value}")[1] for value in words.values.split(",")]
+def settings(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
+    """The score of each departure from the defaults, and of what is chosen without the space it is scored on."""
+    departures: list[Options] = [(), *((parse_option(text),) for text in words.departures)]
     chunks = [range(k, min(k + AT_ONCE, words.repeats)) for k in range(0, words.repeats, AT_ONCE)]
     targets = [one for one in spaces if not words.priors or sources_for(one, words.priors, spaces)]
     scores: dict[Options, dict[str, float]] = {}
-    with ProcessPoolExecutor(words.jobs, mp_context=get_context("spawn")) as pool:
-        for value in values:
+    print("| setting | mean | worst |\n| --- | --: | --: |")
+    with ProcessPoolExecutor(words.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for options in departures:
             jobs = {
-                one.name: [
-                    pool.submit(repeats_with, one, spaces, words.priors, words.name, value, seeds) for seeds in chunks
-                ]
+                one.name: [pool.submit(repeats_with, one, spaces, words.priors, options, seeds) for seeds in chunks]
                 for one in targets
             }
-            by_space = scores.setdefault(((words.name, value),), {})
+            by_space = scores.setdefault(options, {})
             for one in targets:
                 done = [repeat for job in jobs[one.name] for repeat in job.result()]
                 baseline = baseline_of(one.time_ms, one.cost_s)
                 by_space[one.name] = score_of(baseline, [repeat.trajectory for repeat in done])
             found = list(by_space.values())
-            print(f"{words.name} = {value}: mean {sum(found) / len(found):.3f}, worst {min(found):.3f}", flush=True)
+            label = ", ".join(f"{name} = {value}" for name, value in options) or "defaults"
+            print(f"| {label} | {sum(found) / len(found):.3f} | {min(found):.3f} |", flush=True)
     groups = {"space": "name", "kernel": "kernel", "device": "device"}
+    print()
     print(leave_one_out_table(choose_without_each(scores, {o.name: getattr(o, groups[words.by]) for o in targets})))
 
 
 def repeats_with(
-    one: RecordedSpace, spaces: list[RecordedSpace], priors: str | None, name: str, value: Value, seeds: range
+    one: RecordedSpace, spaces: list[RecordedSpace], priors: str | None, departure: Options, seeds: range
 ) -> list[Repeat]:
-    """Repeats with the constant set: in a process whose every job sets it anew."""
-    module_name, _, attribute = name.partition(".")
-    module = importlib.import_module(f"kernelwright.search.{module_name}")
-    if not hasattr(module, attribute):
-        raise SystemExit(f"{module.__name__} has no {attribute}")
-    setattr(module, attribute, value)
+    """Repeats with a setting, in a process of its own: a constant stays set."""
+    options: dict[str, Value] = {}
+    for name, value in departure:
+        module_name, _, attribute = name.rpartition(".")
+        if not module_name:
+            options[name] = value
+            continue
+        module = importlib.import_module(f"kernelwright.search.{module_name}")
+        if not hasattr(module, attribute):
+            raise SystemExit(f"{module.__name__} has no {attribute}")
+        setattr(module, attribute, value)
     given = priors_for(priors, sources_for(one, priors, spaces)) if priors else []
-    return run_repeats(one, Strategy("surrogate"), seeds=seeds, priors=given)
+    return run_repeats(one, Strategy("surrogate", options), seeds=seeds, priors=given)
 
 
 if __name__ == "__main__":
