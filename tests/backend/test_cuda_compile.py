@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo, LaunchPlan, PlanStep
+from kernelwright.backend.cuda_ceilings import PIPES
+from kernelwright.backend.cuda_ceilings import SOURCE as CEILINGS
 from kernelwright.backend.cuda_driver import find_nvcc, header_folders, load_nvrtc, nvrtc_version, toolchain_facts
 from kernelwright.backend.cuda_errors import call
 from kernelwright.backend.cuda_occupancy import MULTIPROCESSORS
@@ -143,6 +145,15 @@ def test_same_unit_gives_the_same_cubin_and_figures_again(compiled):
     assert content_id(cubin(first)) == content_id(cubin(second))
     assert first.resources == second.resources
     assert first.resources["scale"]["registers_per_thread"] > 0
+
+
+@pytest.mark.parametrize("capability", [75, 80, 90, 120])
+def test_kernels_that_measure_ceilings_are_compiled_without_spills(compiled, capability):
+    pipes = [pipe for pipe in PIPES if capability >= pipe.least_capability]
+    device = replace(H100, limits={"compute_capability": capability})
+    entries = ["copy1", "copy4", "read4", "write4", "cached", *(pipe.entry for pipe in pipes)]
+    artifact = compiled(CEILINGS, *entries, device=device)
+    assert all(artifact.resources[entry]["spill_bytes"] == 0 for entry in entries)
 
 
 def test_macros_that_change_no_code_give_the_same_binary_and_the_cache_keeps_that(compiler, tmp_path):
