@@ -11,6 +11,7 @@ from tactic_runs import GPU, assert_same, example, subject_of
 
 from kernelwright.refactor.syntax import parse
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
+from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
 from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
 from kernelwright.refactor.tactics.cooperation import joins_block
 
@@ -145,5 +146,53 @@ def test_what_may_rely_on_the_block_is_left_alone(change: tuple[str, str], reaso
     if isinstance(result, Rewrite) and reason == "by itself":
         assert "for (int c = threadIdx.x; c < n; c += BLOCK) { const float v" in result.source  # that loop stays scalar
         return
+    assert isinstance(result, NotApplicable), result.file_text
+    assert reason in result.reason
+
+
+@pytest.mark.opencl
+def test_fewer_threads_take_several_values_each(runner: Runner) -> None:
+    subject = example("reduction")
+    result = BLOCK_ITEMS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert result.added == ("THREADS", "VEC")
+    assert assert_same(runner, subject, result, [{"n": 1000}, {"n": 1}, {"n": 257}], count=3, rtol=1e-4) >= 6
+
+
+ONE_EACH = """
+__global__ void f(const float *x, float *y, const int n) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  const float all = join(at < n ? x[at] * x[at] : 0.0f);
+  if (threadIdx.x == 0) y[blockIdx.x] = all;
+}
+"""
+VALUES = {"x": "in float32 n", "y": "out float32 ceil_div(n,64)", "n": "int32 =n"}
+
+
+def _one_each(body: str) -> Rewrite | NotApplicable:
+    values = {**VALUES, "y": "out float32 blocks"}
+    sizes = [{"n": 200, "blocks": 4}]
+    subject = subject_of(TREE + body, values, ("blocks",), ("64",), sizes, language="cuda", device=GPU)
+    return BLOCK_ITEMS.apply(subject)
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+def test_fewer_cuda_threads_take_several_values_each() -> None:
+    values = {**VALUES, "y": "out float32 blocks"}
+    sizes = [{"n": 200, "blocks": 4}]
+    subject = subject_of(TREE + ONE_EACH, values, ("blocks",), ("64",), sizes, language="cuda", device=GPU)
+    result = BLOCK_ITEMS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(HostRunner(), subject, result, sizes, count=3, rtol=1e-4) >= 3
+
+
+@pytest.mark.parametrize(("change", "reason"), [
+    (("if (threadIdx.x == 0) y", "if (threadIdx.x < 2) y"), "more with the thread's place"),
+    (("const float all", "y[at] = 0.0f; const float all"), "more with the thread's place"),
+    (("const float all = join(", "float all = 0.0f; if (n > 3) all = join("), "only some threads"),
+    (("if (threadIdx.x == 0)", "for (int q = 0; q < 2; ++q) if (threadIdx.x == 0)"), "loops of its own"),
+])  # fmt: skip
+def test_values_that_threads_need_themselves_stay_theirs(change: tuple[str, str], reason: str) -> None:
+    result = _one_each(ONE_EACH.replace(*change))
     assert isinstance(result, NotApplicable), result.file_text
     assert reason in result.reason

@@ -46,7 +46,7 @@ def _join(subject: Subject) -> Rewrite:
 # Calls
 
 
-def _own_argument(subject: Subject, call: nodes.Call) -> tuple[str, str]:
+def own_argument(subject: Subject, call: nodes.Call) -> tuple[str, str]:
     """The text of what each thread gives, and its type."""
     function = next(each for each in subject.analysis.tree.functions if each.name == call.function)
     for parameter, argument in zip(function.parameters, call.arguments, strict=False):
@@ -74,7 +74,7 @@ def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_
     if size not in values:
         raise Unfit(f"{size} threads are no power of two")
     name = loops.plan.parameter("BLOCK", values, size, "threads that walk a row together")
-    loops.block = (size, name)
+    loops.block, loops.spellings = (size, name), spellings_of(subject, size)
     _refuse_other_sizes(subject, size, [node for node, _ in walked], calls)
     for node, fact in walked:
         before = len(loops.plan.edits)
@@ -98,6 +98,15 @@ def _is_walked(fact: LoopFact, size: int) -> bool:
     )
 
 
+def spellings_of(subject: Subject, size: int) -> tuple[str, ...]:
+    """How the source says a block's size: digits, and macros that stand for them."""
+    macros = subject.analysis.tree.expanded.macros
+    return (
+        str(size),
+        *sorted(name for name, macro in macros.items() if macro.value == size and not macro.is_parameter),
+    )
+
+
 def _refuse_other_sizes(subject: Subject, size: int, loops: list[nodes.Loop], calls: dict[Span, Operation]) -> None:
     """The block's size may stand in the heads of loops only.
 
@@ -118,9 +127,9 @@ def _refuse_other_sizes(subject: Subject, size: int, loops: list[nodes.Loop], ca
             raise Unfit(f"{size}, the block's size, stands outside of the heads of loops")
         if is_size and isinstance(node, nodes.Literal) and not node.place.is_exact:
             raise Unfit("the block's size is made by a macro")
+    spelled = "|".join(spellings_of(subject, size))
     for head in heads:
-        text = head.text(subject.source)
-        if len(re.findall(rf"\b{size}\b", text)) > 2:
+        if len(re.findall(rf"\b(?:{spelled})\b", head.text(subject.source))) > 2:
             raise Unfit("what a number in the head of a loop means is not known")
 
 
@@ -149,7 +158,7 @@ def _replace_calls(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Oper
     statements = {n.expression.place.span: n for n in nodes.walk(subject.analysis.function.body)
                   if isinstance(n, nodes.Evaluate)}  # fmt: skip
     for call, operation, is_stored in calls:
-        own, c_type = _own_argument(subject, call)
+        own, c_type = own_argument(subject, call)
         extra = f", kw_part_{c_type}" if words.is_opencl else ""
         text = f"kw_block_{operation}_{c_type}({own}{extra})"
         if not is_stored:
@@ -169,7 +178,8 @@ def _replace_calls(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Oper
         )
 
 
-def _block_function(words: Dialect, operation: Operation, c_type: str, block: str) -> str:
+def block_function(words: Dialect, operation: Operation, c_type: str, block: str) -> str:
+    """A function that joins the values of all `block` threads: `kw_block_sum_float`; every thread gets the result."""
     name = f"kw_block_{operation}_{c_type}"
     if words.is_opencl:
         both = joined(words.language, operation, "part[me]", "part[me + reach]", c_type=c_type)
@@ -202,12 +212,12 @@ def _finish(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, 
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
     assert loops.block is not None
     block = loops.block[1]
-    kinds = sorted({(operation, _own_argument(subject, call)[1]) for call, operation, _ in calls})
+    kinds = sorted({(operation, own_argument(subject, call)[1]) for call, operation, _ in calls})
     if loops.changed:
         vector_loops.add_prelude(loops)
     else:
         plan.drop(loops.vec)
-    plan.prelude += [_block_function(words, operation, c_type, block) for operation, c_type in kinds]
+    plan.prelude += [block_function(words, operation, c_type, block) for operation, c_type in kinds]
     if words.is_opencl:
         arrays = "".join(f"\n  __local {c_type} kw_part_{c_type}[{block}];" for c_type in sorted({c for _, c in kinds}))
         plan.insert(subject.analysis.function.body.place.span.start + 1, arrays)

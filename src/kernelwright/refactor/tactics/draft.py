@@ -86,6 +86,10 @@ class HeaderDraft:
         free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in taken)
         return replace(self, constraints=(*self.constraints, (free, condition)))
 
+    def without_constraint(self, name: str) -> HeaderDraft:
+        """Without one condition."""
+        return replace(self, constraints=tuple(each for each in self.constraints if each[0] != name))
+
     def with_define(self, name: str, expression: str) -> HeaderDraft:
         """With one more computed macro."""
         return replace(self, defines=(*self.defines, (name, expression)))

@@ -456,9 +456,9 @@ class Lanes:
             raise Unfit("a macro makes whole statements")
         match node:
             case nodes.Declaration():
-                return self._checks(node) + self._declaration(node)
+                return self.checks(node) + self._declaration(node)
             case nodes.Evaluate(expression=expression):
-                return self._checks(expression) + self._evaluate(node, expression)
+                return self.checks(expression) + self._evaluate(node, expression)
             case nodes.Block(statements=statements):
                 return self._around(node, statements)
             case nodes.If():
@@ -610,7 +610,7 @@ class Lanes:
         condition = self.kind(node.condition)
         if condition.is_varying:
             return self._chosen(node)
-        checks = self._checks(node.condition)
+        checks = self.checks(node.condition)
         before = self.has_stored
         yes = self._raw(node.place.span.start, node.condition.place.span.start) + self.expression(node.condition)
         yes += self._raw(node.condition.place.span.end, node.yes.place.span.start) + self._braced(node.yes)
@@ -651,7 +651,7 @@ class Lanes:
     def _loop(self, node: nodes.Loop) -> str:
         checks = ""
         if isinstance(node.initial, nodes.Declaration):
-            checks += self._checks(node.initial)
+            checks += self.checks(node.initial)
         inner: list[nodes.Node] = []
         if node.condition is not None:
             if self.kind(node.condition).is_varying:
@@ -681,7 +681,7 @@ class Lanes:
 
     # Where lanes could go different ways
 
-    def _checks(self, node: nodes.Node) -> str:
+    def checks(self, node: nodes.Node) -> str:
         """Leave before a statement whose conditions are not the same in all lanes."""
         found = []
         for each in nodes.walk(node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelwright.refactor.tactics.arithmetic import FAST_FUNCTIONS, RECIPROCAL
 from kernelwright.refactor.tactics.base import Family, Tactic
+from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
 from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
 from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
@@ -16,8 +17,8 @@ from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
-    VECTOR_MAP, ROWS, BLOCK_JOINS, VECTOR_LOOPS, COARSEN, RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, LAUNCH_SHAPE,
-    LAUNCH_BOUNDS, OPTIONS,
+    VECTOR_MAP, ROWS, BLOCK_JOINS, BLOCK_ITEMS, VECTOR_LOOPS, COARSEN, RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT,
+    LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 

@@ -38,6 +38,8 @@ class Loops:
     """Variables that differ from thread to thread."""
     block: tuple[int, str] | None = None
     """The size of a block as a number of the source, and the parameter that it becomes."""
+    spellings: tuple[str, ...] = ()
+    """How the source says that number: digits, macros."""
     calls: dict[Span, Operation] = field(default_factory=dict)
     """Calls that are known to join what all threads of a block have."""
     ready: list[Ready] = field(default_factory=list)
@@ -51,7 +53,9 @@ class Loops:
 
     def spelled(self, text: str) -> str:
         """The source's text of a start or step with the block's size as a parameter."""
-        return text if self.block is None else re.sub(rf"\b{self.block[0]}\b", self.block[1], text)
+        if self.block is None or not self.spellings:
+            return text
+        return re.sub(rf"\b(?:{'|'.join(self.spellings)})\b", self.block[1], text)
 
 
 def _vectors(subject: Subject) -> Rewrite:
