@@ -45,6 +45,10 @@ static dim3 blockDim, gridDim;
 #define __launch_bounds__(...)
 #define __syncthreads kw_barrier
 #define __ldg(p) (*(p))
+struct int2 { int x, y; };
+struct int4 { int x, y, z, w; };
+template <typename T> static T __ldcs(const T *from) { return *from; }
+template <typename T> static void __stcs(T *to, T value) { *to = value; }
 using std::min;
 using std::max;
 static ucontext_t kw_scheduler;

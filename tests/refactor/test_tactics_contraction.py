@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
-from tiling_runs import CONFIGS, CPU, GPU, Plain, differences, example, subject_of
+from tiling_runs import (
+    CONFIGS,
+    CPU,
+    GPU,
+    Plain,
+    compile_cuda,
+    configs,
+    differences,
+    example,
+    has_nvrtc,
+    subject_of,
+)
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
 from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
@@ -29,8 +40,8 @@ def cuda(
     return Plain(name, language, source, arguments, grid, block, sizes, entry)
 
 
-SIGNATURE = """__kernel void f(__global const float *a, __global const float *b, __global float *c, const int m, const int n,
-                const int k)"""
+SIGNATURE = """__kernel void f(__global const float *a, __global const float *b, __global float *c, const int m,
+                const int n, const int k)"""
 
 OPENCL = (
     opencl("transposed_left_macros", f"""
@@ -300,3 +311,14 @@ def test_text_before_the_kernel_stays(tmp_path: Path) -> None:
     rewrite = rewritten(subject)
     assert "float activation(float v, float slope) { return v > 0 ? v : v * slope; }" in rewrite.source
     assert "if (s > 2.0f) s = 2.0f;" in rewrite.source
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC: pip install 'kernelwright[cuda]'")
+def test_the_cuda_text_compiles(tmp_path: Path) -> None:
+    (tmp_path / "built").mkdir()
+    for plain in (None, *(each for each in CUDA if each.language == "cuda")):
+        subject = example("cuda/matmul", GPU) if plain is None else subject_of(plain, tmp_path, GPU)
+        sizes = {"m": 512, "n": 512, "k": 512} if plain is None else plain.sizes[0]
+        rewrite = rewritten(subject)
+        for config in configs(rewrite.draft, sizes, count=2 * CONFIGS):
+            assert not compile_cuda(rewrite, config, sizes, tmp_path / "built")

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
-from tiling_runs import CONFIGS, CPU, GPU, Plain, differences, example, subject_of
+from tiling_runs import (
+    CONFIGS,
+    CPU,
+    GPU,
+    Plain,
+    compile_cuda,
+    configs,
+    differences,
+    example,
+    has_nvrtc,
+    subject_of,
+)
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
 from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
@@ -224,3 +235,14 @@ def test_the_cuda_example_equals_its_baseline(tmp_path: Path) -> None:
     machine = CpuCuda(tmp_path)
     for sizes in ({"height": 61, "width": 136}, {"height": 7, "width": 3}, {"height": 1, "width": 1}):
         assert not differences(machine, subject, rewrite, sizes, count=2 * CONFIGS, rtol=2e-6)
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC: pip install 'kernelwright[cuda]'")
+def test_the_cuda_text_compiles(tmp_path: Path) -> None:
+    (tmp_path / "built").mkdir()
+    for plain in (None, *(each for each in CUDA if each.language == "cuda")):
+        subject = example("cuda/stencil", GPU) if plain is None else subject_of(plain, tmp_path, GPU)
+        sizes = {"height": 512, "width": 512} if plain is None else plain.sizes[0]
+        rewrite = rewritten(subject)
+        for config in configs(rewrite.draft, sizes, count=2 * CONFIGS):
+            assert not compile_cuda(rewrite, config, sizes, tmp_path / "built")

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
-from tiling_runs import CONFIGS, CPU, GPU, Plain, differences, example, subject_of
+from tiling_runs import (
+    CONFIGS,
+    CPU,
+    GPU,
+    Plain,
+    compile_cuda,
+    configs,
+    differences,
+    example,
+    has_nvrtc,
+    subject_of,
+)
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
 from kernelwright.refactor.tactics.tiling_transpose import TRANSPOSE_TILES
@@ -215,3 +226,14 @@ def test_the_cuda_example_equals_its_baseline(tmp_path: Path) -> None:
     machine = CpuCuda(tmp_path)
     for sizes in ({"rows": 130, "cols": 68}, {"rows": 37, "cols": 53}, {"rows": 1, "cols": 1}):
         assert not differences(machine, subject, rewrite, sizes, count=2 * CONFIGS)
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC: pip install 'kernelwright[cuda]'")
+def test_the_cuda_text_compiles(tmp_path: Path) -> None:
+    (tmp_path / "built").mkdir()
+    for plain in (None, *(each for each in CUDA if each.language == "cuda")):
+        subject = example("cuda/transpose", GPU) if plain is None else subject_of(plain, tmp_path, GPU)
+        sizes = {"rows": 512, "cols": 512} if plain is None else plain.sizes[0]
+        rewrite = rewritten(subject)
+        for config in configs(rewrite.draft, sizes, count=2 * CONFIGS):
+            assert not compile_cuda(rewrite, config, sizes, tmp_path / "built")

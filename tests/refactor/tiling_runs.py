@@ -181,3 +181,32 @@ def resized(subject: Subject, sizes: Mapping[str, int]) -> Subject:
     """The same subject with one workload of other sizes."""
     workload = replace(subject.problem.workloads[0], sizes=dict(sizes))
     return replace(subject, problem=replace(subject.problem, workloads=(workload,)))
+
+
+def compile_cuda(rewrite: Rewrite, config: Mapping[str, Value], sizes: Mapping[str, int], folder: Path) -> str:
+    """What NVRTC has against a CUDA template on an H100; empty where it compiles."""
+    from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo
+    from kernelwright.backend.registry import get_backend
+
+    limits = {"compute_capability": 90, "shared_memory_per_block": 232448}
+    device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", limits)
+    names = {**DEVICE, **sizes, **config}
+    macros = [(name, str(value)) for name, value in config.items()]
+    macros += [(name, str(Expression.parse(text).evaluate(names))) for name, text in rewrite.draft.defines]
+    place = folder / f"artifact-{len(list(folder.iterdir()))}"
+    place.mkdir()
+    unit = BuildUnit(
+        "cuda", rewrite.source, "k.cu", tuple(macros), ("--compiler=nvrtc",), (rewrite.draft.steps[0].entry,)
+    )
+    try:
+        get_backend("cuda").compile(BuildRequest(unit), device, place)
+    except BuildFailed as failed:
+        return f"{config}: {failed.message}\n{failed.log[:1000]}"
+    return ""
+
+
+def has_nvrtc() -> bool:
+    """Whether NVRTC is installed."""
+    from kernelwright.backend.cuda_driver import load_nvrtc
+
+    return load_nvrtc() is not None

@@ -518,7 +518,8 @@ def frame_of(subject: Subject) -> Frame:
         Unfit: they may, or how it uses the thread's place is not followed.
     """
     _refuse_meetings(subject)
-    if any(word.startswith("kw_") for word in used_words(subject.source, subject.language)):
+    own = subject.analysis.function.place.span.text(subject.source)
+    if any(word.startswith("kw_") for word in used_words(own, subject.language)):
         raise Unfit("it was already rewritten for other threads")
     found = dict(zip(AXES, extents(only_shape(subject)), strict=True))
     for name in subject.analysis.facts.helpers:

@@ -44,7 +44,7 @@ from kernelwright.refactor.tactics.tiling_store import (
     stores_of,
     value_edits,
 )
-from kernelwright.refactor.tactics.tiling_text import fill, indented
+from kernelwright.refactor.tactics.tiling_text import fill, indented, put_macro
 
 NAME = "stencil-tiles"
 _RUNS, _WINDOW, _TILE = 0, 1, 2
@@ -387,6 +387,8 @@ def _undefines(found: Stencil) -> str:
     words = ["LEGAL", "MAY", "TILE_X", "TILE_Y", "PITCH", "HEIGHT", "NEEDED", "ROW_NEEDED", "AT"]
     if found.frame.dialect.is_opencl:
         words += ["SPACE", "VECTOR_IN", "VECTOR_OUT", "JOIN", "JOIN_"]
+    else:
+        words += ["PUT", "WORD_OUT"]
     return "".join(f"#undef KW_{word}\n" for word in words)
 
 
@@ -421,7 +423,7 @@ def _edges(plan: Plan, found: Stencil) -> dict[str, object]:
 
 
 def _cuda(plan: Plan, found: Stencil) -> Rewrite:
-    add = plan.parameter
+    add, subject = plan.parameter, plan.subject
     widths = tuple(n for n in (1, 2, 4, 8) if n * max(found.bytes_in, found.bytes_out) <= 16)
     names: dict[str, object] = {
         "METHOD": add("METHOD", (_WINDOW, _TILE), _WINDOW, "1: a window in registers; 2: a tile in shared memory"),
@@ -434,7 +436,11 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         "WALK": add("WALK", (0, 1), 0, "0: blocks follow rows; 1: columns"),
         "RUN": 1,
         **_edges(plan, found),
+        "STORING": 0,
     }
+    if subject.language == "cuda" and len(widths) > 1:
+        why = "vectors that were stored are kept in caches, 0: as usual; 1: as little as can be (method 1)"
+        names["STORING"] = add("STORING", (0, 1), 0, why)
     shared = fill(
         f"{found.bytes_in} * (@BLOCK_X@ * @VEC@ + {found.window.left + found.window.right}) "
         f"* (@BLOCK_Y@ * @ROWS@ + {found.window.above + found.window.below})",
@@ -449,7 +455,8 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         ("shared", f"@METHOD@ == {_WINDOW} or {shared} <= device.shared_memory_per_block"),
     ):
         plan.constraint(name, fill(condition, names))
-    subject = plan.subject
+    if names["STORING"]:
+        plan.constraint("hints", fill(f"@STORING@ == 0 or (@METHOD@ == {_WINDOW} and @VEC@ > 1)", names))
     values = _common(plan, found, names)
     values |= {"TILE_MEMORY": _cuda_memory(plan, found), "WIDE_IN": _wide(found, found.element_in, found.window.array),
                "WIDE_OUT": _wide(found, found.element_out, found.main.touch.array)}  # fmt: skip
@@ -459,7 +466,8 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         "LOAD_VECTOR": fill(CUDA_LOAD, values),
         "STORE_VECTOR": fill(CUDA_STORE, values),
     }
-    plan.prelude.insert(0, "\n" + _macros(found, values) + "\n")
+    put = put_macro(names["VEC"], found.bytes_out, names["STORING"])
+    plan.prelude.insert(0, "\n" + _macros(found, values) + put + "\n")
     body = (
         f"{{\n#if {names['METHOD']} == {_WINDOW}\n{indented(fill(WINDOW, values))}#else\n"
         f"{indented(fill(TILE, values))}#endif\n}}\n"

@@ -207,7 +207,7 @@ if (@VEC@ > 1 && kw_wide_out) {
   for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {
     kw_pack.at[kw_j] = kw_own[kw_j];
   }
-  *reinterpret_cast<kw_pack_out *>(&@TO@[@ELEMENT_OUT@]) = kw_pack;
+  KW_PUT(&@TO@[@ELEMENT_OUT@], kw_pack);
 } else {
 #pragma unroll
   for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {

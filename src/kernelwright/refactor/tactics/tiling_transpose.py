@@ -26,7 +26,7 @@ from kernelwright.refactor.tactics.tiling_store import (
     storing_edits,
     value_edits,
 )
-from kernelwright.refactor.tactics.tiling_text import fill
+from kernelwright.refactor.tactics.tiling_text import fill, put_macro, take_macro
 from kernelwright.refactor.tactics.tiling_transpose_text import (
     CUDA_MADE,
     CUDA_MOVE,
@@ -213,6 +213,10 @@ def _cuda(plan: Plan, found: Permutation) -> Rewrite:
     if found.is_moved:
         names["READ"] = add("READ", widths, widths[-1], "elements of a load where they are aligned")
         names["WRITE"] = add("WRITE", widths, widths[-1], "elements of a store where they are aligned")
+        is_hinted = plan.subject.language == "cuda" and len(widths) > 1
+        hint = "are kept in caches, 0: as usual; 1: as little as can be"
+        names["LOADING"] = add("LOADING", (0, 1), 0, f"vectors that were loaded {hint}") if is_hinted else 0
+        names["STORING"] = add("STORING", (0, 1), 0, f"vectors that were stored {hint}") if is_hinted else 0
     else:
         names |= {"READ": 1, "WRITE": 1}
     for name, condition in (
@@ -222,8 +226,12 @@ def _cuda(plan: Plan, found: Permutation) -> Rewrite:
         ("shared", f"{size} * @TILE_V@ * (@TILE_U@ + @PAD@) <= device.shared_memory_per_block"),
     ):
         plan.constraint(name, fill(condition, names))
+    if names.get("LOADING"):
+        plan.constraint("hints", fill("(@READ@ > 1 or @LOADING@ == 0) and (@WRITE@ > 1 or @STORING@ == 0)", names))
     values = {**names, **_common(found), "MEMORY": plan.fresh("kw_memory")}
     if found.is_moved:
+        macros = take_macro(names["READ"], size, names["LOADING"]) + put_macro(names["WRITE"], size, names["STORING"])
+        plan.prelude.append(macros + "\n")
         form_in, form_out = found.frame.form(found.read), found.frame.form(found.store.touch)
         values["WIDE_IN"] = _wide(
             found, form_in.offset, form_in.terms, found.along_read, found.read.array, "READ", values
@@ -237,6 +245,8 @@ def _cuda(plan: Plan, found: Permutation) -> Rewrite:
     values["ORIGIN"] = fill(ORIGIN, values)
     subject = plan.subject
     body = fill(CUDA_MOVE if found.is_moved else CUDA_MADE, values)
+    if found.is_moved:
+        body += "".join(f"#undef KW_{word}\n" for word in ("TAKE", "PUT", "WORD_IN", "WORD_OUT"))
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__launch_bounds__(@BLOCK@)", values))
     plan.draft = plan.draft.relaunched(

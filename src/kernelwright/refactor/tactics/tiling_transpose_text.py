@@ -35,7 +35,8 @@ CUDA_MOVE = """{
     const int kw_at = kw_i * @BLOCK@ + (int)threadIdx.x;
     const int kw_u = kw_u0 + kw_at % (@TILE_U@ / @READ@) * @READ@, kw_v = kw_v0 + kw_at / (@TILE_U@ / @READ@);
     if (@READ@ > 1 && kw_wide_in && kw_v < kw_end_v && kw_u + @READ@ <= kw_end_u) {
-      const kw_pack_in kw_pack = *reinterpret_cast<const kw_pack_in *>(&@FROM@[@ELEMENT_IN@]);
+      kw_pack_in kw_pack;
+      KW_TAKE(kw_pack, &@FROM@[@ELEMENT_IN@]);
 #pragma unroll
       for (int kw_q = 0; kw_q < @READ@; ++kw_q) {
         kw_own[kw_i][kw_q] = kw_pack.at[kw_q];
@@ -70,7 +71,7 @@ CUDA_MOVE = """{
       for (int kw_q = 0; kw_q < @WRITE@; ++kw_q) {
         kw_pack.at[kw_q] = kw_tile[(kw_in_v + kw_q) * (@TILE_U@ + @PAD@) + kw_in_u];
       }
-      *reinterpret_cast<kw_pack_out *>(&@TO@[@ELEMENT_OUT@]) = kw_pack;
+      KW_PUT(&@TO@[@ELEMENT_OUT@], kw_pack);
     } else {
 #pragma unroll
       for (int kw_q = 0; kw_q < @WRITE@; ++kw_q) {
