@@ -1,0 +1,287 @@
+"""From a model's text to what was asked for, however it is wrapped: fences, prose around, wrong tags, cut off.
+
+Each function raises `Malformed` with a complaint that says to the model what is wrong and what is expected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kernelwright.agent.model.anchors import BEGIN, END
+from kernelwright.llm.base import Reply
+
+MOST_CHARACTERS = 200_000
+"""Of a reply; a longer one is no kernel."""
+
+MOST_JSON_STARTS = 200
+"""Braces at which an object is looked for in a reply without fences."""
+
+NO_CODE = frozenset(
+    ("toml", "json", "diff", "patch", "bash", "sh", "shell", "text", "txt", "console", "yaml", "output")
+)
+"""Tags of blocks that are no source. All other tags are: models call OpenCL `c`, `cpp`, `glsl` and worse."""
+
+FAMILIES = (
+    "memory", "vector", "tiling", "reduction", "arithmetic", "layout", "parallelism", "launch", "fusion", "other",
+)  # fmt: skip
+"""What a plan may call itself; relatives are judged together."""
+
+_FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})[ \t]*(?P<tag>[\w+#.-]*)(?P<rest>.*)$")
+_SLUG = re.compile(r"[^a-z0-9]+")
+_COMMENT_MARK = re.compile(r"^//(?!/) ?")
+_T = TypeVar("_T", bound=BaseModel)
+
+
+class Malformed(Exception):
+    """A reply that is not what was asked for; the message is the complaint that goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block."""
+
+    tag: str
+    """In lower case; empty where there is none."""
+    text: str
+    is_closed: bool
+
+
+def fenced_blocks(text: str) -> tuple[Block, ...]:
+    """All fenced blocks in order; the last one may be open."""
+    blocks: list[Block] = []
+    mark, tag, lines = "", "", list[str]()
+    for line in text.replace("\r\n", "\n").split("\n"):
+        fence = _FENCE.match(line)
+        if not mark:
+            if fence and "`" not in fence["rest"]:
+                mark, tag, lines = fence["mark"], fence["tag"].lower(), []
+        elif fence and fence["mark"][0] == mark[0] and len(fence["mark"]) >= len(mark) and not line.strip(" \t`~"):
+            blocks.append(Block(tag, "\n".join(lines), is_closed=True))
+            mark = ""
+        else:
+            lines.append(line)
+    if mark:
+        blocks.append(Block(tag, "\n".join(lines), is_closed=False))
+    return tuple(blocks)
+
+
+def prose(text: str) -> str:
+    """What a reply says outside of its blocks, as one line."""
+    for block in fenced_blocks(text):
+        text = text.replace(block.text, " ", 1) if block.text else text
+    return " ".join(word for word in text.split() if not word.startswith(("```", "~~~")))
+
+
+def code_of(reply: Reply) -> str:
+    """The one source in a reply.
+
+    Raises:
+        Malformed: there is none, several that differ, or it was cut off.
+    """
+    _refuse_huge(reply)
+    blocks = [each for each in fenced_blocks(reply.text) if each.tag not in NO_CODE and each.text.strip()]
+    with_anchors = [each for each in blocks if BEGIN in each.text]
+    chosen = with_anchors or blocks
+    if not chosen:
+        return _unfenced(reply)
+    if len({each.text.strip() for each in chosen}) > 1:
+        raise Malformed(
+            f"the reply has {len(chosen)} code blocks that differ; give exactly one, with all of the answer in it"
+        )
+    block = chosen[-1]
+    if not block.is_closed and (reply.finish == "length" or (BEGIN in block.text and END not in block.text)):
+        raise _cut_off(reply)
+    return block.text
+
+
+def _unfenced(reply: Reply) -> str:
+    """A source without a fence, found by its anchors."""
+    lines = reply.text.replace("\r\n", "\n").split("\n")
+    begins = [i for i, line in enumerate(lines) if BEGIN in line]
+    ends = [i for i, line in enumerate(lines) if END in line]
+    if len(begins) == 1 and len(ends) == 1 and begins[0] < ends[0]:
+        return "\n".join(lines[begins[0] : ends[0] + 1])
+    if reply.finish == "length":
+        raise _cut_off(reply)
+    raise Malformed("the reply has no code block; give the source in one block between ``` fences")
+
+
+def header_of(reply: Reply) -> str | None:
+    """The TOML of a template header in a reply; None where there is none.
+
+    Raises:
+        Malformed: there are several that differ, or it was cut off.
+    """
+    _refuse_huge(reply)
+    blocks = [each for each in fenced_blocks(reply.text) if each.tag == "toml" and each.text.strip()]
+    if not blocks:
+        return None
+    if len({each.text.strip() for each in blocks}) > 1:
+        raise Malformed(f"the reply has {len(blocks)} toml blocks that differ; give one, with the whole header")
+    if not blocks[-1].is_closed and reply.finish == "length":
+        raise _cut_off(reply)
+    lines = [_COMMENT_MARK.sub("", line) for line in blocks[-1].text.split("\n")]
+    return "\n".join(line for line in lines if line.strip() not in ("/// kernelwright", "///"))
+
+
+def object_of(reply: Reply) -> dict[str, Any]:
+    """The JSON object in a reply: in a block, or anywhere in the text.
+
+    Raises:
+        Malformed: there is none.
+    """
+    _refuse_huge(reply)
+    problem = "the reply has no JSON object; give one, as described, in a ```json block"
+    blocks = fenced_blocks(reply.text)
+    for block in [*(b for b in blocks if b.tag == "json"), *(b for b in blocks if b.tag != "json")]:
+        found, complaint = _loaded(block.text.strip())
+        if found is not None:
+            return found
+        if block.tag == "json":
+            problem = complaint
+    for found in _objects_in(reply.text):
+        return found
+    if reply.finish == "length":
+        raise _cut_off(reply)
+    raise Malformed(problem)
+
+
+def _loaded(text: str) -> tuple[dict[str, Any] | None, str]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        return None, f"the JSON cannot be read: {error.msg} at line {error.lineno}, column {error.colno}"
+    except (RecursionError, ValueError):
+        return None, "the JSON cannot be read: it is nested too deeply, or holds a number that is too long"
+    if isinstance(data, dict):
+        return data, ""
+    return None, f"expected a JSON object, found {type(data).__name__}"
+
+
+def _objects_in(text: str) -> Iterator[dict[str, Any]]:
+    decoder = json.JSONDecoder()
+    starts = [match.start() for match in re.finditer(r"\{", text)][:MOST_JSON_STARTS]
+    for start in starts:
+        try:
+            data, _ = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict) and data:
+            yield data
+
+
+def _refuse_huge(reply: Reply) -> None:
+    if len(reply.text) > MOST_CHARACTERS:
+        raise Malformed(f"the reply has {len(reply.text)} characters; {MOST_CHARACTERS} are the most that is read")
+
+
+def _cut_off(reply: Reply) -> Malformed:
+    tokens = reply.usage.output_tokens
+    after = f" after {tokens} tokens" if tokens is not None else ""
+    return Malformed(f"the reply was cut off{after}; answer more briefly: no comments, no repetition")
+
+
+# -- what a plan and an analysis must hold
+
+
+class PlanReply(BaseModel):
+    """One plan, as the prompt asks for it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    title: str = Field(min_length=3, max_length=80)
+    family: str
+    instruction: str = Field(min_length=20, max_length=4000)
+    because: str = Field(default="", max_length=1000)
+    risk: str = Field(default="", max_length=1000)
+    predicted_gain: float = Field(gt=0.1, lt=200)
+    first_line: int = Field(ge=1)
+    last_line: int = Field(ge=1)
+
+    @field_validator("family", mode="before")
+    @classmethod
+    def _known_family(cls, value: object) -> object:
+        return value if value in FAMILIES else "other"
+
+    @property
+    def key(self) -> str:
+        """The title as a name."""
+        return _SLUG.sub("-", self.title.lower()).strip("-")[:48].strip("-") or "idea"
+
+
+class Claim(BaseModel):
+    """One claim of an analysis, with the labels of the evidence it cites."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    claim: str = Field(min_length=5, max_length=300)
+    evidence: list[str] = Field(min_length=1, max_length=8)
+
+
+class AnalysisReply(BaseModel):
+    """What an analyst answers."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    claims: list[Claim] = Field(max_length=12)
+
+
+class GivenUp(BaseModel):
+    """A role's answer that it does not do what it was asked."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    give_up: str = Field(min_length=3, max_length=500)
+
+
+def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
+    """The plan in a reply for a source of `line_count` lines.
+
+    Raises:
+        Malformed: a field is missing or wrong.
+    """
+    data = object_of(reply)
+    if "give_up" in data:
+        return _validated(GivenUp, data)
+    plan = _validated(PlanReply, data)
+    if plan.first_line > plan.last_line or plan.last_line > line_count:
+        raise Malformed(
+            f"first_line {plan.first_line} and last_line {plan.last_line} are no part of the source, "
+            f"whose lines are numbered from 1 to {line_count}"
+        )
+    return plan
+
+
+def claims_of(reply: Reply, labels: frozenset[str]) -> tuple[Claim, ...]:
+    """The claims in a reply that cite nothing but given evidence; the others are left out.
+
+    Raises:
+        Malformed: it is no analysis.
+    """
+    found = _validated(AnalysisReply, object_of(reply)).claims
+    return tuple(each for each in found if set(each.evidence) <= labels)
+
+
+def given_up(reply: Reply) -> str | None:
+    """Why a role declines, when that is all that its reply says."""
+    if any(each.tag not in NO_CODE for each in fenced_blocks(reply.text)):
+        return None
+    try:
+        data = object_of(reply)
+        return _validated(GivenUp, data).give_up if "give_up" in data else None
+    except Malformed:
+        return None
+
+
+def _validated(kind: type[_T], data: dict[str, Any]) -> _T:
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, each['loc'])) or 'object'}: {each['msg']}" for each in error.errors()[:6]]
+        raise Malformed("the JSON object is not as described: " + "; ".join(problems)) from None
