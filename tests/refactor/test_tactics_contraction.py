@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(256) f(const T *a, const T *b, T *c, int m, in
   const int col = blockIdx.x * blockDim.x + threadIdx.x;
   const int row = blockIdx.y * blockDim.y + threadIdx.y;
   if (row >= m || col >= n) return;
-  T sum = 0;
+  T sum = T(0);
   for (int i = 0; i < k; ++i) { sum += a[row * k + i] * b[i * n + col]; }
   c[row * n + col] = sum;
 }

@@ -64,6 +64,8 @@ class Lowering:
             return None
         previous = node.prev_sibling
         start = previous.end_byte if previous is not None else 0
+        of_template = self._template_parameters(node)
+        self.expressions.type_names = frozenset(each.name for each in of_template if each.is_type)
         return nodes.Function(
             self.expressions.place(node),
             self.expressions.text(name).rpartition("::")[2],
@@ -71,7 +73,7 @@ class Lowering:
             self.expressions.text(node.child_by_field_name("type")),
             any(child.type == "__global__" for child in node.children),
             parameters,
-            self._template_parameters(node),
+            of_template,
             self.block(body),
             self.expanded.marks_between(start, body.start_byte),
         )

@@ -38,6 +38,8 @@ class ExpressionLowering:
     def __init__(self, expanded: Expanded) -> None:
         self.expanded = expanded
         self.depth = 0
+        self.type_names: frozenset[str] = frozenset()
+        """Of the template around the function that is lowered: `T(0)` is a conversion there."""
         self._ways: dict[str, Callable[[_Node], nodes.Expression]] = {
             "identifier": self._name,
             "qualified_identifier": self._name,
@@ -225,7 +227,7 @@ class ExpressionLowering:
                 if function.type == "qualified_identifier" and "<" in name_text:
                     name_text = name_text.partition("<")[0]
                 name_text = name_text.rpartition("::")[2].strip()
-                if vector_width(name_text):
+                if vector_width(name_text) or name_text in self.type_names:
                     return nodes.Cast(place, name_text, is_pointer=False, operands=arguments)
                 return nodes.Call(place, name_text, arguments)
         return self.opaque(node, "a call through an expression")
