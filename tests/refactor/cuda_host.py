@@ -62,7 +62,7 @@ int main() {{
 }}
 """
     (folder / "main.cpp").write_text(text)
-    command = ["g++", "-std=c++17", "-O1", "-w", "-pthread", *(f"-D{n}={v}" for n, v in job.macros),
+    command = ["g++", "-std=c++17", "-O0", "-w", "-pthread", *(f"-D{n}={v}" for n, v in job.macros),
                str(folder / "main.cpp"), "-o", str(folder / "main")]  # fmt: skip
     built = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if built.returncode:

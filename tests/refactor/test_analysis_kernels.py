@@ -76,6 +76,15 @@ BASELINES = {
     ("transpose/baseline.cl", "transpose"): ("transpose", ""),
     ("cuda/silu_and_mul/baseline.cu", "silu_and_mul"): ("elementwise", "strided halves"),
     ("cuda/transpose/baseline.cu", "transpose"): ("transpose", ""),
+    ("cuda/fused_add_rmsnorm/baseline.cu", "fused_add_rmsnorm"): ("row-wise", "normalisation"),
+    ("cuda/matmul/baseline.cu", "matmul"): ("contraction", "matrix-matrix"),
+    ("cuda/merge_attn_states/baseline.cu", "merge_attn_states"): ("generic", ""),
+    ("cuda/per_token_group_quant_fp8/baseline.cu", "per_token_group_quant_fp8"): ("generic", ""),
+    ("cuda/reduction/baseline.cu", "sum_blocks"): ("whole reduction", "one result a block"),
+    ("cuda/reduction/baseline.cu", "sum_partials"): ("whole reduction", "one result"),
+    ("cuda/rmsnorm/baseline.cu", "rmsnorm"): ("row-wise", "normalisation"),
+    ("cuda/softmax/baseline.cu", "softmax"): ("row-wise", "normalisation"),
+    ("cuda/stencil/baseline.cu", "heat_step"): ("stencil", ""),
 }
 
 
@@ -106,7 +115,8 @@ def test_tuned_templates_are_followed_without_a_wrong_word(file: Path) -> None:
     tree = parse(file.read_text(), language)
     wanted = {
         "matmul": "contraction", "reduction": "whole reduction", "silu_and_mul": "elementwise", "softmax": "row-wise",
-        "stencil": "stencil", "transpose": "transpose",
+        "stencil": "stencil", "transpose": "transpose", "rmsnorm": "row-wise", "fused_add_rmsnorm": "row-wise",
+        "per_token_group_quant_fp8": "row-wise", "merge_attn_states": "elementwise",
     }[file.parent.name]  # fmt: skip
     assert not tree.opaque
     for function in tree.kernels:

@@ -156,6 +156,14 @@ __kernel void f(__global const float *a, __global float *b, int w, int h) {
   int x = get_global_id(1), y = get_global_id(0);
   if (x < w && y < h) b[y * w + x] = sqrt(fabs(a[y * w + x]));
 }""", PLANE, ("ceil_div(h, 8)", "ceil_div(w, 16)"), ("8", "16"), TWO_D),
+    Map("blocks and their threads", """
+__kernel void f(__global const float *a, __global const float *g, __global float *b, __global float *s) {
+  const int r = get_group_id(0), n = get_local_size(0);
+  const float scale = fabs(g[r]) + 1.0f;
+  b[r * n + get_local_id(0)] = a[r * n + get_local_id(0)] / scale;
+  if (get_local_id(0) == 0) s[r] = scale;
+}""", {"a": "in float32 h,w", "g": "in float32 h", "b": "out float32 h,w", "s": "out float32 h"}, ("h",), ("w",),
+        [{"w": 64, "h": 8}, {"w": 128, "h": 16}]),
     Map("transpose", """
 __kernel void f(__global const float *a, __global float *b, int w, int h) {
   int x = get_global_id(0), y = get_global_id(1);
@@ -181,8 +189,7 @@ __kernel void f(__global float *x, int n) { int i = get_global_id(0); if (i + 1 
 """, {"x": "inout float32 n", "n": "int32 =n"}, G1, B1, [{"n": 100}], "may read what another", "may read what another"),
     Map("place in the block as data", """
 __kernel void f(__global float *y, int n) { int i = get_global_id(0); if (i < n) y[i] = get_local_id(0); }
-""", {"y": "out float32 n", "n": "int32 =n"}, G1, B1, [{"n": 100}], "in a way that is not followed",
-        "in a way that is not followed"),
+""", {"y": "out float32 n", "n": "int32 =n"}, G1, B1, [{"n": 100}], "as a number"),
     Map("size of the launch as data", """
 __kernel void f(__global float *y, int n) { int i = get_global_id(0); if (i < n) y[i] = get_global_size(0); }
 """, {"y": "out float32 n", "n": "int32 =n"}, G1, B1, [{"n": 100}], "in a way that is not followed",

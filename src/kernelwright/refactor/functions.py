@@ -20,7 +20,7 @@ _UNCOUNTED = frozenset(("abs", "clamp", "select", "max", "min", "any", "all", "a
                         "fabs", "fmax", "fmin", "mul24", "mad24", "ne", "eq", "lt", "gt", "le", "ge"))  # fmt: skip
 
 _CONVERSION = re.compile(
-    r"convert_\w+|as_\w+|make_\w+|__\w*2(?:float|half|bfloat16|half2|bfloat162|int|uint|float2|short|double|ll|ull)\w*"
+    r"convert_\w+|as_\w+|make_\w+|__nv_(?:fp8|fp6|fp4|bfloat16)\w*|__\w*2(?:float|half|bfloat16|half2|bfloat162|int|uint|float2|short|double|ll|ull)\w*"
     r"|__\w+_as_\w+|__(?:low|high)\w*|__halves2half2|__halves2bfloat162|upsample|shuffle2?|__byte_perm"
     r"|__funnelshift_\w+|__builtin_(?:bit_cast|expect)|bit_cast|forward|move|get_enqueued_local_size"
 )

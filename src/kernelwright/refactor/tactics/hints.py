@@ -156,13 +156,20 @@ UNROLL = RuleTactic("unroll", "arithmetic", "Inner loops written out as often as
 # Options
 
 
+_DERIVED = {"float64": 1e-13, "float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}
+"""About what a derived tolerance allows: some roundings of the output's own type (guess, from the derivation)."""
+
+
 def allowed_error(subject: Subject) -> float:
-    """The least relative error that an output may have, where it is declared; else what float arithmetic has anyway."""
-    outputs = [each for each in subject.problem.outputs if each.dtype.startswith(("float", "bfloat"))]
-    if len(outputs) != len(subject.problem.outputs):
-        return 0.0
-    declared = [subject.problem.tolerances[each.name] for each in outputs if each.name in subject.problem.tolerances]
-    return min([max(each.rtol, each.atol) for each in declared], default=1e-5)
+    """The least relative error that an output may have, where it is declared; else some roundings of its type."""
+    errors = []
+    for each in subject.problem.outputs:
+        declared = subject.problem.tolerances.get(each.name)
+        if declared is not None:
+            errors.append(max(declared.rtol, declared.atol))
+        else:
+            errors.append(_DERIVED.get(each.dtype, 0.05 if each.dtype.startswith("float8") else 0.0))
+    return min(errors, default=0.0)
 
 
 def _options(subject: Subject) -> Rewrite:

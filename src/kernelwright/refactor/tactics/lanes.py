@@ -81,6 +81,10 @@ class Lanes:
     """CUDA: functions that are called lane by lane, with their argument counts."""
     clones: dict[str, str] = field(default_factory=dict)
     """OpenCL: vector forms of the file's own functions, by name."""
+    early: dict[str, None] = field(default_factory=dict)
+    """Checks that belong to the start of the vector code."""
+    declared: set[str] = field(default_factory=set)
+    """Variables of the code itself."""
     loaded: dict[str, tuple[str, Span]] = field(default_factory=dict)
     """By the text of a load: its element type and where it stands."""
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -171,6 +175,7 @@ class Lanes:
         if node.is_pointer:
             self.pointers.add(node.name)
         self.types = {**self.types, node.name: node.c_type}
+        self.declared.add(node.name)
         self._join(node.name, UNIFORM if node.initial is None else self.kind(node.initial))
 
     def _join(self, name: str, kind: Kind) -> None:
@@ -611,6 +616,8 @@ class Lanes:
         if condition.is_varying:
             return self._chosen(node)
         checks = self.checks(node.condition)
+        if self._is_one_lane(node.condition):  # lanes that agree are none of them the one: vectors have more than one
+            return checks + (";" if node.no is None else self._braced(node.no))
         before = self.has_stored
         yes = self._raw(node.place.span.start, node.condition.place.span.start) + self.expression(node.condition)
         yes += self._raw(node.condition.place.span.end, node.yes.place.span.start) + self._braced(node.yes)
@@ -620,6 +627,13 @@ class Lanes:
         no = self._raw(node.yes.place.span.end, node.no.place.span.start) + self._braced(node.no)
         self.has_stored |= after_yes
         return checks + yes + no
+
+    def _is_one_lane(self, node: nodes.Expression) -> bool:
+        """Whether a condition holds for one lane at most: `threadIdx.x == 0`."""
+        if not isinstance(node, nodes.Binary) or node.operator != "==":
+            return False
+        left, right = self.kind(node.left), self.kind(node.right)
+        return not left.is_varying and not right.is_varying and abs(left.step - right.step) == 1
 
     def _braced(self, node: nodes.Statement) -> str:
         """A statement that checks may come before, as one."""
@@ -718,10 +732,11 @@ class Lanes:
     def _check(self, node: nodes.Binary, first: str, second: str) -> str:
         left, right = self.kind(node.left), self.kind(node.right)
         step = left.step - right.step
-        if not self.give_up or self.has_stored:
-            raise Unfit("lanes may go different ways after something was stored")
         if step == 0:
             return ""
+        is_early = self.has_stored and self._is_known_at_once(node)
+        if not self.give_up or (self.has_stored and not is_early):
+            raise Unfit("lanes may go different ways after something was stored")
         integer = self.dialect.signed_64
         apart = f"(({integer})({first}) - ({integer})({second}))"
         reach = f"{step} * ({self.vec} - 1)"
@@ -732,7 +747,16 @@ class Lanes:
             condition = f"{low} <= 0 && {high} >= 0"
         else:
             condition = f"({apart} {node.operator} 0) != ({apart} + {reach} {node.operator} 0)"
-        return f"if ({condition}) {{ {self.give_up} }}\n"
+        text = f"if ({condition}) {{ {self.give_up} }}\n"
+        if is_early:
+            self.early[text] = None
+            return ""
+        return text
+
+    def _is_known_at_once(self, node: nodes.Binary) -> bool:
+        """Whether a condition is made of the thread's place and parameters alone: it can be asked at the start."""
+        own = {each.name for each in nodes.walk(node) if isinstance(each, nodes.Name)} - _QUERY_VARIABLES
+        return not any(name in self.declared for name in own)
 
     # Expressions
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import LiteralFact
+from kernelwright.refactor.polynomial import named
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
 from kernelwright.refactor.tactics.launches import AXES, covered_by, is_number, number, only_shape
@@ -52,8 +53,12 @@ def _is_free(subject: Subject) -> bool:
         *(loop.start for loop in facts.loops if loop.start is not None),
     ]
     words = ("thread.", "block.", "block_size.", "warp.", "grid_size.")
-    if not all(queries_are_indices(subject, axis) for axis in AXES):
-        return False
+    block = only_shape(subject).block
+    for index, axis in enumerate(AXES):
+        if index >= len(block) or is_number(block[index], 1):
+            values = [value.replaced({f"block.{axis}": named(f"global.{axis}")}) for value in values]
+        elif not queries_are_indices(subject, axis):
+            return False
     return not any(name.startswith(words) or "thread." in name for value in values for name in value.names)
 
 

@@ -63,6 +63,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that it loads or stores lies side by side for neighbouring threads")
     _cover(plan, subject, places, names)
+    _define_sizes(plan, places)
     c_types = {"float"} | {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
     c_types |= {_spelled(lanes.types[a]) for a in subject.analysis.facts.arrays if _spelled(lanes.types.get(a, ""))}
     one, many = plan.fresh(f"kw_{subject.entry}_one"), plan.fresh(f"kw_{subject.entry}_vector")
@@ -77,7 +78,9 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     plan.prelude += [each for each in lanes.clones.values() if each]
     extra = _extra(subject)
     plan.prelude.append(renamed_kernel(subject, one, extra, places))
-    plan.prelude.append(renamed_kernel(subject, many, extra, places, body=f"{{\n  {text}\n  return 1;\n}}"))
+    plan.prelude.append(
+        renamed_kernel(subject, many, extra, places, body=f"{{\n  {''.join(lanes.early)}{text}\n  return 1;\n}}")
+    )
     plan.replace(subject.analysis.function.body.place.span, _dispatch(subject, places, names, one, many))
     shape = "x, y" if len(places.axes) > 1 else "x"
     return plan.finish(
@@ -153,6 +156,13 @@ def _cover(plan: Plan, subject: Subject, places: Places, names: _Names) -> None:
     for mark in function.attributes:
         if any(word in mark.text for word in ("reqd_work_group_size", "__launch_bounds__", "work_group_size_hint")):
             plan.replace(mark.span, "")
+
+
+def _define_sizes(plan: Plan, places: Places) -> None:
+    """Block sizes of the launch as it was, which the kernel asks for."""
+    for name, text in places.defines.items():
+        plan.draft = plan.draft.with_define(name, text)
+        plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
 
 
 def _require_whole(plan: Plan, subject: Subject, total: str, per: str) -> None:
@@ -248,6 +258,7 @@ def _coarsened(subject: Subject) -> Rewrite:
     plan = Plan(subject, "coarsen", "map")
     names = _parameters(plan, subject, places, vectors=False)
     _cover(plan, subject, places, names)
+    _define_sizes(plan, places)
     one = plan.fresh(f"kw_{subject.entry}_one")
     plan.prelude.append(renamed_kernel(subject, one, _extra(subject), places))
     plan.replace(subject.analysis.function.body.place.span, _dispatch(subject, places, names, one, None))

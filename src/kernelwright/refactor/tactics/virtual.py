@@ -104,6 +104,8 @@ class Places:
     steps: Mapping[str, int] = field(default_factory=dict)
     """By thread query: how it moves along the fastest axis."""
     ones: frozenset[str] = frozenset()
+    defines: Mapping[str, str] = field(default_factory=dict)
+    """Macros that the words need, with their expressions in sizes."""
 
 
 def places_of(subject: Subject, *, fastest: str = "x") -> Places:
@@ -318,6 +320,8 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
     facts = subject.analysis.facts
     if order != ["x"]:
         raise Unfit("it uses its place in the block, in a way that is not followed")
+    if not any(loop.sweep in ("block-stride", "grid-stride") for loop in facts.loops):
+        return _blocks_and_threads(subject, found)
     loops = [loop for loop in facts.loops if loop.sweep == "block-stride"]
     if len(loops) != 1:
         raise Unfit("it uses its place in the block, in a way that is not followed")
@@ -348,6 +352,27 @@ def _rows_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent], or
              "blockIdx.x": 0}  # fmt: skip
     axes = (Axis("thread.x", _bound_text(subject, loop), loop), Axis("block.x", found[0].grid))
     return Places(axes, words, steps)
+
+
+def _blocks_and_threads(subject: Subject, found: tuple[Extent, Extent, Extent]) -> Places:
+    """Threads of a block along the fastest axis, blocks along the next: exact whatever the kernel makes of them."""
+    if any(each.block != "1" or each.grid != "1" for each in found[1:]):
+        raise Unfit("it uses its place in the block, in a way that is not followed")
+    queries = thread_queries(subject.analysis.function.body)
+    allowed = {"get_local_id(0)", "get_local_size(0)", "get_group_id(0)", "get_global_id(0)", "threadIdx.x",
+               "blockDim.x", "blockIdx.x"}  # fmt: skip
+    if set(queries) - allowed:
+        raise Unfit("it uses its place in the block, in a way that is not followed")
+    size, defines = found[0].block, {}
+    if not is_number(size, int(size) if size.isdigit() else -1):
+        defines, size = {"KW_BLOCK_SIZE": size}, "KW_BLOCK_SIZE"
+    words = {"get_local_id(0)": "kw_x", "get_local_size(0)": size, "get_group_id(0)": "kw_y",
+             "get_global_id(0)": f"kw_y * {size} + kw_x", "threadIdx.x": "kw_x", "blockDim.x": size,
+             "blockIdx.x": "kw_y"}  # fmt: skip
+    steps = {"get_local_id(0)": 1, "threadIdx.x": 1, "get_global_id(0)": 1}
+    steps |= dict.fromkeys(("get_local_size(0)", "blockDim.x", "get_group_id(0)", "blockIdx.x"), 0)
+    axes = (Axis("thread.x", found[0].block), Axis("block.x", found[0].grid))
+    return Places(axes, words, steps, frozenset(), defines)
 
 
 # Bounds
