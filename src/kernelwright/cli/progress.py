@@ -210,6 +210,8 @@ class PlainView:
         text = describe(event)
         if text:
             self._print(text)
+            if isinstance(event, ActionChosen):
+                self._phase = "expand"  # whose own line would say the same
         elif isinstance(event, Evaluated) and self._is_gain(progress):
             self._best = progress.best_speedup
             self._phase = progress.phase

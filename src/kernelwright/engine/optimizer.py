@@ -192,7 +192,7 @@ class Optimizer:
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._judge(self._propose(0, "given", draft))
         if "template" not in roles:
-            self._say("lifting launch shape, literals and options into parameters")
+            self._say("lifting launch shape and literals into parameters")
             lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0])))
             if isinstance(lifted, Draft):
                 self._judge(self._propose(0, "template", lifted))

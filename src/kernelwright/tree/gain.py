@@ -28,7 +28,7 @@ from kernelwright.tree.model import Node, Tree
 PROOF_EVALUATIONS = 2
 """What a new node costs before it is known: its default, and its parent's best values."""
 
-SLICE_EVALUATIONS = 8
+SLICE_EVALUATIONS = 6
 """After so many a structure is judged, in two steps; later ones are as long as what was done, up to `MAX_SLICE`."""
 
 MAX_SLICE = 48
@@ -54,6 +54,9 @@ USEFUL = 1.02
 
 HOPELESS = 0.5
 """A structure that is still twice as slow as its parent after half a step is given up. A guess."""
+
+PROVEN = 1.1
+"""A structure that is so much faster than its parent after half a step may be built upon. A guess."""
 
 NEAR_LIMIT = 1.05
 """Within 5 % of what the bandwidth allows counts as there: the ceiling itself is not measured better."""
@@ -195,14 +198,14 @@ class _Scoring:
         return gain is not None and gain < USEFUL and not self._is_young(node)
 
     def _is_young(self, node: Node) -> bool:
-        """Whether it was searched too little to be judged: half as much is enough for one that is hopeless."""
+        """Whether it was searched too little to be judged; half as much is enough where it is plain."""
         tuning = node.tuning
         if not node.is_working or tuning.is_exhausted:
             return False
         half = self._policy.slice_evaluations // 2
         gain = self._tree.gain(node.index)
-        is_hopeless = gain is not None and gain < HOPELESS and tuning.evaluated_count >= half
-        return tuning.evaluated_count < self._policy.slice_evaluations and not is_hopeless
+        is_plain = gain is not None and not HOPELESS <= gain < PROVEN and tuning.evaluated_count >= half
+        return tuning.evaluated_count < self._policy.slice_evaluations and not is_plain
 
     # -- tune ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """All roles by rules. Deterministic, needs no model, no network and no key.
 
 *plan* applies every tactic and orders what applies by predicted gain, looking one step further; *code* takes the
-rewrite; *template* applies the tactics that only lift (launch shape, literals, options); *debug* starts a failed
+rewrite; *template* applies the tactics that only lift (launch shape, literals); *debug* starts a failed
 template from smaller values, or gives it up; *analyse* words the landscape.
 """
 
@@ -32,8 +32,12 @@ from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject, 
 from kernelwright.refactor.tactics.registry import TACTICS
 from kernelwright.store.event import Idea
 
-LIFTING_FAMILIES = frozenset({"launch", "options"})
-"""Families whose tactics change no structure: the template role applies them to every source."""
+LIFTING_FAMILIES = frozenset({"launch"})
+"""Families whose tactics change nothing that is computed: the template role applies them to every source.
+
+Compile options are none of them: what relaxes arithmetic is an idea of its own, which may fail on hostile inputs without
+taking structures with it.
+"""
 
 FOLLOW_UP = 0.5
 """Which share (in logarithms) of what a tactic makes possible counts for it. A guess."""
