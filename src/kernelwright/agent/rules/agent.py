@@ -35,8 +35,8 @@ from kernelwright.store.event import Idea
 LIFTING_FAMILIES = frozenset({"launch"})
 """Families whose tactics change nothing that is computed: the template role applies them to every source.
 
-Compile options are none of them: what relaxes arithmetic is an idea of its own, which may fail on hostile inputs without
-taking structures with it.
+Compile options are none of them: what relaxes arithmetic is an idea of its own, which may fail on hostile inputs
+without taking structures with it.
 """
 
 FOLLOW_UP = 0.5
