@@ -108,6 +108,26 @@ __kernel void f(__global const float *u, __global float *v, int nx, int ny, int 
                 "nz": "scalar int32 z"},
            grid=("ceil_div(x, 8)", "ceil_div(y, 8)", "z"), block=("8", "8"),
            sizes=({"x": 71, "y": 13, "z": 5}, {"x": 1, "y": 2, "z": 3}, {"x": 3, "y": 3, "z": 3})),
+    opencl("periodic", f"""
+{SIGNATURE} {{
+  int i = get_global_id(0), j = get_global_id(1);
+  if (i < w && j < h) y[j * w + i] = x[j * w + (i + 1) % w] - x[j * w + (i + w - 1) % w] + 2 * x[j * w + i];
+}}
+"""),
+    opencl("inner_planes_by_a_loop", """
+__kernel void f(__global const float *u, __global float *v, int nx, int ny, int nz) {
+  int i = get_global_id(0) + 1, j = get_global_id(1) + 1, plane = nx * ny;
+  for (int k = 1; k <= nz - 2; ++k) {
+    if (i < nx - 1 && j < ny - 1) {
+      int c = k * plane + j * nx + i;
+      v[c] = u[c-1] + u[c+1] + u[c-nx] + u[c+nx] + u[c-plane] + u[c+plane] - 6.f * u[c];
+    }
+  }
+}
+""", arguments={"u": "in float32 z,y,x", "v": "inout float32 z,y,x", "nx": "scalar int32 x", "ny": "scalar int32 y",
+                "nz": "scalar int32 z"},
+           grid=("ceil_div(x, 8)", "ceil_div(y, 8)"), block=("8", "8"),
+           sizes=({"x": 71, "y": 13, "z": 5}, {"x": 3, "y": 4, "z": 3})),
     opencl("planes_by_a_loop", """
 __kernel void f(__global const float *u, __global float *v, int nx, int ny, int nz) {
   int i = get_global_id(0), j = get_global_id(1), plane = nx * ny;
@@ -180,7 +200,7 @@ def rewritten(subject) -> Rewrite:
     "y[j * w + i] += x[j * w + i + 1] - x[j * w + i];",
     "y[j * w + i] = x[j * w + i + 1] - x[j * w + i]; y[j * w + i + 1] = 0;",
     "y[j * w + i] = x[j * w + i + 1] - x[j * w + i] + get_num_groups(1);",
-    "y[j * w + i] = x[j * w + (i + 1) % w] - x[j * w + (i + w - 1) % w];",
+    "y[j * w + i] = x[j * w + (i ^ 1)] - x[j * w + i];",
     "y[j * w + i] = x[j * w + i + 100] - x[j * w + i];",
     "atomic_inc((volatile __global int *)y); y[j * w + i] = x[j * w + i + 1] - x[j * w + i];",
 ])  # fmt: skip

@@ -66,6 +66,12 @@ class Index:
     """The same as an expression in sizes, for the launch."""
     axis: str
     """The launch axis that it walks."""
+    start: str = ""
+    """C text of its first value where that is not 0; `end` and `host` count from there."""
+
+    def text(self, name: str) -> str:
+        """Its value, for a variable that counts from 0."""
+        return f"({name} + {self.start})" if self.start else name
 
 
 @dataclass(frozen=True)

@@ -253,8 +253,14 @@ def _clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
                 return None
             found += limits
             waiting += atom.usual.names
-        elif atom.kind == "remainder" and touch.is_clamped and name not in touch.form.terms:
-            return None
+        elif atom.kind == "remainder" and name not in touch.form.terms:
+            whole, length = atom.parts
+            usual = min(whole, whole - length, key=lambda each: len(each.terms))
+            for comparison in (Comparison(usual, ">=", ZERO), Comparison(usual, "<", length)):
+                limits = frame.limits_of(comparison)
+                if not limits:
+                    return None
+                found += limits
     return tuple(found)
 
 

@@ -74,7 +74,7 @@ class Stencil:
     def names(self) -> dict[str, str]:
         """How indices are called in the text."""
         names = {self.across.atom: "kw_x", self.down.atom: "kw_y"}
-        return names | {index.atom: f"kw_batch_{number}" for number, index in enumerate(self.batch)}
+        return names | {index.atom: index.text(f"kw_batch_{number}") for number, index in enumerate(self.batch)}
 
     @property
     def has_edge(self) -> bool:
@@ -130,6 +130,8 @@ def _stencil(subject: Subject, plan: Plan) -> Stencil:
     every = {
         atom: of_loops.get(atom) or frame.index(plan, atom, ends.get(atom)) for atom in (*frame.atoms(), *of_loops)
     }
+    if any(every[atom].start for atom in (across, down) if atom is not None):
+        raise Unfit("its rows are walked by a loop that counts from another number than 0")
     arrays = subject.analysis.facts.arrays
     array_in, array_out = arrays[window.array], arrays[main.touch.array]
     if array_in.width != 1 or array_out.width != 1:

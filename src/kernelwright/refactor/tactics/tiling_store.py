@@ -139,24 +139,27 @@ def _loop_index(frame: Frame, loop: LoopFact, number: int) -> LoopIndex:
     )
     is_plain = (
         node is not None and node.word == "for" and loop.is_exact and not loop.ends_early and not loop.inlined_in
-        and loop.start == ZERO and loop.operator == "<" and loop.bound is not None and loop.step is not None
+        and loop.start is not None and loop.operator in ("<", "<=") and loop.bound is not None and loop.step is not None
         and loop.step.kind == "add" and loop.step.amount == ONE and loop.atom
     )  # fmt: skip
-    if not is_plain or node is None or loop.bound is None:
+    if not is_plain or node is None or loop.bound is None or loop.start is None:
         raise Unfit("how a loop counts is not followed")
     start = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
     end, update = node.condition, node.update
     if start is None or start.initial is None or not isinstance(end, nodes.Binary) or update is None:
         raise Unfit("how a loop counts is not followed")
-    is_counted = isinstance(end.left, nodes.Name) and end.left.name == start.name and end.operator == "<"
+    is_counted = isinstance(end.left, nodes.Name) and end.left.name == start.name and end.operator == loop.operator
     parts = (start.initial.place, end.right.place, update.place)
     if not is_counted or not all(place.is_exact for place in parts) or isinstance(update, nodes.Binary):
         raise Unfit("how a loop counts is not followed")
     parameter = f"kw_loop_{number}"
-    text = frame.text(loop.bound)
+    beyond = "" if loop.operator == "<" else " + 1"
+    first = "" if loop.start == ZERO else f"(int)({frame.text(loop.start)})"
+    count = loop.bound - loop.start if loop.operator == "<" else loop.bound - loop.start + ONE
     edits = (
         *(Edit(mark.span, "") for mark in node.pragmas),
         Edit(start.initial.place.span, parameter),
-        Edit(update.place.span, f"{start.name} = ({end.right.place.span.text(frame.subject.source)})"),
+        Edit(update.place.span, f"{start.name} = ({end.right.place.span.text(frame.subject.source)}){beyond}"),
     )
-    return LoopIndex(Index(loop.atom, f"(int)({text})", frame.host(loop.bound), "loop"), parameter, edits)
+    index = Index(loop.atom, f"(int)({frame.text(count)})", frame.host(count), "loop", first)
+    return LoopIndex(index, parameter, edits)

@@ -62,7 +62,7 @@ class Permutation:
     def names(self) -> dict[str, str]:
         """How indices are called in the text."""
         names = {self.along_read.atom: "kw_u", self.along_write.atom: "kw_v"}
-        return names | {index.atom: f"kw_batch_{number}" for number, index in enumerate(self.batch)}
+        return names | {index.atom: index.text(f"kw_batch_{number}") for number, index in enumerate(self.batch)}
 
     def element(self, touch: Touch) -> str:
         """C text of an element's index."""
@@ -107,6 +107,8 @@ def _permutation(subject: Subject, plan: Plan) -> Permutation:
     else:
         ends |= _ends(frame, store)
     every = {atom: of_loops.get(atom) or frame.index(plan, atom, ends[atom]) for atom in atoms}
+    if any(every[unit].start for unit in units):
+        raise Unfit(f"{frame.name(units[0])} or {frame.name(units[1])} counts from another number than 0")
     array = subject.analysis.facts.arrays[store.touch.array]
     if array.width != 1 or (array.element_bytes is None and subject.language == "opencl"):
         raise Unfit(f"{array.name} holds vectors already")
