@@ -83,8 +83,8 @@ class _Scored:
 class GainPerCost:
     """See the module; deterministic, without a seed."""
 
-    repairable_stages: frozenset[str] = frozenset({"build", "resources", "launch"})
-    """Stages whose failures are handed to the debugger; without a model the others are withdrawn at once."""
+    repairable_stages: frozenset[str] = frozenset({"resources", "launch"})
+    """Stages whose failures are handed to the debugger: what rules can mend. A model's may be all of them."""
     slice_evaluations: int = SLICE_EVALUATIONS
 
     @property

@@ -112,7 +112,7 @@ class RulesAgent:
     def debug(self, context: DebugContext) -> Draft | Declined:
         """Smaller defaults where resources were missing; else the tactic is withdrawn."""
         failure = context.failure
-        if failure.stage in ("resources", "launch", "build"):
+        if failure.stage in ("resources", "launch"):
             text = smaller_defaults(context.written.text, context.task, context.written.entry)
             if text is not None:
                 written = dataclasses.replace(context.written, text=text)
