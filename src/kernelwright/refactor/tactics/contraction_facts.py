@@ -99,7 +99,7 @@ def contraction_of(subject: Subject, plan: Plan) -> Contraction:
     touches = [_touch_of(subject, factor) for factor in factors]
     c_type, size = _sum_type(subject, target)
     own = _own_indices(frame, touches, output, loop.atom)
-    ends = frame.only_bounds([each.access for each in (*touches, output)], frame.atoms())
+    ends = frame.only_bounds([each.access for each in touches], frame.atoms())
     made = [
         _factor(frame, plan, touch, text, atom, loop.atom, c_type, ends)
         for touch, text, atom in zip(touches, _texts(subject, factors, touches), own, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kernelwright.refactor import nodes
-from kernelwright.refactor.facts import Access, Comparison
+from kernelwright.refactor.facts import Access, Atom, Comparison
 from kernelwright.refactor.indices import Touch
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, number
 from kernelwright.refactor.rewrite import Edit, insertion
@@ -242,16 +242,12 @@ def _clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
         name = waiting.pop()
         atom = atoms[name]
         if atom.kind == "select":
-            operator = ">=" if name.startswith("max(") else "<=" if name.startswith("min(") else ""
-            if not operator or atom.usual is None or len(atom.parts) != 2:
+            if atom.usual is None:
                 return None
-            other = atom.parts[1] if atom.parts[0] == atom.usual else atom.parts[0]
-            inner = _without_limits(frame, atom.usual)
-            comparison = Comparison(inner, operator, other)  # type: ignore[arg-type]
-            limits = frame.limits_of(comparison) or _worst(frame, comparison)
-            if not limits:
+            of_select = _limits_of_select(frame, name, atom)
+            if not of_select:
                 return None
-            found += limits
+            found += of_select
             waiting += atom.usual.names
         elif atom.kind == "remainder" and name not in touch.form.terms:
             whole, length = atom.parts
@@ -262,6 +258,26 @@ def _clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
                     return None
                 found += limits
     return tuple(found)
+
+
+def _limits_of_select(frame: Frame, name: str, atom: Atom) -> list[Limit]:
+    """Where a `min`, `max` or `clamp` changes nothing; nothing where that is not certain."""
+    assert atom.usual is not None
+    others = list(atom.parts)
+    if atom.usual not in others:
+        return []
+    others.remove(atom.usual)
+    operators = {"max(": (">=",), "min(": ("<=",), "clamp(": (">=", "<=")}.get(name.partition("(")[0] + "(", ())
+    if len(operators) != len(others) or (len(others) == 2 and atom.parts[0] != atom.usual):
+        return []
+    found: list[Limit] = []
+    for operator, other in zip(operators, others, strict=True):
+        comparison = Comparison(_without_limits(frame, atom.usual), operator, other)  # type: ignore[arg-type]
+        limits = frame.limits_of(comparison) or _worst(frame, comparison)
+        if not limits:
+            return []
+        found += limits
+    return found
 
 
 def _without_limits(frame: Frame, value: Polynomial) -> Polynomial:
