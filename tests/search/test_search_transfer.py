@@ -126,13 +126,19 @@ def test_a_source_guesses_what_it_measured_in_its_own_order() -> None:
     assert source.best == tuple(sorted(known(), key=lambda config: value(SIMILAR, config))[:3])
 
 
-def test_few_or_equal_priors_make_no_source_but_are_tried_first() -> None:
+def test_few_priors_make_no_source_but_are_tried_first() -> None:
     few = priors(SIMILAR)[:5]
     equal = [Prior(config, 1.0, "a device that is always as fast") for config in known()]
     failed = [Prior(config, None, "a device that fails") for config in known()]
     assert sources_of(matmul_space(), [*few, *equal, *failed], fitter(), seed=0, keep=5) == []
     first = create("surrogate", matmul_space(), seed=0, priors=few).ask(5)
     assert set(first) == {prior.config for prior in few}
+
+
+def test_what_tells_no_config_from_another_changes_nothing() -> None:
+    equal = [Prior(config, 1.0, "a device that is always as fast") for config in known()]
+    with_equal, without = (create("surrogate", matmul_space(), seed=0, priors=given).ask(8) for given in (equal, []))
+    assert with_equal == without
 
 
 def test_sources_take_turns_among_the_first_to_try() -> None:

@@ -37,7 +37,7 @@ from kernelwright.search.history import (
     generator,
     opening,
 )
-from kernelwright.search.transfer import favourites, sources_of
+from kernelwright.search.transfer import favourites, is_flat, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,7 +219,12 @@ class SurrogateSearch:
         )
         self._whole_guesses = [] if self._whole is None else [Guessed.of(each, self._whole.table) for each in sources]
         modelled = {source.name for source in sources}
-        few = [prior for prior in priors if prior.source not in modelled]
+        by_source: dict[str, list[Prior]] = {}
+        for prior in priors:
+            by_source.setdefault(prior.source, []).append(prior)
+        few = [
+            prior for name, group in by_source.items() if name not in modelled and not is_flat(group) for prior in group
+        ]
         first = opening(space, default=default, priors=few, prior_count=prior_count)
         spread_count = initial_count or max(8, len(space.parameters) + 2)
         self._spreading: list[Config] = []

@@ -117,6 +117,12 @@ def _learn(
     return Source(priors[0].source, tuple(ascending[:keep]), tuple(members), centre, scale)
 
 
+def is_flat(priors: Sequence[Prior]) -> bool:
+    """Whether priors of one source are many, and all alike: then none of them is worth trying first."""
+    values = [prior.value for prior in priors if prior.value is not None]
+    return len(values) >= SOURCE_COUNT and min(values) == max(values)
+
+
 def favourites(sources: Sequence[Source], *, count: int) -> list[Config]:
     """The best configs of each source in turn, best first."""
     rounds = itertools.zip_longest(*(source.best for source in sources))
