@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.cli.progress import PlainView
 from kernelwright.cli.show import run_lines
-from kernelwright.cli.tables import verdict
+from kernelwright.cli.tables import interval_text, print_figures, verdict
 from kernelwright.engine.limits import check_memory
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import tune
 from kernelwright.errors import SpecError
+from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
@@ -117,3 +120,52 @@ def test_a_workload_that_the_device_cannot_hold_is_refused_before_anything_is_fi
         check_memory(problem, device)
     assert caught.value.location is not None
     assert caught.value.location.line > 0
+
+
+NAMES = ("prefill " + "x" * 60, "decode")
+FIGURES = ("0.001234", "12.34", "1.234e+05", "1.23x [1.20, 1.26]", "0.001234 ms (1.23x)", "97% (memory)")
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 100, 200])
+def test_figures_are_never_cut_however_narrow_the_terminal_is(columns: int) -> None:
+    console = Console(width=columns, file=io.StringIO(), force_terminal=False)
+    print_figures(("workload", "a", "b", "c", "d", "e", "f"), [(name, *FIGURES) for name in NAMES], console, least=5)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert all(text.count(figure) >= 2 for figure in FIGURES[:4])
+    if columns >= 100:
+        assert all(len(line) <= columns for line in text.splitlines())
+    if columns == 200:
+        assert all(figure in text for figure in FIGURES)
+        assert all(name in text for name in NAMES)
+
+
+def test_a_result_in_a_pipe_has_all_its_numbers(
+    saxpy: Path, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    tune(
+        saxpy,
+        settings=TuneSettings(budget=Budget(evaluations=4)),
+        run=in_tmp / "run",
+        machine=SimulatedMachine(cost),
+    )
+    with pytest.raises(SystemExit):
+        main(["show", "run", "run"])
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert "shape's own best" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.0039, 1.21, "1.100x [1.004, 1.210]"),
+        (0.9, 0.9996, "1.1000x [0.9000, 0.9996]"),
+        (1.0, 1.2, "1.10x [1.00, 1.20]"),
+        (1.2, 1.26, "1.10x [1.20, 1.26]"),
+    ],
+)
+def test_an_interval_beside_one_never_reads_as_one(low: float, high: float, text: str) -> None:
+    assert interval_text(Interval(1.1, low, high, 0.95)) == text

@@ -7,11 +7,10 @@ import math
 from pathlib import Path
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from kernelwright.cli.progress import open_progress
+from kernelwright.cli.tables import open_console, print_figures
 from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
 from kernelwright.engine.dispatch_measure import probe_dispatch
 from kernelwright.engine.dispatch_probes import parse_range
@@ -52,7 +51,7 @@ def run_dispatch(
     if is_json:
         typer.echo(json.dumps({**dispatch_record(table), "files": [str(path) for path in written]}, indent=2))
     else:
-        console = Console()
+        console = open_console()
         print_table(table, console)
         for path in written:
             console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
@@ -69,17 +68,14 @@ def _write_files(run: Path) -> tuple[list[Path], KernelwrightError | None]:
 
 def print_table(table: DispatchTable, console: Console) -> None:
     """Shapes with what was chosen, then the configs, the rule, and what it loses."""
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("shape", no_wrap=True)
-    for heading in ("baseline ms", "best ms", "choice", "loses"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for shape in table.shapes:
         place = chosen_in(table.rule, shape.case)
         label = "the baseline" if place is None else table.label(place)
         lost = "" if place is None else f"{100 * shape.losses[place]:.1f} %"
         name = shape.name if not shape.is_tuned else f"{shape.name} (tuned)"
-        shown.add_row(name, f"{shape.baseline_ms:.4g}", f"{shape.best_ms:.4g}", label, lost)
-    console.print(shown)
+        rows.append((name, f"{shape.baseline_ms:.4g}", f"{shape.best_ms:.4g}", label, lost))
+    print_figures(("shape", "baseline ms", "best ms", "choice", "loses"), rows, console)
     for place, config in enumerate(table.configs):
         if config is not None:
             values = "  ".join(f"{name}={value}" for name, value in config.items())

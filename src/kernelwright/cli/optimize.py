@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.tree import Tree as Branches
 
 from kernelwright.cli.progress import open_progress
-from kernelwright.cli.tables import interval_data, interval_text, workload_rows, workload_table
+from kernelwright.cli.tables import (
+    interval_data,
+    interval_text,
+    open_console,
+    print_figures,
+    print_workloads,
+    workload_rows,
+)
 from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
@@ -94,7 +99,7 @@ def _show(result: OptimizeResult, *, is_json: bool, writes_report: bool) -> int:
     if is_json:
         typer.echo(json.dumps({**optimize_summary(result), "files": [str(path) for path in written]}, indent=2))
     else:
-        console = Console()
+        console = open_console()
         print_optimized(result, console)
         for path in written:
             console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
@@ -156,9 +161,9 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
         f"{started.problem_name} on {started.device.get('name')}", style="bold", highlight=False, markup=False
     )
     if result.workloads:
-        console.print(workload_table(result.compared))
+        print_workloads(result.compared, console)
     if len(result.path) > 1:
-        console.print(_path_table(result.path))
+        _print_path(result.path, console)
         for step in result.path[1:]:
             because = f" ({step.node.because.rstrip('.')})" if step.node.because else ""
             console.print(
@@ -189,7 +194,7 @@ def print_optimize_run(result: OptimizeResult, *, is_json: bool) -> None:
     if is_json:
         typer.echo(json.dumps(optimize_summary(result), indent=2))
         return
-    console = Console()
+    console = open_console()
     print_tree(result, console)
     print_optimized(result, console)
     fastest = result.fastest
@@ -250,18 +255,15 @@ def _node_data(result: OptimizeResult, node: Node) -> dict[str, Any]:
     }
 
 
-def _path_table(path: tuple[PathStep, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("node", no_wrap=True)
-    for heading in ("predicted", r"this step \[95%]", "since the baseline"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _print_path(path: tuple[PathStep, ...], console: Console) -> None:
+    rows = []
     for step in path[1:]:
         predicted = f"{step.predicted_gain:.2f}x" if step.predicted_gain is not None else "-"
         provisional = f"about {step.search_gain:.2f}x" if step.search_gain is not None else "-"
         gain = interval_text(step.gain) if step.gain is not None else provisional
         total = f"{step.total.estimate:.2f}x" if step.total is not None else "-"
-        table.add_row(_escaped(f"{step.node.index} {step.node.label}"), predicted, gain, total)
-    return table
+        rows.append((f"{step.node.index} {step.node.label}", predicted, gain, total))
+    print_figures(("node", "predicted", "this step [95%]", "since the baseline"), rows, console)
 
 
 def _counts_text(result: OptimizeResult) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from kernelwright.backend.cuda_ncu import COUNTERS
 from kernelwright.cli.show import find_candidate
+from kernelwright.cli.tables import open_console
 from kernelwright.engine.counters import CounterReading, read_counters
 from kernelwright.engine.profile import WorkloadProfile, profile_lines, profile_of
 from kernelwright.errors import UsageError
@@ -38,7 +38,7 @@ def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) 
     if is_json:
         typer.echo(json.dumps(_as_data(event.candidate_id, profiles, reading), indent=2))
         return 0
-    console = Console()
+    console = open_console()
 
     def line(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)

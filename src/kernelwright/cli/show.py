@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from kernelwright.cli.optimize import print_optimize_run
-from kernelwright.cli.tables import print_result, summary
+from kernelwright.cli.tables import open_console, print_result, summary
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
@@ -83,7 +83,7 @@ def print_run(run: Path, *, is_json: bool) -> None:
     if is_json:
         typer.echo(json.dumps(summary(result), indent=2))
         return
-    console = Console()
+    console = open_console()
     print_result(result, console)
     costs = [event.cost for event in result.view.evaluations]
     phases = {
@@ -159,7 +159,7 @@ def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
     if is_json:
         typer.echo(json.dumps(dataclasses.asdict(event), indent=2, default=str))
         return
-    console = Console()
+    console = open_console()
 
     def line(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
@@ -98,7 +101,7 @@ def print_result(result: TuneResult, console: Console) -> None:
         f"{started.problem_name} on {started.device.get('name')}", style="bold", highlight=False, markup=False
     )
     if result.workloads:
-        console.print(workload_table(result))
+        print_workloads(result, console)
     if result.best_config is not None:
         text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
         console.print(f"configuration: {text}", highlight=False, markup=False)
@@ -115,25 +118,70 @@ def print_result(result: TuneResult, console: Console) -> None:
     console.print(verdict(result), style="bold", highlight=False, markup=False)
 
 
-def workload_table(result: TuneResult) -> Table:
-    """The final table for a terminal."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("workload", no_wrap=True)
+def print_workloads(result: TuneResult, console: Console) -> None:
+    """The final table for a terminal, a pipe or a log."""
     floors = recorded_floors(result.view.started)
-    headings = ("baseline ms", "best ms", r"speedup \[95%]", "shape's own best", *(("of the floor",) if floors else ()))
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for row in result.workloads:
         own = row.specialised_speedup
-        table.add_row(
-            row.workload,
-            f"{row.baseline_ms:.4g}",
-            f"{row.best_ms:.4g}",
-            interval_text(row.speedup),
-            f"{row.specialised_ms:.4g} ms" + (f" ({own.estimate:.2f}x)" if own else ""),
-            *([_floor_share(floors.get(row.workload), row.best_ms)] if floors else []),
+        rows.append(
+            (
+                row.workload,
+                f"{row.baseline_ms:.4g}",
+                f"{row.best_ms:.4g}",
+                interval_text(row.speedup),
+                f"{row.specialised_ms:.4g} ms" + (f" ({own.estimate:.2f}x)" if own else ""),
+                *([_floor_share(floors.get(row.workload), row.best_ms)] if floors else []),
+            )
         )
-    return table
+    of_floor = ("of the floor",) if floors else ()
+    headings = ("workload", "baseline ms", "best ms", "speedup [95%]", "shape's own best", *of_floor)
+    print_figures(headings, rows, console, least=4)
+
+
+def open_console() -> Console:
+    """Standard output; lines are not broken where nobody said how wide they may be: in a pipe or a log."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_UNBROKEN)
+
+
+_UNBROKEN = 10_000
+_LEAST_NAME = 12
+"""Of a name's column, before columns are left out for its sake."""
+
+
+def print_figures(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console, *, least: int | None = None
+) -> None:
+    """A table of names, in the first column, and figures. Figures are never cut.
+
+    Where room is short, names are wrapped, then columns beyond the first `least` are left out from the right; a table
+    that is too wide even so is printed as wide as it is.
+    """
+    count = len(headings)
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+
+    def name_room() -> int:
+        return console.width - sum(width + _GAP for width in widths[1:count]) - _EDGES
+
+    while count > (least or len(headings)) and name_room() < min(widths[0], _LEAST_NAME):
+        count -= 1
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    name_width = max(min(widths[0], name_room()), min(widths[0], _LEAST_NAME))
+    table.add_column(Text(headings[0]), overflow="fold", min_width=name_width, max_width=name_width)
+    for heading in headings[1:count]:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row[:count]))
+    needed = name_width + sum(width + _GAP for width in widths[1:count]) + _EDGES
+    before = console.width
+    console.width = max(before, needed)
+    console.print(table)
+    console.width = before
+
+
+_GAP, _EDGES = 3, 2
+"""Of the box: between two columns, and both edges together."""
 
 
 def _floor_share(floor: Floor | None, time_ms: float) -> str:
@@ -142,10 +190,18 @@ def _floor_share(floor: Floor | None, time_ms: float) -> str:
 
 
 def interval_text(interval: Interval | None) -> str:
-    """`1.23x [1.20, 1.26]`."""
+    """`1.23x [1.20, 1.26]`, with more digits where a bound beside 1 would read as 1."""
     if interval is None:
         return "not compared"
-    return f"{interval.estimate:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+    digits = 2
+    while digits < _MOST_DIGITS and any(
+        bound != 1 and float(f"{bound:.{digits}f}") == 1 for bound in (interval.low, interval.high)
+    ):
+        digits += 1
+    return f"{interval.estimate:.{digits}f}x [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+
+
+_MOST_DIGITS = 6
 
 
 def interval_data(interval: Interval | None) -> dict[str, float] | None:

@@ -12,10 +12,9 @@ from types import FrameType
 from typing import Literal, cast
 
 import typer
-from rich.console import Console
 
 from kernelwright.cli.progress import open_progress
-from kernelwright.cli.tables import print_result, summary
+from kernelwright.cli.tables import open_console, print_result, summary
 from kernelwright.engine.optimize_result import tuned_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
@@ -96,7 +95,7 @@ def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
     if is_json:
         typer.echo(json.dumps({**summary(result), "files": [str(path) for path in written]}, indent=2))
     else:
-        console = Console()
+        console = open_console()
         print_result(result, console)
         for path in written:
             console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
