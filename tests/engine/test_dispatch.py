@@ -171,6 +171,15 @@ def test_probes_lie_between_and_beyond_are_new_and_fit_the_problem(saxpy: Path, 
     assert [each.text for each in again.arguments[0].shape] == ["n"]
 
 
+def test_a_problem_file_with_a_byte_order_mark_is_probed_like_any(saxpy: Path, tmp_path: Path) -> None:
+    file = saxpy / "problem.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    problem = load_problem(saxpy)
+    probes = spread(ShapeSpace.of(problem), 2, lambda shape: True)
+    again = with_shapes(problem, probes, tmp_path / "probes")
+    assert [each.name for each in again.workloads] == [each.name for each in probes]
+
+
 def test_computed_sizes_follow_and_big_shapes_are_left_out(saxpy: Path, tmp_path: Path) -> None:
     file = saxpy / "problem.toml"
     file.write_text(file.read_text().replace("[[workloads]]", '[sizes]\nbytes = "4 * n"\n\n[[workloads]]', 1))

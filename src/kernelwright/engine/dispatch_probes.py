@@ -26,6 +26,7 @@ from kernelwright.evaluate.layout import layouts_for
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.toml_file import read_text
 
 Sizes = Mapping[str, int]
 
@@ -80,8 +81,13 @@ def parse_range(text: str) -> tuple[str, SizeRange]:
 
 def derived_sizes(problem: Problem) -> dict[str, Expression]:
     """Sizes that the problem file computes from others, by name."""
-    table = tomllib.loads(problem.file.read_text(encoding="utf-8")).get("sizes", {})
+    table = _document(problem).get("sizes", {})
     return {name: Expression.parse(text) for name, text in table.items() if isinstance(text, str)}
+
+
+def _document(problem: Problem) -> dict[str, Any]:
+    """The problem file as data, read as `load_problem` reads it."""
+    return tomllib.loads(read_text(problem.file, what="the problem file"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +259,7 @@ def with_shapes(problem: Problem, shapes: Sequence[Workload], folder: Path) -> P
         SpecError: the problem is not right for one of the shapes.
     """
     shutil.copytree(problem.file.parent, folder)
-    document = tomllib.loads(problem.file.read_text(encoding="utf-8"))
+    document = _document(problem)
     derived = derived_sizes(problem)
     document["workloads"] = [
         {"name": shape.name, "weight": shape.weight}

@@ -208,7 +208,7 @@ def import_t1(path: Path) -> T1Input:
         SpecError: it is no T1 file, or something in it is outside what can be read, with the line.
     """
     document = read_json(path, what="a T1 input file")
-    reader = _Reader(path, path.read_text(encoding="utf-8"))
+    reader = _Reader(path, path.read_text(encoding="utf-8-sig"))
     space = reader.table(document, "ConfigurationSpace")
     declared = reader.items(space, "TuningParameters")
     if not declared:

@@ -200,7 +200,7 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
         SpecError: the file is missing, unreadable, or holds something else.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SpecError(f"cannot read {what}: {error.strerror}", location=Location(path)) from error
     except json.JSONDecodeError as error:
