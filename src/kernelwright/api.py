@@ -105,6 +105,8 @@ def optimize(
     model: str = "rules",
     policy: str = "gain",
     start: Literal["all", "baseline"] = "all",
+    max_cost_usd: float | None = None,
+    max_tokens: int | None = None,
     searcher: str = "auto",
     seed: int = 0,
     device: str | None = None,
@@ -118,7 +120,9 @@ def optimize(
     Args:
         problem: a loaded problem, its TOML file or its folder; its kernel may be plain.
         budget: of both stages together, as on the command line (`"120s"`, `"400"`) or a `Budget`.
-        model: who proposes structures; `rules` needs no model.
+        model: who proposes structures: `rules` needs no model; `PROVIDER:NAME`; `replay:RUN`.
+        max_cost_usd: most money for a model's replies.
+        max_tokens: most tokens for a model's requests and replies.
         policy: who chooses where the budget goes: `gain` or `stark`.
         start: `all`: the problem's own template is tried too; `baseline`: only what the baseline becomes.
         searcher: of each structure's parameters, as for `tune`.
@@ -146,5 +150,7 @@ def optimize(
         model=model,
         policy=policy,
         start=start,
+        max_cost_usd=max_cost_usd,
+        max_tokens=max_tokens,
     )
     return _optimize(problem, settings=settings, run=Path(run) if run is not None else None, listener=listener)

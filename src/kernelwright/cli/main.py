@@ -174,7 +174,11 @@ def optimize(
     budget: Annotated[
         str, typer.Option(help="When to stop, both stages together: 120s, 5m, 400 (evaluations), or several: 5m,400.")
     ] = "120s",
-    model: Annotated[str, typer.Option(help="Who proposes: rules needs no model, no key and no network.")] = "rules",
+    model: Annotated[
+        str, typer.Option(help="Who proposes: rules (no key, no network), PROVIDER:NAME, openai:NAME@URL, replay:RUN.")
+    ] = "rules",
+    max_cost: Annotated[str | None, typer.Option(help="Most money for a model's replies, e.g. 5usd.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens for a model's requests and replies.")] = None,
     policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain or stark.")] = "gain",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
@@ -222,6 +226,8 @@ def optimize(
         rounds=rounds,
         is_json=json,
         writes_report=report,
+        max_cost=max_cost,
+        max_tokens=max_tokens,
     )
     raise typer.Exit(run_optimize(words))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,14 @@ from kernelwright.cli.tables import (
     workload_rows,
 )
 from kernelwright.cli.tune import stopping_in_words
+from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.errors import KernelwrightError
+from kernelwright.errors import KernelwrightError, UsageError
 from kernelwright.export.run import export_run
+from kernelwright.llm.account import Account
 from kernelwright.report.page import write_report
 from kernelwright.tree.model import Node
 
@@ -57,6 +60,8 @@ class OptimizeWords:
     rounds: int
     is_json: bool
     writes_report: bool
+    max_cost: str | None = None
+    max_tokens: int | None = None
 
     def settings(self) -> OptimizeSettings:
         """The settings that the words say."""
@@ -74,7 +79,19 @@ class OptimizeWords:
             model=self.model,
             policy=self.policy,
             start=cast("Literal['all', 'baseline']", self.start),
+            max_cost_usd=_dollars(self.max_cost),
+            max_tokens=self.max_tokens,
         )
+
+
+def _dollars(text: str | None) -> float | None:
+    """`5`, `5usd` or `$5`."""
+    if text is None:
+        return None
+    try:
+        return float(text.strip().lower().removeprefix("$").removesuffix("usd"))
+    except ValueError:
+        raise UsageError(f"--max-cost {text!r} is no price", hint="say dollars: 5usd, or 0.50") from None
 
 
 def run_optimize(words: OptimizeWords) -> int:
@@ -175,6 +192,9 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
         text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
         console.print(f"configuration of node {result.fastest.index}: {text}", highlight=False, markup=False)
     console.print(_counts_text(result), highlight=False, markup=False)
+    account = account_of(result.folder) if result.folder is not None else None
+    if account is not None:
+        console.print(_account_text(account), highlight=False, markup=False)
     console.print(verdict(result), style="bold", highlight=False, markup=False)
 
 
@@ -224,6 +244,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "floor_fraction": result.floor_fraction,
         "verdict": verdict(result),
         "spent_s": view.spent_s,
+        "model": _account_data(account_of(view.folder) if view.folder else None),
     }
 
 
@@ -274,6 +295,23 @@ def _counts_text(result: OptimizeResult) -> str:
         f"structures: {len(statuses)} ({', '.join(parts)}); {result.evaluated_count} configurations evaluated; "
         f"ended by {result.reason or 'nothing yet'} after {result.view.spent_s:.0f} s"
     )
+
+
+def _account_text(account: Account) -> str:
+    """What models have cost, all together and by role."""
+    total = account.total
+    cost = f"${total.cost_usd:.4f}" if total.cost_usd is not None else "price unknown"
+    roles = ", ".join(f"{role} {spent.requests}" for role, spent in sorted(account.by_role.items()))
+    cached = f" ({total.cached_tokens} from the cache)" if total.cached_tokens else ""
+    tokens = f"{total.input_tokens} tokens in{cached}, {total.output_tokens} out"
+    return f"model: {total.requests} replies ({roles}); {tokens}; {cost}; {total.seconds:.0f} s of waiting"
+
+
+def _account_data(account: Account | None) -> dict[str, Any] | None:
+    if account is None:
+        return None
+    parts = {"all": account.total, **account.by_role, **{f"node {n}": s for n, s in account.by_node.items()}}
+    return {name: {**dataclasses.asdict(spent), "cost_usd": spent.cost_usd} for name, spent in parts.items()}
 
 
 def _grow(result: OptimizeResult, branch: Branches, node: Node) -> None:

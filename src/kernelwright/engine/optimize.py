@@ -14,11 +14,11 @@ from pathlib import Path
 
 from kernelwright import knobs
 from kernelwright.agent.base import Agent, Task
-from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.machine import LocalMachine, Machine
+from kernelwright.engine.model_agent import agent_of
 from kernelwright.engine.node_run import Shared, new_incumbent, unlimited
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.optimize_finals import Entrant, compare_entrants, entrants, of_node
@@ -34,7 +34,14 @@ from kernelwright.engine.speed_of_light import (
 )
 from kernelwright.engine.started import run_started
 from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject
-from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError, StoreError, UserError
+from kernelwright.errors import (
+    BaselineFailed,
+    InfrastructureError,
+    KernelwrightError,
+    ModelError,
+    StoreError,
+    UserError,
+)
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Problem
@@ -92,10 +99,14 @@ def optimize(
     device = machine.device(settings.tune.device, subject.baseline.template.language)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(subject.problem.name)
-    with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+    with (
+        RunFolder.create(path, files=files) as folder,
+        _removed_if_useless(folder),
+        _agent(agent, settings, folder) as own,
+    ):
         subject = Subject.load(folder.problem_file)
         runner = machine.runner(subject.problem, device, settings.tune)
-        parts = _Parts(subject, settings, device, folder, files, listener, agent or RulesAgent(), policy)
+        parts = _Parts(subject, settings, device, folder, files, listener, own, policy)
         return _Session(parts).run_new(runner)
 
 
@@ -124,14 +135,20 @@ def resume_optimize(
         subject = Subject.load(folder.problem_file)
         device = machine.device(str(view.started.device.get("id", "")) or None, subject.baseline.template.language)
         runner = machine.runner(subject.problem, device, settings.tune)
-        parts = _Parts(
-            subject, settings, device, folder, folder.problem_files(), listener, agent or RulesAgent(), policy
-        )
         try:
-            return _Session(parts).run_again(runner, view)
-        except InfrastructureError as error:
+            with _agent(agent, settings, folder) as own:
+                parts = _Parts(subject, settings, device, folder, folder.problem_files(), listener, own, policy)
+                return _Session(parts).run_again(runner, view)
+        except (InfrastructureError, ModelError) as error:
             _tell_to_resume(error, folder.path)
             raise
+
+
+def _agent(
+    given: Agent | None, settings: OptimizeSettings, folder: RunFolder
+) -> contextlib.AbstractContextManager[Agent]:
+    """Who proposes: as given, else as the settings say."""
+    return agent_of(settings, folder) if given is None else contextlib.nullcontext(given)
 
 
 @contextlib.contextmanager
@@ -144,12 +161,12 @@ def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
         is_wrong = isinstance(error, UserError) and not any(isinstance(event, NodeJudged) for event in events)
         if not events or is_wrong:
             shutil.rmtree(folder.path, ignore_errors=True)
-        elif isinstance(error, InfrastructureError):
+        elif isinstance(error, InfrastructureError | ModelError):
             _tell_to_resume(error, folder.path)
         raise
 
 
-def _tell_to_resume(error: InfrastructureError, path: Path) -> None:
+def _tell_to_resume(error: InfrastructureError | ModelError, path: Path) -> None:
     advice = f"continue with `kernelwright resume {path}`"
     error.hint = f"{error.hint}; {advice}" if error.hint else advice
 

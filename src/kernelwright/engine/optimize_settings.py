@@ -11,9 +11,14 @@ from typing import Any, Literal
 
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import UsageError
+from kernelwright.llm.names import parse_models
+from kernelwright.problem.outcome import STAGES
 from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.stark import Stark
+
+REPLAY = "replay:"
+"""Before a run folder in the place of a model: its recorded replies answer."""
 
 RECORD_KEY = "optimize"
 """Where the recorded settings of a run say that it is one of `optimize`."""
@@ -35,20 +40,21 @@ class OptimizeSettings:
     tune: TuneSettings = field(default_factory=lambda: TuneSettings(budget=Budget(seconds=DEFAULT_BUDGET_S)))
     """Its budget is the whole run's."""
     model: str = "rules"
-    """Who proposes: `rules` needs no model."""
+    """Who proposes: `rules` needs no model; `PROVIDER:NAME`, several with commas; `replay:RUN`, recorded replies."""
     policy: str = "gain"
     start: Literal["all", "baseline"] = "all"
     """`all`: the problem's own template is a node too, where it has one; `baseline`: only what the baseline becomes."""
     most_nodes: int = 100
+    max_cost_usd: float | None = None
+    """Of all replies of the run; None: no cap."""
+    max_tokens: int | None = None
+    """Of all requests and replies of the run; None: no cap."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
         if self.policy not in POLICIES:
             raise UsageError(_unknown("policy", self.policy, list(POLICIES)))
-        if self.model != "rules":
-            raise UsageError(
-                f"there is no agent for --model {self.model!r}", hint="say rules, the agent that needs no model"
-            )
+        check_model(self.model, max_cost_usd=self.max_cost_usd, max_tokens=self.max_tokens)
         if self.start not in ("all", "baseline"):
             raise UsageError(_unknown("start", self.start, ["all", "baseline"]))
         if self.most_nodes < 1:
@@ -56,11 +62,14 @@ class OptimizeSettings:
 
     def selection_policy(self) -> SelectionPolicy:
         """The policy with this run's seed."""
+        if self.policy == "gain" and self.model != "rules":
+            return GainPerCost(repairable_stages=frozenset(STAGES))  # a model mends what rules can only withdraw
         return POLICIES[self.policy](self.tune.seed)
 
     def as_record(self) -> dict[str, Any]:
         """JSON-ready, for the run folder."""
-        own = {name: getattr(self, name) for name in ("model", "policy", "start", "most_nodes")}
+        names = ("model", "policy", "start", "most_nodes", "max_cost_usd", "max_tokens")
+        own = {name: getattr(self, name) for name in names}
         return {**self.tune.as_record(), RECORD_KEY: own}
 
     @classmethod
@@ -69,6 +78,24 @@ class OptimizeSettings:
         known = {each.name for each in dataclasses.fields(cls)} - {"tune"}
         own = {name: value for name, value in dict(record.get(RECORD_KEY, {})).items() if name in known}
         return cls(tune=TuneSettings.from_record(record), **own)
+
+
+def check_model(model: str, *, max_cost_usd: float | None = None, max_tokens: int | None = None) -> None:
+    """Nothing, for a model that can be asked within these caps.
+
+    Raises:
+        UsageError: there is no such model, or a cap is none, or cannot be kept.
+    """
+    for name, cap in (("max_cost", max_cost_usd), ("max_tokens", max_tokens)):
+        if cap is not None and not cap > 0:
+            raise UsageError(f"{name} is {cap!r}, expected more than 0")
+    if model == "rules" or model.startswith(REPLAY):
+        return
+    own = [each for each in parse_models(model) if each.url]
+    if own and max_cost_usd is not None:
+        raise UsageError(
+            f"the price of {own[0]} is not known, so --max-cost cannot be kept", hint="say --max-tokens instead"
+        )
 
 
 def _unknown(what: str, given: str, known: list[str]) -> str:

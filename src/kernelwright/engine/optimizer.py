@@ -203,9 +203,10 @@ class Optimizer:
     def _expand(self, node: Node, key: str) -> None:
         parts = self._parts
         written = self._written(node)
-        if not key and not node.is_planned:
-            self._plan(node)
-            node = self.tree[node.index]
+        if not key:
+            if not node.is_planned:  # a session that ended behind the plan has left it recorded
+                self._plan(node)
+                node = self.tree[node.index]
             ideas = self.tree.open_ideas(node.index)
             if not ideas:
                 self._refuse(node, Idea("nothing", "", "nothing more is proposed", "", None), "no idea")

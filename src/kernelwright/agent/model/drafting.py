@@ -1,0 +1,98 @@
+"""From a reply to a node's text: the region and the header replaced, everything refused that does not load."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from kernelwright.agent.base import Task, Written
+from kernelwright.agent.model.anchors import Region, carried_out
+from kernelwright.agent.model.hostile import check_header, check_source
+from kernelwright.agent.model.replies import Malformed, code_of, header_of
+from kernelwright.agent.rules.subjects import header_draft
+from kernelwright.errors import SpecError
+from kernelwright.llm.base import Reply
+from kernelwright.refactor.tactics.draft import strip_header
+from kernelwright.template.header import parse_header
+from kernelwright.template.load import template_of_text
+
+_NOT_DRAFTED = re.compile(r"^\s*(cluster|cooperative|constants)\s*=", re.MULTILINE)
+"""Keys of a launch that a draft does not know: such a header stays as it was written."""
+
+
+def body_of(written: Written) -> str:
+    """The source without its header."""
+    return strip_header(written.text)
+
+
+def header_toml(written: Written) -> str:
+    """The header's TOML, without comment marks; empty where there is none."""
+    head = written.text.removesuffix(body_of(written))
+    lines = [line.removeprefix("//").removeprefix(" ") for line in head.split("\n")]
+    return "\n".join(line for line in lines if line.strip() and line.strip() not in ("///", "/// kernelwright"))
+
+
+def numbered(source: str) -> str:
+    """Each line with its number, as plans name them."""
+    return "\n".join(f"{number:4d} | {line}" for number, line in enumerate(source.split("\n"), 1))
+
+
+def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tactic: str, original: str) -> Written:
+    """The template in a reply.
+
+    Args:
+        reply: with a code block, and a toml block where the header changes.
+        task: whose problem it must load with.
+        written: what it was made from.
+        region: where its body may change.
+        tactic: what to note as applied; empty: nothing.
+        original: the text whose includes and assembly are allowed.
+
+    Raises:
+        AnchorError: it changes what is outside of the region.
+        Malformed: anything else that is wrong with it, as a complaint.
+    """
+    body = carried_out(body_of(written), region, code_of(reply))
+    toml = header_of(reply)
+    head = written.text.removesuffix(body_of(written)) if toml is None else _header_text(toml, written)
+    text = head + body
+    check_source(text, original)
+    if text == written.text:
+        raise Malformed("the answer changes nothing")
+    _refuse_what_does_not_load(task, text)
+    tactics = (*written.tactics, tactic) if tactic else written.tactics
+    return replace(written, text=text, tactics=tactics, properties=())
+
+
+def _header_text(toml: str, written: Written) -> str:
+    check_header(toml, written.text)
+    if not all(line.isprintable() for line in toml.replace("\t", " ").split("\n")):
+        raise Malformed("the toml block holds characters that cannot be printed")
+    text = "// /// kernelwright\n" + "".join(f"// {line}\n" for line in toml.strip("\n").split("\n")) + "// ///\n\n"
+    try:
+        header = parse_header(text, Path("header"), entry=written.entry)
+    except SpecError as error:
+        raise Malformed(f"the toml block is no template header: {_complaint(error, text)}") from None
+    if not header.steps:
+        raise Malformed("the toml block has no [launch]; give the whole header, with grid and block")
+    return text if _NOT_DRAFTED.search(toml) else header_draft(header).render()
+
+
+def _refuse_what_does_not_load(task: Task, text: str) -> None:
+    try:
+        template_of_text(task.problem, text, spec=task.problem.kernel)
+    except SpecError as error:
+        raise Malformed(f"the template does not fit the problem: {_complaint(error, text)}") from None
+
+
+def _complaint(error: SpecError, text: str) -> str:
+    """The message with the line that it is about, and no path of this machine."""
+    parts = [error.message]
+    line = error.location.line if error.location is not None else 0
+    lines = text.split("\n")
+    if 0 < line <= len(lines):
+        parts.append(f"the line is: {lines[line - 1].strip()[:160]!r}")
+    if error.hint:
+        parts.append(f"hint: {error.hint}")
+    return "; ".join(parts)

@@ -1,0 +1,72 @@
+"""Prompts from their files, and the worked example that is shown with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+from kernelwright.problem.source_scan import scan_kernels
+
+_HOLE = re.compile(r"\[\[(\w+)\]\]")
+_FENCES = re.compile(r"^(BEGIN|END) DATA\b", re.MULTILINE)
+
+WORKED: Mapping[str, tuple[str, ...]] = {
+    "elementwise": ("silu_and_mul",),
+    "row-wise": ("softmax",),
+    "whole reduction": ("reduction", "softmax"),
+    "transpose": ("transpose", "stencil"),
+    "stencil": ("stencil", "matmul"),
+    "contraction": ("matmul", "stencil"),
+    "gather/scatter": ("silu_and_mul",),
+    "generic": ("softmax",),
+}
+"""By a kernel's pattern: verified templates, the nearest first."""
+
+
+@cache
+def prompt_text(name: str) -> str:
+    """The prompt file of that name, without its ending."""
+    return resources.files(__package__).joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
+
+
+def filled(name: str, **values: str) -> str:
+    """A prompt with its holes filled, in one pass: what is filled in has no holes.
+
+    A line of data that looks like the end of data is indented, so that it does not end it.
+    """
+    safe = {key: _FENCES.sub(r" \g<0>", value) for key, value in values.items() if key != "context"}
+    if "context" in values:
+        safe["context"] = values["context"]
+
+    def fill(match: re.Match[str]) -> str:
+        return safe[match[1]]
+
+    return _HOLE.sub(fill, prompt_text(name))
+
+
+def data(text: str) -> str:
+    """A text between the lines that mark it as data."""
+    return "BEGIN DATA\n" + _FENCES.sub(r" \g<0>", text).strip("\n") + "\nEND DATA"
+
+
+def worked_example(pattern: str, language: str, entry: str) -> tuple[str, str] | None:
+    """Name and text of a verified template for that pattern; None where there is none.
+
+    A template of the very kernel that is worked on is never shown.
+    """
+    suffix = {"opencl": "cl", "cuda": "cu", "hip": "cu"}.get(language)
+    if suffix is None:
+        return None
+    for name in (*WORKED.get(pattern, ()), *WORKED["generic"]):
+        text = _worked_text(f"worked_{name}.{suffix}")
+        own = {name, *(each.name for each in scan_kernels(text, "opencl" if suffix == "cl" else "cuda"))}
+        if entry not in own:
+            return name, text
+    return None
+
+
+@cache
+def _worked_text(name: str) -> str:
+    return resources.files(__package__).joinpath("prompts", name).read_text(encoding="utf-8")
