@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -40,14 +39,6 @@ __kernel void f(__global const float *x, __global float *y, const int n) {
   barrier(CLK_LOCAL_MEM_FENCE);
   if (i < n) y[i] = x[i] - part[0];
 }"""
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    pytest.importorskip("pyopencl")
-    made = Runner()
-    yield made
-    made.close()
 
 
 def _rows() -> Subject:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from cuda_host import HostRunner, is_possible
 from opencl_runs import Runner
@@ -99,14 +97,6 @@ def test_rows_joined_by_shuffles_compute_the_same(helper: str) -> None:
     assert "kw_block_sum_float(q)" in result.source
     assert result.source.count("kw_full") >= 4  # both loops have vectors
     assert assert_same(HostRunner(), subject, result, SIZES[:1], count=3, rtol=1e-4) >= 3
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    pytest.importorskip("pyopencl")
-    made = Runner()
-    yield made
-    made.close()
 
 
 @pytest.mark.opencl

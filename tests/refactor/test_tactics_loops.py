@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,14 +16,6 @@ from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
 
 IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    pytest.importorskip("pyopencl")
-    made = Runner()
-    yield made
-    made.close()
 
 
 @dataclass(frozen=True)
@@ -153,8 +144,8 @@ def test_loops_with_vectors_compute_the_same(case: Together, runner: Runner) -> 
         assert case.no_vectors in result.reason
         return
     assert isinstance(result, Rewrite), result.reason
-    sizes = SIZES if IS_LONG else SIZES[:2]
-    assert assert_same(_runner(case, runner), _subject(case), result, sizes, count=4, rtol=1e-4) >= 2
+    sizes = SIZES if IS_LONG else SIZES[1:] if case.language == "cuda" else SIZES[:2]
+    assert assert_same(_runner(case, runner), _subject(case), result, sizes, count=2, rtol=1e-4) >= 2
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -167,4 +158,4 @@ def test_other_blocks_compute_the_same(case: Together, runner: Runner) -> None:
     assert isinstance(result, Rewrite), result.reason
     if case.shared_bytes:
         assert result.draft.steps[0].shared_bytes == "4 * BLOCK"
-    assert assert_same(_runner(case, runner), _subject(case), result, SIZES[:2], count=3, rtol=1e-4) >= 2
+    assert assert_same(_runner(case, runner), _subject(case), result, SIZES[:2], count=2, rtol=1e-4) >= 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,14 +11,6 @@ from tactic_runs import assert_same, example, subject_of
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    pytest.importorskip("pyopencl")
-    made = Runner()
-    yield made
-    made.close()
 
 
 @dataclass(frozen=True)
@@ -148,6 +139,16 @@ __kernel void f(__global const float *x, __global float *y, int n) {
   if (i + 1 < n) y[i] = x[i + 1] - x[i];
   else if (i < n) y[i] = 0.0f;
 }""", XY, G1, B1, ONE_D),
+    Map("unsigned numbers that wrap", """
+__kernel void f(__global const float *x, __global float *y, uint n) {
+  const uint i = get_global_id(0);
+  const size_t j = get_global_id(0);
+  if (i >= n) return;
+  float v = x[i];
+  if (i - 1 < n) v += x[i - 1];
+  if (j - 2 < (size_t)n) v -= 0.5f * x[j - 2];
+  y[i] = v;
+}""", {"x": "in float32 n", "y": "out float32 n", "n": "uint32 =n"}, G1, B1, ONE_D),
     Map("unguarded", """
 __kernel void f(__global const float *x, __global float *y) { int i = get_global_id(0); y[i] = x[i] * 3.0f; }
 """, {"x": "in float32 n", "y": "out float32 n"}, ("n // 8",), ("8",), [{"n": 1024}, {"n": 1024 * 3}]),

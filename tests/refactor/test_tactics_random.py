@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -22,14 +21,6 @@ from kernelwright.refactor.tactics.registry import TACTICS
 _ASKED = int(os.environ.get("KERNELWRIGHT_LONG_TESTS", "0"))
 COUNT = 100 if not _ASKED else max(_ASKED, 1000)
 BATCH = 20
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    pytest.importorskip("pyopencl")
-    made = Runner()
-    yield made
-    made.close()
 
 
 @pytest.mark.opencl

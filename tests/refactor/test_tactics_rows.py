@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -14,14 +13,6 @@ from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.rows import ROWS
 
 IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    pytest.importorskip("pyopencl")
-    made = Runner()
-    yield made
-    made.close()
 
 
 @dataclass(frozen=True)

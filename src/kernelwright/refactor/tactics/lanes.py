@@ -746,7 +746,9 @@ class Lanes:
             low, high = (apart, f"{apart} + {reach}") if step > 0 else (f"{apart} + {reach}", apart)
             condition = f"{low} <= 0 && {high} >= 0"
         else:
-            condition = f"({apart} {node.operator} 0) != ({apart} + {reach} {node.operator} 0)"
+            condition = f"(({first}) {node.operator} ({second})) != ({apart} + {reach} {node.operator} 0)"
+        # Unsigned numbers wrap around; where they might, the distance is as large as their type.
+        condition += f" || {apart} > 0x7fffff00 || {apart} < -0x7fffff00"
         text = f"if ({condition}) {{ {self.give_up} }}\n"
         if is_early:
             self.early[text] = None
