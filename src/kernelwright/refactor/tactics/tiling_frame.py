@@ -682,7 +682,11 @@ def value_at(subject: Subject, text: str, sizes: Mapping[str, int]) -> int | Non
 
 
 def place_attribute(subject: Subject, plan: Plan, text: str) -> None:
-    """Put an attribute before the kernel's name, where the name is written in the source itself."""
+    """Put an attribute behind `__kernel`, or before the kernel's name, where that is written in the source itself."""
+    for mark in subject.analysis.facts.attributes:
+        if mark.text in ("__kernel", "kernel") and mark.span.text(subject.source) == mark.text:
+            plan.insert(mark.span.end, f" {text}")
+            return
     place = subject.analysis.function.name_place
     if place.is_exact and place.span.text(subject.source) == subject.entry:
         plan.insert(place.span.start, f"{text} ")
