@@ -208,3 +208,18 @@ def test_paths_may_be_text(result: kernelwright.TuneResult, tmp_path: Path) -> N
 def test_resume_of_a_finished_run_gives_its_result(result: kernelwright.TuneResult) -> None:
     assert result.folder is not None
     assert kernelwright.resume(result.folder).best_config == result.best_config
+
+
+@pytest.mark.parametrize("given", [5, None, b"problem.toml"])
+def test_a_problem_that_is_no_path_is_named(given: object) -> None:
+    with pytest.raises(kernelwright.KernelwrightError, match="expected a path") as caught:
+        kernelwright.load_problem(given)  # type: ignore[arg-type]
+    assert repr(given) in caught.value.message
+
+
+@pytest.mark.parametrize("budget", [-1, 5.5, None])
+def test_a_budget_that_is_none_is_named(budget: object, saxpy: Path, tmp_path: Path) -> None:
+    with pytest.raises(kernelwright.KernelwrightError, match="budget") as caught:
+        kernelwright.tune(saxpy, budget=budget, run=tmp_path / "run")  # type: ignore[arg-type]
+    assert repr(budget) in caught.value.message
+    assert not (tmp_path / "run").exists()

@@ -13,7 +13,7 @@ from kernelwright.engine.optimize import resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
+from kernelwright.engine.settings import Budget, TuneSettings, as_budget
 from kernelwright.engine.tune import priors_of, replay, resume
 from kernelwright.engine.tune import tune as _tune
 from kernelwright.errors import KernelwrightError
@@ -49,7 +49,7 @@ __all__ = [
 def tune(
     problem: Problem | Path | str,
     *,
-    budget: Budget | str = "60s",
+    budget: Budget | str | int = "60s",
     searcher: str = "auto",
     searcher_options: Mapping[str, Value] | None = None,
     seed: int = 0,
@@ -64,7 +64,7 @@ def tune(
 
     Args:
         problem: a loaded problem, its TOML file or its folder.
-        budget: as on the command line (`"200"`, `"90s"`, `"5m,no-gain"`) or a `Budget`.
+        budget: as on the command line (`"200"`, `"90s"`, `"5m,no-gain"`), a number of evaluations, or a `Budget`.
         searcher: a name that `kernelwright tune --help` lists.
         searcher_options: the searcher's documented options.
         seed: of everything random.
@@ -81,7 +81,7 @@ def tune(
         InfrastructureError: the device failed; `resume` continues the run.
     """
     settings = TuneSettings(
-        budget=parse_budget(budget) if isinstance(budget, str) else budget,
+        budget=as_budget(budget),
         searcher=searcher,
         searcher_options=dict(searcher_options or {}),
         seed=seed,
@@ -101,7 +101,7 @@ def tune(
 def optimize(
     problem: Problem | Path | str,
     *,
-    budget: Budget | str = "120s",
+    budget: Budget | str | int = "120s",
     model: str = "rules",
     policy: str = "gain",
     start: Literal["all", "baseline"] = "all",
@@ -119,7 +119,7 @@ def optimize(
 
     Args:
         problem: a loaded problem, its TOML file or its folder; its kernel may be plain.
-        budget: of both stages together, as on the command line (`"120s"`, `"400"`) or a `Budget`.
+        budget: of both stages together: as on the command line (`"120s"`), a number of evaluations, or a `Budget`.
         model: who proposes structures: `rules` needs no model; `PROVIDER:NAME`; `replay:RUN`.
         max_cost_usd: most money for a model's replies.
         max_tokens: most tokens for a model's requests and replies.
@@ -140,7 +140,7 @@ def optimize(
     """
     settings = OptimizeSettings(
         tune=TuneSettings(
-            budget=parse_budget(budget) if isinstance(budget, str) else budget,
+            budget=as_budget(budget),
             searcher=searcher,
             seed=seed,
             device=device,

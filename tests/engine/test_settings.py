@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
+from kernelwright.engine.settings import Budget, TuneSettings, as_budget, parse_budget
 from kernelwright.errors import UsageError
 
 
@@ -45,3 +45,34 @@ def test_settings_survive_the_run_folder() -> None:
 def test_settings_of_a_newer_version_are_read_as_far_as_known() -> None:
     record = {**TuneSettings().as_record(), "colour": "blue"}
     assert TuneSettings.from_record(record) == TuneSettings()
+
+
+def test_a_budget_may_be_a_number_of_evaluations() -> None:
+    assert as_budget(200) == Budget(evaluations=200)
+    assert as_budget("90s") == Budget(seconds=90)
+
+
+@pytest.mark.parametrize("given", [-1, 0, 5.5, None, True, [], b"90s"])
+def test_a_budget_of_another_kind_says_what_it_may_be(given: object) -> None:
+    with pytest.raises(UsageError, match="budget") as caught:
+        as_budget(given)  # type: ignore[arg-type]
+    assert repr(given) in caught.value.message
+    assert "expected" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"seed": "a"}, {"seed": 1.5}, {"seed": -1}, {"build_processes": "two"}, {"finalists": None, "seed": "b"},
+        {"precision": "small"}, {"device": 5}, {"searcher": None}, {"launch_timeout_s": "1"},
+    ],
+)  # fmt: skip
+def test_a_setting_of_another_kind_says_what_was_expected(settings: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        TuneSettings(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [{"evaluations": 5.5}, {"seconds": "90s"}, {"floor_fraction": "97%"}])
+def test_a_limit_of_another_kind_says_what_was_expected(limit: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        Budget(**limit)  # type: ignore[arg-type]

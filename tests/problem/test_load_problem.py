@@ -120,6 +120,7 @@ BAD = [
          "reference.py:silo", "did you mean 'silu'"),
     Case("empty entry", 'entry = "silu"', 'entry = " "', "entry is empty", ' "\nref'),
     Case("name that is no folder name", '"silu_and_mul"', '"../silu"', "cannot name a run folder", "../silu"),
+    Case("name that is too long", '"silu_and_mul"', f'"{400 * "a"}"', "name has 400 letters", "aaa", "at most 100"),
     Case("no arguments", PROBLEM[PROBLEM.index("[arguments]") : PROBLEM.index("[launch]")], "",
          "'arguments' is missing",
          "name"),

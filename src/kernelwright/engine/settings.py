@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -35,8 +36,14 @@ class Budget:
         """Refuse limits that no run can have."""
         for name in ("evaluations", "seconds", "patience"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"the budget's {name} is {value!r}, expected more than 0")
+            is_count = name != "seconds"
+            if value is not None and not (_is_number(value, whole=is_count) and value > 0):
+                number = "a whole number of at least 1" if is_count else "more than 0"
+                raise UsageError(f"the budget's {name} is {value!r}, expected {number}")
+        for name in ("min_gain_fraction", "min_expected_gain_fraction", "floor_fraction"):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value):
+                raise UsageError(f"the budget's {name} is {value!r}, expected a number")
         if self.floor_fraction is not None and not 0 < self.floor_fraction <= 1:
             raise UsageError(f"the budget's floor_fraction is {self.floor_fraction!r}, expected more than 0, at most 1")
 
@@ -75,14 +82,22 @@ class TuneSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
+        if not isinstance(self.budget, Budget):
+            raise UsageError(f"the budget is {self.budget!r}, expected a Budget")
+        for name in ("searcher", "device"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None if name == "device" else str):
+                raise UsageError(f"{name} is {value!r}, expected a name")
         least = {
             "seed": 0, "build_processes": 1, "finalists": 1, "comparison_rounds": 5, "precision": 1e-6,
             "seconds_per_measurement": 1e-6, "launch_timeout_s": 1e-3, "worker_memory_bytes": 1 << 28,
         }  # fmt: skip
         for name, minimum in least.items():
             value = getattr(self, name)
-            if value is not None and not value >= minimum:
-                raise UsageError(f"{name} is {value!r}, expected at least {minimum}")
+            is_whole = isinstance(minimum, int)
+            if value is not None and not (_is_number(value, whole=is_whole) and value >= minimum):
+                number = "a whole number of at least" if is_whole else "at least"
+                raise UsageError(f"{name} is {value!r}, expected {number} {minimum}")
         if self.cache not in (None, "hot", "cold"):
             raise UsageError(f"cache {self.cache!r} is not known", hint="say hot or cold")
 
@@ -115,6 +130,28 @@ class TuneSettings:
         budget_fields = {field.name for field in dataclasses.fields(Budget)}
         budget = {name: value for name, value in record.get("budget", {}).items() if name in budget_fields}
         return cls(budget=Budget(**budget), **values)
+
+
+def _is_number(value: object, *, whole: bool = False) -> bool:
+    return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
+
+
+def as_budget(given: Budget | str | int) -> Budget:
+    """A budget as it is, from words as `parse_budget` reads them, or from a number of evaluations.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(given, Budget):
+        return given
+    if isinstance(given, str):
+        return parse_budget(given)
+    if isinstance(given, numbers.Integral) and not isinstance(given, bool):
+        return Budget(evaluations=int(given))
+    raise UsageError(
+        f"the budget is {given!r}, expected words, a whole number of evaluations, or a Budget",
+        hint='for example budget="90s", budget=200, or Budget(evaluations=200, seconds=90)',
+    )
 
 
 _UNITS_S: Mapping[str, float] = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}

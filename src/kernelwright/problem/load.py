@@ -9,11 +9,12 @@ What depends on the template's parameters (launches, scratch, the kernel's signa
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import get_args
 
-from kernelwright.errors import SpecError
+from kernelwright.errors import SpecError, UsageError
 from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, folder_beside, shown_path
 from kernelwright.problem.load_arguments import read_arguments, read_tolerances
 from kernelwright.problem.load_launch import read_steps
@@ -32,6 +33,9 @@ from kernelwright.problem.reference_file import check_reference_file
 from kernelwright.problem.toml_file import Table, did_you_mean, parse_toml, read_text
 
 PROBLEM_FILE_NAME = "problem.toml"
+
+MOST_NAME = 100
+"""Letters of a problem's name: file systems take 255 for a file's, and a date or an ending follows."""
 
 _KEYS = (
     "name", "kernel", "entry", "reference", "options", "include_paths", "arguments", "launch", "baseline",
@@ -53,6 +57,7 @@ def load_problem(path: Path | str) -> Problem:
 
     Raises:
         SpecError: something in the file is wrong, with the line and column, or a file is missing.
+        UsageError: `path` is no path.
     """
     file = _find_file(path)
     text = read_text(file, what="the problem file")
@@ -86,6 +91,8 @@ def load_problem(path: Path | str) -> Problem:
 
 
 def _find_file(path: Path | str) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"the problem is {path!r}, expected a path: its TOML file or its folder")
     if "\0" in str(path):
         raise SpecError(f"the problem's path {str(path)!r} holds a NUL character")
     given = Path(path)
@@ -109,12 +116,18 @@ def _read_name(root: Table, folder: Path) -> str:
     name = root.text("name")
     if name is None:
         folder_name = re.sub(r"[^A-Za-z0-9_.-]+", "_", folder.name).lstrip("_.-")
-        return folder_name or "problem"
+        return folder_name[:MOST_NAME] or "problem"
     if not _NAME.fullmatch(name):
         raise root.error(
             "name",
             message=f"the problem's name {name!r} cannot name a run folder",
             hint="use letters, digits, `_`, `-` and `.`, starting with a letter or digit",
+        )
+    if len(name) > MOST_NAME:
+        raise root.error(
+            "name",
+            message=f"the problem's name has {len(name)} letters: files and folders are named by it",
+            hint=f"use at most {MOST_NAME}",
         )
     return name
 
