@@ -39,7 +39,8 @@ __attribute__((reqd_work_group_size(8, 1, 1)))
 #endif
 __kernel void softmax(__global const float *x, __global float *y, int cols, __global int *memory)
 {
-    int row = get_global_id(0);
+    __local float left_behind[16]; // by the launch before, where nothing clears it
+    int row = get_global_id(0), item = get_local_id(0);
     __global const float *in = x + row * cols;
     __global float *out = y + row * cols;
 #if MODE == compile_error_
@@ -92,6 +93,11 @@ __kernel void softmax(__global const float *x, __global float *y, int cols, __gl
     if (row == 7) total = 0.0f;
 #elif MODE == is_wrong_
     total *= 1.01f;
+#elif MODE == uninitialised_
+    total += left_behind[item];
+    left_behind[item] = 0.0f;
+#elif MODE == wrong_sometimes_
+    if ((as_uint(out[0]) & 0xff) == 0x35) total *= 1.01f; // one junk byte of fifteen
 #elif MODE == returns_early_
     if (row == 5) return;
 #elif MODE == writes_nothing_
@@ -141,7 +147,10 @@ FAULTS = (
     "undefined_function", "too_much_local_memory", "hangs", "hangs_later", "segfaults", "barrier_diverges",
     "writes_after", "writes_before", "writes_scratch", "changes_input", "overflows", "is_nan",
     "is_infinite", "is_wrong", "returns_early", "writes_nothing", "skips_repeats", "skips_written", "wrong_later",
+    "uninitialised",
 )  # fmt: skip
+WRONG_SOMETIMES = "wrong_sometimes"
+"""Passes most of the judged launches."""
 HOSTILE_CRASH = "hostile_crash"
 """Crashes on inputs that no person declared."""
 GOOD = ("slow", "fine", "endless_print")
@@ -151,7 +160,7 @@ def write_problem(folder: Path, modes: tuple[str, ...] = (*GOOD, *FAULTS)) -> Pa
     """A problem folder whose template has these modes."""
     folder.mkdir()
     listed = ", ".join(f'"{mode}"' for mode in modes)
-    every = dict.fromkeys((*GOOD, *FAULTS, HOSTILE_CRASH))
+    every = dict.fromkeys((*GOOD, *FAULTS, WRONG_SOMETIMES, HOSTILE_CRASH))
     numbers = "\n".join(f"#define {mode}_ {k}\n#define {mode} {k}" for k, mode in enumerate(every))
     source = KERNEL.replace("@MODES@", listed).replace("@ENUM@", numbers)
     (folder / "softmax.cl").write_text(source)

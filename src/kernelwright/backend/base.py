@@ -291,6 +291,13 @@ class DeviceSession(ABC):
     def flush_cache(self) -> None:
         """Evict the last-level cache by moving more than it holds."""
 
+    def forget_local_memory(self) -> None:
+        """Fill what the threads of a block share with a pattern, on as many compute units as the device lets one.
+
+        It keeps what the launch before left there, which a kernel must not see. Default: nothing is done.
+        """
+        return
+
     def is_same(self, first: Buffer, second: Buffer, byte_count: int) -> bool:
         """Whether two buffers hold the same bytes. Backends that can, compare on the device."""
         one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)

@@ -6,6 +6,7 @@ OWN_PREFIX = "kernelwright_"
 READ_ENTRY = "kernelwright_read"
 DELAY_ENTRY = "kernelwright_delay"
 DIFFER_ENTRY = "kernelwright_differ"
+FORGET_ENTRY = "kernelwright_forget"
 
 HELPER_PTX = """
 .version 6.3
@@ -117,3 +118,37 @@ WAIT:
   ret;
 }
 """
+
+FORGET_PTX = """
+.version 6.3
+.target sm_70
+.address_size 64
+
+.extern .shared .align 16 .b8 kernelwright_shared[];
+
+// forget(u64 words): stores a pattern over so many words of shared memory, each block for itself.
+.visible .entry kernelwright_forget(.param .u64 words)
+{
+  .reg .pred %p<2>;
+  .reg .b32 %r<8>;
+  .reg .b64 %d<2>;
+  ld.param.u64 %d0, [words];
+  cvt.u32.u64 %r0, %d0;
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ntid.x;
+  mov.u32 %r3, kernelwright_shared;
+  shl.b32 %r4, %r1, 2;
+  add.u32 %r3, %r3, %r4;
+  shl.b32 %r5, %r2, 2;
+LOOP:
+  setp.ge.u32 %p0, %r1, %r0;
+  @%p0 bra DONE;
+  st.volatile.shared.u32 [%r3], 0xffc0feed;
+  add.u32 %r1, %r1, %r2;
+  add.u32 %r3, %r3, %r5;
+  bra LOOP;
+DONE:
+  ret;
+}
+"""
+"""Apart from the others, because it is only needed by candidates that use shared memory."""

@@ -29,7 +29,7 @@ from kernelwright.backend.cuda_cupti import open_recorder
 from kernelwright.backend.cuda_driver import load_driver, ordinal_of
 from kernelwright.backend.cuda_errors import DriverCallFailed, call, launch_error, machine_error
 from kernelwright.backend.cuda_handles import CudaBuffer, CudaModule, MemoryPool
-from kernelwright.backend.cuda_helpers import DIFFER_ENTRY, HELPER_PTX, READ_ENTRY
+from kernelwright.backend.cuda_helpers import DIFFER_ENTRY, FORGET_ENTRY, FORGET_PTX, HELPER_PTX, READ_ENTRY
 from kernelwright.backend.cuda_launch import Binder, BoundStep, launch_words
 from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_timing import Stopwatch
@@ -74,6 +74,8 @@ class CudaSession(DeviceSession):
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
         self._flag: CudaBuffer | None = None
+        self._forget: BoundStep | None = None
+        self._can_forget = True
         self._meter, self.meter_note = open_meter(device)
 
     @property
@@ -279,6 +281,30 @@ class CudaSession(DeviceSession):
         except DriverCallFailed as error:
             raise machine_error(error, "flushing the cache") from error
 
+    def forget_local_memory(self) -> None:
+        """Fill all shared memory of every multiprocessor with NaN (as floats).
+
+        One block takes all that a multiprocessor has, so each gets one of the first round. A device that refuses such
+        a launch keeps what was there.
+        """
+        if not self._can_forget:
+            return
+        try:
+            if self._forget is None:
+                self._forget = self._make_forget()
+            self._forget.launch()
+        except DriverCallFailed:
+            self._can_forget = False
+
+    def _make_forget(self) -> BoundStep:
+        byte_count = self._device.limits.get("shared_memory_per_block", 48 * 1024)
+        module = CudaModule(self._driver, FORGET_PTX.encode() + b"\0", {})
+        self._modules.add(module)
+        module.allow_shared(FORGET_ENTRY, byte_count)
+        blocks = 2 * self._device.limits.get("multiprocessors", 64)
+        step = PlanStep(FORGET_ENTRY, (blocks, 1, 1), (1024, 1, 1), byte_count, ())
+        return self._binder.bind_values(module, step, [(byte_count // 4).to_bytes(8, "little")])
+
     def _make_flush(self) -> BoundStep:
         byte_count = FLUSH_FACTOR * self._device.limits.get("last_level_cache", UNKNOWN_CACHE_BYTES)
         byte_count -= byte_count % 16
@@ -295,7 +321,7 @@ class CudaSession(DeviceSession):
         with contextlib.suppress(DriverCallFailed):
             call(driver.cuCtxSynchronize())
         self._bound.clear()
-        self._flush = None
+        self._flush = self._forget = None
         for module in list(self._modules):
             module.unload()
         self._memory.release()

@@ -60,15 +60,21 @@ __kernel void kernelwright_copy(__global const uint4 *source, __global uint4 *ta
   size_t i = get_global_id(0);
   target[i] = source[i];
 }
+__kernel void kernelwright_forget(__local uint4 *memory, const uint count) {
+  volatile __local uint4 *words = memory;
+  for (uint i = get_local_id(0); i < count; i += get_local_size(0)) words[i] = (uint4)(0xffc0feed);
+}
 """,
     file_name="helpers.cl",
     macros=(),
     options=(),
-    entries=("kernelwright_flush", "kernelwright_copy"),
+    entries=("kernelwright_flush", "kernelwright_copy", "kernelwright_forget"),
 )
 """What the session itself launches. On CPU devices the driver's own fill and copy use one core."""
 
 HELPER_BLOCK = 256
+FORGET_GROUPS_PER_UNIT = 4
+"""Work-groups for each compute unit, so that hardly any gets none: which one runs where is the driver's choice."""
 _VECTOR_BYTES = 16
 
 
@@ -256,6 +262,18 @@ class OpenclSession(DeviceSession):
         except self._cl.Error as error:
             raise machine_error(error, "flushing the cache") from error
 
+    def forget_local_memory(self) -> None:
+        """Fill all local memory with NaN (as floats), by work-groups that take all of it."""
+        count = self._device.limits.get("shared_memory_per_block", 0) // _VECTOR_BYTES
+        if not count:
+            return
+        groups = FORGET_GROUPS_PER_UNIT * self._device.limits.get("multiprocessors", 1)
+        local = self._cl.LocalMemory(count * _VECTOR_BYTES)
+        try:
+            self._run_helper("kernelwright_forget", groups * HELPER_BLOCK * _VECTOR_BYTES, local, np.uint32(count))
+        except self._cl.Error as error:
+            raise machine_error(error, "filling local memory") from error
+
     def close(self) -> None:
         """Finish and release everything."""
         self._bound.clear()
@@ -348,12 +366,12 @@ class OpenclSession(DeviceSession):
 
     # ---- helpers ----
 
-    def _run_helper(self, entry: str, byte_count: int, *buffers: Any) -> None:
+    def _run_helper(self, entry: str, byte_count: int, *arguments: Any) -> None:
         cl = self._cl
         if self._helpers is None:
             self._helpers = _Helpers(self._target, self._device)
         kernel = make_kernel(cl, self._helpers.program, entry)
-        kernel.set_args(*buffers)
+        kernel.set_args(*arguments)
         cl.enqueue_nd_range_kernel(self._queue, kernel, (byte_count // _VECTOR_BYTES,), (HELPER_BLOCK,))
         if entry not in self._helpers.launched:
             self._queue.finish()

@@ -42,6 +42,8 @@ class Job:
     artifact: Artifact
     plan: LaunchPlan
     buffers: tuple[BufferSpec, ...]
+    has_local_memory: bool = False
+    """Whether its threads may share memory, which keeps what the launch before left in it."""
 
 
 class Arena:
@@ -77,6 +79,7 @@ class Arena:
         self._owned: list[Buffer] = []
         self._sets: list[dict[str, Buffer]] = []
         self._pristine: list[dict[str, Buffer]] = []
+        self._results: dict[str, Buffer] = {}
         self._store = store
         self._kept: list[dict[str, Buffer]] = []
         """By input set, the store's own buffers of its inputs."""
@@ -126,9 +129,9 @@ class Arena:
         return tuple(BoundLaunch(module, step, bound) for step in job.plan.steps)
 
     def poison(self, set_index: int, job: Job) -> None:
-        """Fill outputs and scratch with their poison."""
+        """Fill outputs, scratch and local memory with their poison."""
         self.poison_outputs(set_index, job)
-        self._forget_scratch(set_index, job)
+        self._forget(set_index, job)
 
     def poison_outputs(self, set_index: int, job: Job) -> None:
         """Fill outputs with their poison, and leave scratch alone."""
@@ -137,13 +140,13 @@ class Arena:
                 self._fill(set_index, spec, spec.poison)
 
     def make_ready(self, set_index: int, job: Job, *, rng: np.random.Generator) -> None:
-        """For a launch that is timed: in-out arguments as they were, scratch forgotten, outputs junk.
+        """For a launch that is timed: in-out arguments as they were, scratch and local memory forgotten, outputs junk.
 
         The junk is a number that could be a result, another one each time: a kernel cannot tell finished work, which
         it might skip, from work to do, nor a launch that is judged from one that is not.
         """
         self.restore_inputs(set_index)
-        self._forget_scratch(set_index, job)
+        self._forget(set_index, job)
         byte = rng.integers(0x30, 0x3F, dtype=np.uint8)  # repeated: 1e-10 to 1.6 as a float
         for spec in job.buffers:
             if spec.role == "output":
@@ -165,6 +168,18 @@ class Arena:
             else:
                 self._fill(set_index, spec, spec.poison)
         self.restore_inputs(set_index)
+
+    def remember_results(self, set_index: int, job: Job) -> None:
+        """Keep a copy of what the last launch wrote."""
+        for spec in _results(job):
+            self._results[spec.name] = self._clone(self._sets[set_index][spec.name], spec.name)
+
+    def has_same_results(self, set_index: int, job: Job) -> bool:
+        """Whether the last launch wrote the same bytes as the one whose results are remembered."""
+        return all(
+            self._session.is_same(self._sets[set_index][spec.name], self._results[spec.name], _guarded_bytes(spec))
+            for spec in _results(job)
+        )
 
     def has_scratch(self, job: Job) -> bool:
         """Whether anything may survive from launch to launch beside outputs."""
@@ -204,7 +219,9 @@ class Arena:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _forget_scratch(self, set_index: int, job: Job) -> None:
+    def _forget(self, set_index: int, job: Job) -> None:
+        if job.has_local_memory:
+            self._session.forget_local_memory()
         for spec in job.buffers:
             if spec.role == "scratch":
                 self._fill(set_index, spec, spec.poison)
@@ -241,6 +258,10 @@ class Arena:
         self._owned.append(clone)
         self._session.copy(buffer, clone, _guarded_bytes(spec))
         return clone
+
+
+def _results(job: Job) -> list[BufferSpec]:
+    return [spec for spec in job.buffers if spec.role in ("output", "inout")]
 
 
 def _largest(jobs: Sequence[Job]) -> dict[str, BufferSpec]:

@@ -25,6 +25,7 @@ from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare
 from kernelwright.evaluate.conditions import Readings
 from kernelwright.evaluate.input_store import InputStore
+from kernelwright.evaluate.stress import StressJob, stress
 from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_precise, is_warm
 from kernelwright.problem.outcome import Conditions
 
@@ -139,6 +140,8 @@ class DeviceWorker:
                 return self._time(job)
             case CompareJob():
                 return self._compare(job)
+            case StressJob():
+                return stress(self._session, self._module(job.job.artifact), job)
             case CeilingJob():
                 return self._ceiling(job)
             case ForgetJob():

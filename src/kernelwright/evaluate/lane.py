@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelwright.backend.base import Artifact, BuildFailed, DeviceInfo, LaunchFailed
+from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import BaselineFailed, InfrastructureError
 from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.base import Incumbent
@@ -50,6 +50,7 @@ from kernelwright.evaluate.referee import (
 from kernelwright.evaluate.referee_jobs import CACHE_BYTES, CACHE_SHARE
 from kernelwright.evaluate.render import RenderedWorkload
 from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.stress import StressDone, StressJob
 from kernelwright.evaluate.timing import suspicious
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Measurement, OutputError, Stage
@@ -66,6 +67,12 @@ SLOWEST_COPY_BYTES_PER_S = 0.5e9
 
 MEMORY_SHARE = 0.5
 """Of the device's memory, for input sets; scratch and what others use need the rest."""
+
+STRESS_LAUNCHES = 200
+"""Of a finalist: a race that fails in one launch of a hundred is found with 87 %."""
+STRESS_SECONDS = 2.0
+STRESS_KEPT = 3
+"""Launches with other results that the referee looks at."""
 
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
@@ -216,6 +223,31 @@ class DeviceLane:
                     return found
                 errors.extend(found)
         return worst_errors(errors)
+
+    def stress(self, candidate: Sequence[Built]) -> Failed | None:
+        """Launch many times on the same inputs; why the candidate is wrong in some of the launches, or None."""
+        max_seconds = STRESS_SECONDS / len(candidate)
+        for built in candidate:
+            workload = built.rendered.workload
+            dataset = self._timing_sets(workload)[0]
+            job = StressJob(
+                self._job(built), self._files(workload, dataset), STRESS_LAUNCHES, max_seconds, STRESS_KEPT, self._out
+            )
+            done = self._run("check", built, job, max_seconds + 3 * self._settings.launch_timeout_s)
+            if isinstance(done, Failed):
+                return done
+            assert isinstance(done, StressDone)
+            for folder in done.written:
+                verdict = self._call_referee(JudgeJob(workload.name, dataset, folder))
+                assert isinstance(verdict, Verdict)
+                shutil.rmtree(folder, ignore_errors=True)
+                if verdict.failure:
+                    message = (
+                        f"{done.differing_count} of {done.launch_count} launches on the same inputs differ from the "
+                        f"first, and not by rounding alone: {verdict.failure.message}"
+                    )
+                    return replace(verdict.failure, reason="unstable", message=message)
+        return None
 
     def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
         """Of several workloads one each: the kinds of data take turns, and what is timed is judged again."""
@@ -571,7 +603,7 @@ class DeviceLane:
             BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
             for name, byte_count in rendered.scratch_bytes.items()
         ]
-        return Job(built.artifact, rendered.plan, tuple(specs))
+        return Job(built.artifact, rendered.plan, tuple(specs), may_share_memory(built.artifact.unit))
 
     def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
         sets = self._timing_sets(built.rendered.workload)
@@ -669,6 +701,16 @@ class DeviceLane:
             self._referee.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
             self._restored.add(key)
         return self._referee.call(job, timeout_s=timeout_s)
+
+
+_SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
+"""Words for memory of a block, and what such a word could be pasted from."""
+
+
+def may_share_memory(unit: BuildUnit) -> bool:
+    """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
+    texts = (unit.source, *(value for _, value in unit.macros))
+    return bool(unit.include_paths) or any(_SHARED.search(text) for text in texts)
 
 
 def _as_measurement(built: Built, done: TimeDone) -> Measurement:

@@ -350,7 +350,8 @@ def _check_and_time(
         if isinstance(errors, Failed):
             return errors, check_s, 0.0
         if not request.is_timed:
-            return Passed((), errors, _resources(built)), check_s, 0.0
+            unstable, stress_s = _timed(lambda: lane.stress(built))
+            return unstable or Passed((), errors, _resources(built)), check_s + stress_s, 0.0
         measured, time_s = _timed(lambda: lane.measure(built, incumbent=request.incumbent))
         if isinstance(measured, Failed):
             return measured, check_s, time_s
