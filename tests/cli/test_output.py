@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,41 @@ def test_a_result_in_a_pipe_has_all_its_numbers(
 )
 def test_an_interval_beside_one_never_reads_as_one(low: float, high: float, text: str) -> None:
     assert interval_text(Interval(1.1, low, high, 0.95)) == text
+
+
+def test_a_replay_of_another_problem_is_refused(
+    saxpy: Path, in_tmp: Path, write_saxpy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune(
+        saxpy,
+        settings=TuneSettings(budget=Budget(evaluations=4)),
+        run=in_tmp / "run",
+        machine=SimulatedMachine(cost),
+    )
+    other = write_saxpy(in_tmp / "other")
+    renamed = write_saxpy(in_tmp / "renamed")
+    (other / "saxpy.cl").write_text((other / "saxpy.cl").read_text() + "// changed\n")
+    (renamed / "problem.toml").write_text((renamed / "problem.toml").read_text().replace('"saxpy"', '"daxpy"', 1))
+    words = ["--replay", "run", "--budget", "2", "--no-report"]
+    for problem, said in ((other, "saxpy.cl"), (renamed, "'saxpy'")):
+        with pytest.raises(SystemExit) as ended:
+            main(["tune", str(problem), *words])
+        assert ended.value.code == 2
+        assert (
+            f"is not what run recorded: that was {'other contents of ' if problem == other else 'the problem '}{said}"
+            in (capsys.readouterr().err)
+        )
+    for problem in (saxpy, in_tmp / "run" / "problem"):
+        with pytest.raises(SystemExit) as ended:
+            main(["tune", str(problem), *words])
+        assert ended.value.code == 0
+    assert not any(path.name.startswith("daxpy") for path in (in_tmp / "runs").iterdir())
+
+
+def test_a_device_and_a_replay_exclude_each_other(
+    saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", str(saxpy), "--replay", "run", "--device", "gpu"])
+    assert ended.value.code == 2
+    assert "--device gpu has no effect with --replay" in capsys.readouterr().err

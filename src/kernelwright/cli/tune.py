@@ -16,12 +16,16 @@ import typer
 from kernelwright.cli.progress import open_progress
 from kernelwright.cli.tables import open_console, print_result, summary
 from kernelwright.engine.optimize_result import tuned_run
+from kernelwright.engine.optimize_settings import NODES_FOLDER
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.engine.tune import priors_of, replay, resume, tune
+from kernelwright.engine.tune import Subject, priors_of, replay, resume, tune
 from kernelwright.errors import KernelwrightError, StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
+from kernelwright.store.run_folder import LOG_NAME, RunFolder
+from kernelwright.store.view import RunView
+from kernelwright.template.load import problem_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,11 @@ class TuneWords:
         for option, word in (("--device", self.device), ("--searcher", self.searcher), ("--run", self.run)):
             if word is not None and str(word) in ("", "."):
                 raise UsageError(f"{option} is empty", hint="leave it out for the default")
+        if self.replay is not None and self.device is not None:
+            raise UsageError(
+                f"--device {self.device} has no effect with --replay: no device is touched",
+                hint="leave one of them out",
+            )
         return TuneSettings(
             budget=parse_budget(self.budget),
             searcher=self.searcher,
@@ -76,10 +85,36 @@ def run_tune(words: TuneWords) -> int:
         with open_progress(is_quiet=words.is_json) as view:
             priors = priors_of([tuned_run(path) for path in words.priors])
             if words.replay is not None:
-                result = replay(tuned_run(words.replay), settings=settings, run=words.run, priors=priors, listener=view)
+                recording = recording_of(words.replay, words.problem)
+                result = replay(recording, settings=settings, run=words.run, priors=priors, listener=view)
             else:
                 result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
+
+
+def recording_of(run: Path, problem: Path) -> Path:
+    """The run that a replay answers from, if `problem` is what was recorded there.
+
+    Raises:
+        UsageError: it is another problem, or its files have changed.
+    """
+    recording = tuned_run(run)  # first, because without a run there is nothing to compare with
+    subject = Subject.load(problem)
+    files = dict(problem_files(subject.problem, subject.template, subject.baseline))
+    # A node of `optimize` has a problem of its own, made from that of the run that it belongs to.
+    whole = run.absolute().parent.parent if run.absolute().parent.name == NODES_FOLDER else None
+    known = [run, recording, *([whole] if whole is not None and (whole / LOG_NAME).exists() else [])]
+    recorded = [RunFolder.open(path, writable=False).problem_files() for path in dict.fromkeys(known)]
+    if files not in recorded:
+        first = recorded[0]
+        differing = sorted(name for name in files.keys() | first.keys() if files.get(name) != first.get(name))
+        was = RunView.read(run).started.problem_name
+        what = f"the problem {was!r}" if was != subject.problem.name else f"other contents of {', '.join(differing)}"
+        raise UsageError(
+            f"{problem} is not what {run} recorded: that was {what}",
+            hint=f"replay what was recorded: {RunFolder.open(run, writable=False).problem_dir}",
+        )
+    return recording
 
 
 def run_resume(run: Path, *, is_json: bool) -> int:
