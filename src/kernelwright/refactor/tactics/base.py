@@ -297,3 +297,5 @@ class RuleTactic:
             return self.rule(subject)
         except Unfit as unfit:
             return NotApplicable(self.name, self.family, unfit.reason, unfit.is_already_so)
+        except SpecError as error:
+            return NotApplicable(self.name, self.family, f"its launch cannot be written down anew: {error}")
