@@ -67,6 +67,28 @@ def test_occupancy_names_the_resource_that_keeps_blocks_out():
     assert found.evidence == {"occupancy": 0.12}
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"operations_per_s": None}, "the peak of arithmetic was not measured"),
+        ({"operation_count": None}, "how much it computes is not known"),
+        ({"copy_bytes_per_s": None}, "the peak of memory was not measured"),
+        ({"byte_count": None}, "how much it must move is not known"),
+    ],
+)
+def test_what_was_not_measured_is_not_claimed_to_be_far_from_its_peak(change, said):
+    (found,) = diagnose(replace(FACTS, **change))
+    assert found.limiter == "unmeasured"
+    assert said in found.text
+    assert "nothing that was measured is near its peak" in found.text
+    assert "waits" not in found.text
+
+
+def test_a_counter_stands_for_a_peak_that_was_not_measured():
+    facts = replace(FACTS, operations_per_s=None, counters={"sm_busy": 20.0})
+    assert limiters(facts) == ["latency"]
+
+
 def test_nothing_known_is_nothing_said():
     assert diagnose(Facts(1.0)) == ()
     assert achieved(Facts(1.0)) == {}

@@ -12,8 +12,9 @@ from typing import Literal
 
 Limiter = Literal[
     "memory", "cache", "compute", "latency", "occupancy", "spills", "small-grid", "uncoalesced", "bank-conflicts",
-    "divergence", "barriers", "extra-traffic",
+    "divergence", "barriers", "extra-traffic", "unmeasured",
 ]  # fmt: skip
+"""`unmeasured`: none that is known is near its peak, and of memory or arithmetic that peak or the work is not known."""
 
 BUSY = 0.7
 """Of a rate that was measured: above it, that resource limits."""
@@ -194,8 +195,27 @@ def _idle(facts: Facts) -> Iterator[Diagnosis]:
         evidence["stalled_on_memory_percent"] = stalled
     short = " (a launch this short is mostly its own latency)" if facts.time_ms < SHORT_MS else ""
     reached = ", ".join(f"{name.removesuffix('_percent')} {value:.0f}%" for name, value in evidence.items())
-    if evidence:
+    unknown = [*_unknown_memory(facts, evidence), *_unknown_arithmetic(facts, evidence)]
+    if evidence and unknown:
+        text = f"nothing that was measured is near its peak ({reached}), but {' and '.join(unknown)}"
+        yield Diagnosis("unmeasured", text, evidence)
+    elif evidence:
         yield Diagnosis("latency", f"nothing is near its peak ({reached}): it waits{short}", evidence)
+
+
+def _unknown_memory(facts: Facts, evidence: Mapping[str, float]) -> Iterator[str]:
+    """Why it may be bound by memory all the same."""
+    if "memory_percent" in evidence or "dram_busy" in facts.counters:
+        return
+    has_peak = facts.cache_bytes_per_s if facts.is_cached else facts.copy_bytes_per_s
+    yield "how much it must move is not known" if has_peak else "the peak of memory was not measured"
+
+
+def _unknown_arithmetic(facts: Facts, evidence: Mapping[str, float]) -> Iterator[str]:
+    """Why it may be bound by arithmetic all the same."""
+    if "arithmetic_percent" in evidence or "sm_busy" in facts.counters:
+        return
+    yield "how much it computes is not known" if facts.operations_per_s else "the peak of arithmetic was not measured"
 
 
 def _shares(facts: Facts, rates: Mapping[str, float]) -> dict[str, float]:
