@@ -146,6 +146,22 @@ __kernel void f(__global const int *a, __global const int *b, __global int *c, i
   c[i * n + j] = s;
 }}
 """),
+    opencl("pointers_that_walk", f"""
+{SIGNATURE} {{
+  const int j = get_global_id(0), i = get_global_id(1);
+  if (i >= m || j >= n) return;
+  __global const float *left = a + i * k, *right = b + j;
+  float s = 0;
+  int l = 0;
+  while (l < k) {{
+    s += *left * *right;
+    ++left;
+    right += n;
+    l++;
+  }}
+  c[i * n + j] = s;
+}}
+"""),
     opencl("converted_bytes", """
 __kernel void f(__global const uchar *a, __global const uchar *b, __global int *c, int m, int n, int k) {
   int j = get_global_id(0), i = get_global_id(1);

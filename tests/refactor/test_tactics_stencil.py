@@ -114,6 +114,17 @@ __kernel void f(__global const float *u, __global float *v, int nx, int ny, int 
   if (i < w && j < h) y[j * w + i] = x[j * w + (i + 1) % w] - x[j * w + (i + w - 1) % w] + 2 * x[j * w + i];
 }}
 """),
+    opencl("border_in_a_variable", f"""
+{SIGNATURE} {{
+  int i = get_global_id(0), j = get_global_id(1);
+  if (i >= w || j >= h) return;
+  __global const float *row = x + j * w, *above = row - w;
+  int is_border = i == 0 || i == w - 1 || j == 0;
+  float v = row[i];
+  if (!is_border) v = 0.25f * (row[i - 1] + row[i + 1] + above[i]) + 0.25f * v;
+  y[j * w + i] = v;
+}}
+"""),
     opencl("inner_planes_by_a_loop", """
 __kernel void f(__global const float *u, __global float *v, int nx, int ny, int nz) {
   int i = get_global_id(0) + 1, j = get_global_id(1) + 1, plane = nx * ny;

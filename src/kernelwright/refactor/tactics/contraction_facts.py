@@ -95,6 +95,7 @@ def contraction_of(subject: Subject, plan: Plan) -> Contraction:
     loop = _loop(subject, reduction)
     node = _loop_node(subject, loop)
     target, factors = _accumulation(subject, node)
+    _refuse_used_later(subject, node, target)
     output = _output(subject)
     touches = [_touch_of(subject, factor) for factor in factors]
     c_type, size = _sum_type(subject, target)
@@ -143,23 +144,17 @@ def _loop(subject: Subject, reduction: Reduction) -> LoopFact:
 def _loop_node(subject: Subject, loop: LoopFact) -> nodes.Loop:
     for node in nodes.walk(subject.analysis.function.body):
         if isinstance(node, nodes.Loop) and node.place.span == loop.span and node.place.is_exact:
-            _refuse_used_later(subject, node)
             return node
     raise Unfit("its loop is made by a macro")
 
 
-def _refuse_used_later(subject: Subject, loop: nodes.Loop) -> None:
+def _refuse_used_later(subject: Subject, loop: nodes.Loop, target: nodes.Expression) -> None:
     """Variables that the loop moves, but for the sum, must not be used behind it."""
-    moved = nodes.assigned_names(loop) - {_target_name(loop)}
+    kept = {target.name} if isinstance(target, nodes.Name) else set()
+    moved = nodes.assigned_names(loop) - kept
     for node in nodes.walk(subject.analysis.function.body):
         if isinstance(node, nodes.Name) and node.name in moved and node.place.span.start >= loop.place.span.end:
             raise Unfit(f"{node.name} is used behind the loop that moves it")
-
-
-def _target_name(loop: nodes.Loop) -> str | None:
-    targets = [node.target for node in nodes.walk(loop.body) if isinstance(node, nodes.Assign)]
-    sums = [each for each in targets if isinstance(each, nodes.Name)]
-    return sums[-1].name if len(sums) == 1 else None
 
 
 # The accumulation
@@ -174,7 +169,7 @@ def _accumulation(subject: Subject, loop: nodes.Loop) -> tuple[nodes.Expression,
         match statement:
             case nodes.Declaration(declarators=declarators):
                 local |= {each.name: each.initial for each in declarators if each.initial is not None}
-            case nodes.Evaluate(expression=nodes.Assign() as assign) if _is_sum(assign):
+            case nodes.Evaluate(expression=nodes.Assign() as assign) if _is_sum(subject, assign, local):
                 sums.append(assign)
             case nodes.Evaluate(expression=nodes.Assign(target=nodes.Name()) | nodes.Update(operand=nodes.Name())):
                 continue
@@ -190,8 +185,14 @@ def _accumulation(subject: Subject, loop: nodes.Loop) -> tuple[nodes.Expression,
     return target, _groups(subject, _product(sums[0]), local)
 
 
-def _is_sum(assign: nodes.Assign) -> bool:
-    return _added(assign) is not None
+def _is_sum(subject: Subject, assign: nodes.Assign, local: Mapping[str, nodes.Expression]) -> bool:
+    """Whether an assignment adds something loaded; pointers and counters that move on do not."""
+    loaded = {name for name, value in local.items() if _loads(subject, value)}
+    return any(
+        _loads(subject, value)
+        or any(isinstance(node, nodes.Name) and node.name in loaded for node in nodes.walk(value))
+        for value in _added(assign) or ()
+    )
 
 
 def _added(assign: nodes.Assign) -> list[nodes.Expression] | None:
