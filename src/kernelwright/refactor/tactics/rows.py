@@ -193,6 +193,8 @@ def _share_loop(row: _Row, loop: nodes.Loop) -> None:
         row.vector_loops += 1
         lines += _vector_loop(row, declared, joined, body)
     original = loop.body.place.span.text(source)
+    if body is not None and not row.words.is_opencl:
+        lines.append("#pragma unroll 1")
     lines += [
         f"  for ({declared.c_type} {declared.name} = kw_full + kw_lane; {declared.name} < kw_to; "
         f"{declared.name} += {row.lanes_name}) {original}",

@@ -431,6 +431,8 @@ def _write(
         sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
         lines.append(f"{each.name} {sign} {across};")
     original = node.body.place.span.text(source)
+    if not words.is_opencl:
+        lines.append("#pragma unroll 1")
     lines.append(f"for ({c_type} {name} = kw_full + ({start}); {name} < kw_to; {name} += {step}) {original}")
     head = "".join(f"{line}\n{pad}" for line in arrays)
     loops.plan.replace(node.place.span, head + "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}")

@@ -222,6 +222,7 @@ def _dispatch(subject: Subject, places: Places, names: _Names, one: str, many: s
     if many is not None:
         lines += [
             f"      if ({names.vec} > 1 && {call(many, 'kw_x')}) continue;",
+            *(["#pragma unroll 1"] if subject.language != "opencl" else []),
             f"      for (int kw_lane = 0; kw_lane < {names.vec}; ++kw_lane) {call(one, 'kw_x + kw_lane')};",
         ]
     else:
