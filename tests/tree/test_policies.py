@@ -56,6 +56,16 @@ def test_a_structure_that_is_plainly_faster_is_built_upon_half_way() -> None:
     assert choice([*events, planned(2, idea("more", 3.0)), tuned(2, 0.4, 4)]).idea == "more"
 
 
+def test_a_large_prediction_is_worth_a_try_beside_a_good_template() -> None:
+    """Taken at its word it would not do: 16 times is believed to be 7, and the given template is at 41."""
+    given = [*baseline(), proposed(1, 0), working(1, 0.05), tuned(1, 1 / 41, 28), planned(1)]
+    ideas = (idea("tile", 16.0, family="contraction"), idea("small", 1.5, family="row"))
+    chosen = choice([*given, proposed(2, 0), working(2, 0.95), planned(2, *ideas)])
+    assert (chosen.node, chosen.idea) == (2, "tile")
+    tried = [proposed(3, 2, "tile", gain=16.0, family="contraction"), working(3, 0.5), tuned(3, 0.4, 6)]
+    assert choice([*given, proposed(2, 0), working(2, 0.95), planned(2, *ideas), *tried]).node == 1
+
+
 def test_a_lifted_template_is_searched_however_slow_its_default_is() -> None:
     chosen = choice([*baseline(), proposed(1, 0), working(1, 3.0), planned(1, idea("tile", 1.5))])
     assert (chosen.node, chosen.action) == (1, "tune")

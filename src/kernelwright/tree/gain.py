@@ -3,8 +3,8 @@
 Gain is the logarithm of how much the best objective would fall; cost is counted in evaluations, which for one problem
 all take about as long. Three things compete under one measure:
 
-- *expand*: a predicted gain, scaled by how far predictions of that family came true so far, and by how often its
-  rewrites worked at all;
+- *expand*: the expected improvement (as in Bayesian optimisation) of a predicted gain, scaled by how far predictions of
+  that family came true so far, and by how often its rewrites worked at all;
 - *tune*: what the searcher's forecast says, or, while it says nothing, an expectation that falls with each evaluation.
   A node that was hardly searched is expected to come to what was predicted for it: predictions are about the best
   values of its parameters, not about its default;
@@ -44,6 +44,12 @@ UNPLANNED_GAIN = 1.3
 
 BELIEF = 0.7
 """How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
+
+DOUBT = 0.6
+"""Deviation of a gain (in logarithms), as a fraction of what is believed: a large prediction that would not do by
+itself is worth a try all the same. From a dozen rewrites of plain kernels on a CPU, which gained the square root of
+what was predicted up to its square.
+"""
 
 REPAIR_CHANCE = 0.3
 MIN_GAIN = 0.003
@@ -146,7 +152,7 @@ class _Scoring:
         believed = self._believed_log(node, idea)
         hoped = math.log(node.best_value) - believed - min(believed, TUNING_GAIN / 2)
         chance = self._chance(idea.family if idea else "")
-        gain = chance * max(0.0, self._best_log - hoped)
+        gain = chance * _expected_improvement(self._best_log - hoped, DOUBT * believed)
         cost = PROOF_EVALUATIONS + self._policy.slice_evaluations
         predicted = idea.predicted_gain if idea else None
         words = f"predicted {predicted:.2f}x" if predicted is not None else "no prediction yet"
@@ -270,6 +276,15 @@ class _Scoring:
         gain = REPAIR_CHANCE * max(0.0, self._best_log - math.log(before) + believed + TUNING_GAIN / 2)
         reason = f"it failed at {failure.stage} ({failure.reason}), which may be mended"
         yield _Scored(Expansion(node.index, "repair", reason), gain, PROOF_EVALUATIONS)
+
+
+def _expected_improvement(mean: float, deviation: float) -> float:
+    """The mean of what is positive of a normal variable."""
+    if deviation <= 0:
+        return max(0.0, mean)
+    z = mean / deviation
+    below = 0.5 * (1 + math.erf(z / math.sqrt(2)))
+    return mean * below + deviation * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
 def _log_of(predicted: float | None) -> float:
