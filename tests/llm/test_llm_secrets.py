@@ -1,0 +1,80 @@
+"""A key reaches the service it is for, and nothing that a run writes, prints, asks or starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chat_server import Answer, chat_server
+
+from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.errors import ModelError
+from kernelwright.evaluate.process import worker_environment
+from kernelwright.testing.simulated import SimulatedMachine
+
+pytest.importorskip("pydantic_ai", reason="needs the llm extra")
+
+KEY = "sk-secret-0123456789abcdefghij"
+PLAN = {
+    "title": "Unroll it",
+    "family": "other",
+    "instruction": "Let each work-item handle several elements, as a parameter.",
+    "predicted_gain": 1.5,
+    "first_line": 1,
+    "last_line": 3,
+}
+
+
+def settings(url: str) -> OptimizeSettings:
+    tune = TuneSettings(budget=Budget(evaluations=20), searcher="random", data_seed=1, comparison_rounds=10)
+    return OptimizeSettings(tune=tune, model=f"openai:tiny@{url}", max_tokens=100_000)
+
+
+def holds_key(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_MODEL_KEY", KEY)
+
+
+@pytest.mark.usefixtures("key")
+def test_nothing_that_a_run_writes_or_asks_holds_the_key(
+    tmp_path: Path, write_saxpy: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    problem = write_saxpy(tmp_path / "problem")
+    machine = SimulatedMachine(lambda config, workload: 1.0 + config["ITEMS"] / 10)  # type: ignore[operator]
+    with chat_server(Answer('{"give_up": "nothing"}'), Answer(json.dumps(PLAN))) as server:
+        result = optimize(problem, settings=settings(server.url), run=tmp_path / "run", machine=machine)
+        assert server.keys
+        assert set(server.keys) == {f"Bearer {KEY}"}
+        assert KEY not in json.dumps(server.requests)
+        roles = json.dumps([each["messages"][-1]["content"] for each in server.requests])
+        assert "Your role: template" in roles
+    assert len(result.tree) > 1
+    assert (tmp_path / "run/replies.jsonl").is_file()
+    assert holds_key(tmp_path) == []
+    printed = capfd.readouterr()
+    assert KEY not in printed.out + printed.err
+
+
+@pytest.mark.usefixtures("key")
+def test_not_even_when_the_service_repeats_it(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
+    problem = write_saxpy(tmp_path / "problem")
+    repeats = Answer(status=401, body=json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}}))
+    machine = SimulatedMachine(lambda config, workload: 1.0)
+    with chat_server(repeats) as server, pytest.raises(ModelError) as caught:
+        optimize(problem, settings=settings(server.url), run=tmp_path / "run", machine=machine)
+    assert KEY not in str(caught.value)
+    assert holds_key(tmp_path) == []
+
+
+def test_workers_see_no_key() -> None:
+    names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "KERNELWRIGHT_MODEL_KEY")
+    seen = worker_environment(dict.fromkeys(names, KEY), scratch=Path("/tmp"), extra={})
+    assert KEY not in seen.values()
