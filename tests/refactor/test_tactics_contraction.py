@@ -9,11 +9,11 @@ from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
 from tiling_runs import (
     CONFIGS,
-    CPU,
     GPU,
     Plain,
     compile_cuda,
     configs,
+    devices_of,
     differences,
     example,
     has_nvrtc,
@@ -289,10 +289,11 @@ def test_tiles_that_are_there_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_tiled_contraction_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
     number = OPENCL.index(plain)
-    subject = subject_of(plain, tmp_path, (CPU, GPU)[number % 2])
-    rewrite = rewritten(subject)
-    for sizes in plain.sizes:
-        assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, rtol=1e-5, seed=number)
+    for device in devices_of(number):
+        subject = subject_of(plain, tmp_path, device)
+        rewrite = rewritten(subject)
+        for sizes in plain.sizes:
+            assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, rtol=1e-5, seed=number)
 
 
 @pytest.mark.opencl

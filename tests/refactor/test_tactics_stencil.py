@@ -9,11 +9,11 @@ from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
 from tiling_runs import (
     CONFIGS,
-    CPU,
     GPU,
     Plain,
     compile_cuda,
     configs,
+    devices_of,
     differences,
     example,
     has_nvrtc,
@@ -233,12 +233,13 @@ def test_a_tile_that_is_there_is_told() -> None:
 
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
-@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])
-def test_a_stencil_of_several_points_equals_the_plain_one(plain: Plain, device, tmp_path: Path, runner: Runner) -> None:
-    subject = subject_of(plain, tmp_path, device)
-    rewrite = rewritten(subject)
-    for sizes in plain.sizes:
-        assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, seed=OPENCL.index(plain), rtol=2e-6)
+def test_a_stencil_of_several_points_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
+    number = OPENCL.index(plain)
+    for device in devices_of(number):
+        subject = subject_of(plain, tmp_path, device)
+        rewrite = rewritten(subject)
+        for sizes in plain.sizes:
+            assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, seed=number, rtol=2e-6)
 
 
 @pytest.mark.opencl

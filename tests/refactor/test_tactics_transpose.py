@@ -9,11 +9,11 @@ from cuda_on_cpu import CpuCuda
 from opencl_runs import Runner
 from tiling_runs import (
     CONFIGS,
-    CPU,
     GPU,
     Plain,
     compile_cuda,
     configs,
+    devices_of,
     differences,
     example,
     has_nvrtc,
@@ -194,7 +194,7 @@ def test_a_tile_that_is_there_is_told() -> None:
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_transposition_through_tiles_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
     number = OPENCL.index(plain)
-    for device in (CPU, GPU):
+    for device in devices_of(number):
         subject = subject_of(plain, tmp_path, device)
         rewrite = rewritten(subject)
         for sizes in plain.sizes:

@@ -33,6 +33,11 @@ DEVICE = {
 SUFFIXES = {"opencl": ".cl", "cuda": ".cu", "hip": ".hip"}
 
 
+def devices_of(number: int) -> tuple[DeviceFacts, ...]:
+    """For which devices a test writes the template of its case of this number."""
+    return (CPU, GPU) if CONFIGS > 1 else ((CPU, GPU)[number % 2],)
+
+
 @dataclass(frozen=True)
 class Plain:
     """A plain kernel with its problem: arguments and a launch as in problem.toml."""

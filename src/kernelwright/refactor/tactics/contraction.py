@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelwright.refactor.polynomial import Polynomial, named
-from kernelwright.refactor.tactics.base import Effect, NotApplicable, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.contraction_facts import Contraction, Factor, contraction_of
 from kernelwright.refactor.tactics.contraction_text import (
     CUDA_BODY,
@@ -54,10 +54,6 @@ def _functions(plan: Plan, found: Contraction, *, is_whole: bool) -> dict[str, s
         plan.prelude.append(frame.function(whole) + "\n")
         calls["WHOLE"] = frame.call(whole, place)
     return calls
-
-
-def _elements(found: Contraction, factor: Factor, own: str) -> Polynomial:
-    return factor.start + factor.by_own * named(factor.own.atom) + factor.by_k * named(found.loop.atom)
 
 
 def _names(found: Contraction, own: str, k: str) -> dict[str, str]:
@@ -326,5 +322,3 @@ def _finished(plan: Plan, found: Contraction, through: str) -> Rewrite:
 CONTRACTION_TILES = RuleTactic(
     NAME, "contraction", "Computes a contraction in tiles, with several sums of a thread in registers.", _rule
 )
-
-__all__ = ["CONTRACTION_TILES", "NotApplicable"]
