@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelwright.refactor.polynomial import Polynomial, named
+from kernelwright.refactor.polynomial import named
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.contraction_facts import Contraction, Factor, contraction_of
 from kernelwright.refactor.tactics.contraction_text import (
