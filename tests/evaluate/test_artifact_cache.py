@@ -12,6 +12,7 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,6 +192,26 @@ def test_full_disk_is_the_machines_failure_and_says_where(cache, monkeypatch, co
             cache.commit(key_of(cache), folder, artifact)
     assert str(cache.folder) in str(caught.value)
     assert "KERNELWRIGHT_CACHE_DIR" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["cache", "scratch"])
+def test_a_build_that_finds_no_room_names_the_folder_to_set(cache, place):
+    file = str(cache.folder / "staging" / "x") if place == "cache" else "/scratch/build/x"
+    with pytest.raises(InfrastructureError) as caught, cache.told_when_full():
+        raise OSError(errno.ENOSPC, "No space left on device", file)
+    assert f"KERNELWRIGHT_{place.upper()}_DIR" in caught.value.hint
+
+
+def test_other_errors_of_a_build_are_left_as_they_are(cache):
+    with pytest.raises(FileNotFoundError), cache.told_when_full():
+        raise FileNotFoundError(errno.ENOENT, "No such file", "nvcc")
+    cache.refuse_when_full()
+
+
+def test_a_compiler_that_failed_on_a_full_disk_is_not_believed(cache, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(InfrastructureError, match="full disk"):
+        cache.refuse_when_full()
 
 
 def test_folder_that_cannot_be_made_is_the_users_to_fix(tmp_path):

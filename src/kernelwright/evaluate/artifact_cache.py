@@ -42,6 +42,8 @@ EVICTION_INTERVAL_S = 3600.0
 """A process looks at the cache's size after so many commits of its own, or when no one has for so long."""
 
 _FORMAT = 1
+_LEAST_FREE_BYTES = 1 << 16
+"""With less, a failed build may be the disk's fault: the smallest artifacts are about as large."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -150,7 +152,39 @@ class ArtifactCache:
             self._clear_staging()
             return self._evict_entries()
 
+    @contextlib.contextmanager
+    def told_when_full(self) -> Iterator[None]:
+        """For what writes into a staged folder or an entry: a full disk is no fault of what is built.
+
+        Raises:
+            InfrastructureError: the disk is full, of the cache or of scratch files.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _FULL:
+                raise self._full(error) from error
+            raise
+
+    def refuse_when_full(self) -> None:
+        """To be asked after a failed build: a compiler that could write nothing says so in words of its own.
+
+        Raises:
+            InfrastructureError: there is next to no room left in the cache.
+        """
+        if _free_bytes(self.folder) < _LEAST_FREE_BYTES:
+            raise _full_error(self.folder)
+
     # ---- inside ----
+
+    def _full(self, error: OSError) -> InfrastructureError:
+        named = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        if _free_bytes(self.folder) < _LEAST_FREE_BYTES or any(str(self.folder) in name for name in named):
+            return _full_error(self.folder)
+        return InfrastructureError(
+            f"a build had no room for its files{': ' if named else ''}{', '.join(named)}",
+            hint="free some space, or set KERNELWRIGHT_SCRATCH_DIR to another disk",
+        )
 
     def _entry_folder(self, key: str) -> Path:
         return self.folder / "entries" / key[:2] / key
@@ -235,10 +269,21 @@ def _told_when_full(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = "is on a full disk" if error.errno in _FULL else f"cannot be written ({error.strerror or error})"
-        raise InfrastructureError(
-            f"the artifact cache {str(folder)!r} {what}",
-            hint="free some space, or set KERNELWRIGHT_CACHE_DIR to another disk",
-        ) from error
+        raise _full_error(folder, what) from error
+
+
+def _full_error(folder: Path, what: str = "is on a full disk") -> InfrastructureError:
+    return InfrastructureError(
+        f"the artifact cache {str(folder)!r} {what}",
+        hint="free some space, or set KERNELWRIGHT_CACHE_DIR to another disk",
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 1 << 62  # unknown: nothing is claimed
 
 
 @contextlib.contextmanager

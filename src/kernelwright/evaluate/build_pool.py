@@ -113,8 +113,10 @@ class Builder:
     def _compile(self, job: BuildJob) -> Entry:
         with self._cache.stage() as folder:
             try:
-                artifact = self._backend.compile(job.request, self._device, folder)
+                with self._cache.told_when_full():
+                    artifact = self._backend.compile(job.request, self._device, folder)
             except BuildFailed as error:
+                self._cache.refuse_when_full()
                 stage: Stage = "resources" if error.limit else "build"
                 failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
                 self._cache.commit_failure(job.key, job.request.unit, self._device, failure)
@@ -129,7 +131,8 @@ class Builder:
         self._cache.mark(job.key, _plans_id(job.request))
         signal.setitimer(signal.ITIMER_REAL, job.specialise_timeout_s)
         try:
-            self._backend.specialise(job.request, artifact, self._device)
+            with self._cache.told_when_full():
+                self._backend.specialise(job.request, artifact, self._device)
         except (BuildFailed, InfrastructureError) as error:
             return f"compiling for the launch shape failed: {error}"
         finally:
