@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tactic_runs import subject_of
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.load import load_problem
@@ -14,6 +16,7 @@ from kernelwright.refactor.tactics.base import DeviceFacts, Effect, NotApplicabl
 from kernelwright.refactor.tactics.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
 from kernelwright.refactor.tactics.editing import Plan, declaration_start, top
 from kernelwright.refactor.tactics.launches import extent
+from kernelwright.refactor.tactics.registry import tactic
 from kernelwright.space.parameter import Parameter
 from kernelwright.template.load import load_baseline, load_template, parse_header
 
@@ -167,3 +170,29 @@ def test_an_unfit_tactic_gives_its_reason() -> None:
 def test_what_a_launch_covers(grid: str, block: str, total: str, is_rounded_up: bool) -> None:
     found = extent(grid, block)
     assert (found.total, found.is_rounded_up) == (total, is_rounded_up)
+
+
+@pytest.mark.parametrize("name", ["vector-map", "coarsen", "launch-shape"])
+def test_a_parameter_that_decides_what_is_compiled_is_respected(name: str) -> None:
+    """Only one way is analysed; another one may need the block as it is."""
+    source = """#ifndef WAY
+#define WAY 0
+#endif
+__kernel void f(__global const float *x, __global float *y, int n) {
+  int i = get_global_id(0);
+#if WAY == 1
+  if (i < n) y[i] = get_local_id(0);
+#else
+  if (i < n) y[i] = x[i];
+#endif
+}
+"""
+    arguments = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
+    subject = subject_of(source, arguments, ("ceil_div(n, 64)",), ("64",), [{"n": 100}])
+    chosen = tactic(name)
+    assert chosen is not None
+    assert isinstance(chosen.apply(subject), Rewrite)
+    varied = replace(subject, draft=subject.draft.with_parameters(Parameter("WAY", (0, 1), 0)))
+    result = chosen.apply(varied)
+    assert isinstance(result, NotApplicable)
+    assert "WAY" in result.reason

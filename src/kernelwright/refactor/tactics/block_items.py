@@ -11,7 +11,7 @@ from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subj
 from kernelwright.refactor.tactics.block_joins import block_function, own_argument
 from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
 from kernelwright.refactor.tactics.dialect import AXES, dialect
-from kernelwright.refactor.tactics.editing import Plan, indent
+from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.lanes import Lanes, query_text, thread_queries
@@ -35,6 +35,7 @@ class _Found:
 def _items(subject: Subject) -> Rewrite:
     if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins", "block-items"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_hidden_branches(subject)
     found = _find(subject)
     plan = Plan(subject, "block-items", "reduction")
     sizes = tuple(2**k for k in range(11) if 2**k <= found.size)

@@ -11,6 +11,7 @@ from kernelwright.refactor.tactics import vector_loops
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
 from kernelwright.refactor.tactics.dialect import Dialect, dialect, joined
+from kernelwright.refactor.tactics.editing import refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Operation
 from kernelwright.refactor.tactics.lanes import query_text
 from kernelwright.refactor.tactics.launches import number, only_shape
@@ -19,6 +20,7 @@ from kernelwright.refactor.tactics.launches import number, only_shape
 def _join(subject: Subject) -> Rewrite:
     if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_hidden_branches(subject)
     facts = subject.analysis.facts
     if facts.opaque:
         line = facts.opaque[0].span.line(subject.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -174,6 +175,19 @@ def check_defaults(subject: Subject, draft: HeaderDraft) -> None:
                 raise Unfit(f"{condition!r} has no value on workload {workload.name}: {error}") from error
             if not holds:
                 raise Unfit(f"no default meets {name!r} ({condition}) on workload {workload.name}")
+
+
+def refuse_hidden_branches(subject: Subject) -> None:
+    """Refuse sources in which a parameter of the template decides on what is compiled: only one way is analysed.
+
+    Raises:
+        Unfit: naming the parameter.
+    """
+    names = {each.name for each in subject.draft.parameters if not each.name.startswith("UNROLL")}
+    for match in re.finditer(r"^[ \t]*#[ \t]*(?:el)?if(?:def)?\b(.*)$", subject.source, re.MULTILINE):
+        for name in re.findall(r"[A-Za-z_]\w*", match[1]):
+            if name in names:
+                raise Unfit(f"{name}, a parameter, decides on what is compiled")
 
 
 # Places

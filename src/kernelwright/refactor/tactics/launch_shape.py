@@ -9,7 +9,7 @@ from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import LiteralFact
 from kernelwright.refactor.polynomial import named
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.refactor.tactics.editing import Plan
+from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
 from kernelwright.refactor.tactics.launches import AXES, covered_by, is_number, number, only_shape
 from kernelwright.refactor.tactics.vector_loops import refuse_place_as_data
 from kernelwright.refactor.tactics.virtual import Axis, is_guarded, queries_are_indices
@@ -19,6 +19,7 @@ _MORE = {"x": (1, 4, 8, 16, *_POWERS), "y": (1, 2, 4, 8, 16, 32), "z": (1, 2, 4,
 
 
 def _lift(subject: Subject) -> Rewrite:
+    refuse_hidden_branches(subject)
     step = only_shape(subject)
     if all(number(extent) is None or number(extent) == 1 for extent in step.block):
         raise Unfit("the block is a parameter", is_already_so=any(subject.draft.parameters))

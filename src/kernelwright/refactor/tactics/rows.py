@@ -12,7 +12,7 @@ from kernelwright.refactor.polynomial import Polynomial
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.c_text import c_text
 from kernelwright.refactor.tactics.dialect import Dialect, dialect
-from kernelwright.refactor.tactics.editing import Plan, indent
+from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, across_lanes, across_threads, joined_variables
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.lanes import Kind, Lanes
@@ -73,6 +73,7 @@ def _require_rows_apart(subject: Subject) -> None:
     Raises:
         Unfit: they may.
     """
+    refuse_hidden_branches(subject)
     facts = subject.analysis.facts
     if facts.opaque:
         line = facts.opaque[0].span.line(subject.source)

@@ -16,7 +16,7 @@ from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.cooperation import joining_calls
 from kernelwright.refactor.tactics.dialect import dialect
-from kernelwright.refactor.tactics.editing import Plan, indent
+from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes, joined_variables
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.lanes import COMPARISONS, Kind, Lanes, query_text, thread_queries
@@ -61,6 +61,7 @@ class Loops:
 def _vectors(subject: Subject) -> Rewrite:
     if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
+    refuse_hidden_branches(subject)
     facts = subject.analysis.facts
     if facts.opaque:
         line = facts.opaque[0].span.line(subject.source)

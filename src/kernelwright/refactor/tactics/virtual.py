@@ -17,7 +17,7 @@ from kernelwright.refactor.facts import Access, LoopFact
 from kernelwright.refactor.polynomial import Polynomial, named
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Subject, Unfit
-from kernelwright.refactor.tactics.editing import declaration_start
+from kernelwright.refactor.tactics.editing import declaration_start, refuse_hidden_branches
 from kernelwright.refactor.tactics.lanes import query_text, thread_queries
 from kernelwright.refactor.tactics.launches import Extent, extents, is_number, only_shape
 
@@ -30,6 +30,7 @@ def require_independent(subject: Subject) -> None:
     Raises:
         Unfit: saying how they may.
     """
+    refuse_hidden_branches(subject)
     facts = subject.analysis.facts
     if facts.opaque:
         line = facts.opaque[0].span.line(subject.source)
