@@ -20,6 +20,7 @@ from kernelwright.errors import (
     ModelUnavailable,
     UsageError,
 )
+from kernelwright.llm import providers
 from kernelwright.llm.base import ChatRequest, Message
 from kernelwright.llm.chain import ChainModel, Clock, Patience
 from kernelwright.llm.names import ModelName, parse_model, parse_models
@@ -200,6 +201,54 @@ def test_openais_key_does_not_go_to_another_host(server: ChatServer, monkeypatch
     assert model.complete(ask()).text == "fine"
     model.close()
     assert "sk-openai-own" not in server.keys[0]
+
+
+ANTHROPIC = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "content": [{"type": "text", "text": "the answer"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 1000, "output_tokens": 200, "cache_read_input_tokens": 500},
+}
+GOOGLE = {
+    "candidates": [{"content": {"role": "model", "parts": [{"text": "the answer"}]}, "finishReason": "STOP"}],
+    "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 200, "totalTokenCount": 1200},
+    "modelVersion": "gemini-2.5-pro",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "body"),
+    [
+        ("anthropic:claude-sonnet-4-5", "ANTHROPIC_API_KEY", ANTHROPIC),
+        ("google:gemini-2.5-pro", "GOOGLE_API_KEY", GOOGLE),
+    ],
+)
+def test_other_services_answer_behind_the_same_seam(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch, name: str, variable: str, body: dict[str, object]
+) -> None:
+    monkeypatch.setenv(variable, KEY)
+    provider_name = name.partition(":")[0]
+    root = server.url.removesuffix("/v1")
+    monkeypatch.setattr(providers, "SERVICES", {**providers.SERVICES, provider_name: root})
+    server.answers += [Answer(body=json.dumps(body)), Answer(status=429, headers={"retry-after": "4"}, body="{}")]
+    model = ProviderModel(parse_model(name), timeout_s=20)
+    try:
+        reply = model.complete(ask(schema={"type": "object", "properties": {}}))
+        with pytest.raises(ModelRateLimited) as caught:
+            model.complete(ask())
+    finally:
+        model.close()
+    assert (reply.text, reply.finish, reply.model) == ("the answer", "stop", name)
+    assert reply.usage.output_tokens == 200
+    assert reply.usage.input_tokens is not None
+    assert reply.usage.input_tokens >= 1000
+    assert reply.cost_usd is not None, "the price of a known model is known"
+    assert reply.cost_usd > 0
+    assert len(server.requests) == 2, "one attempt each"
+    assert KEY not in str(caught.value)
 
 
 # -- names

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kernelwright import knobs
@@ -29,6 +30,15 @@ REQUEST_TIMEOUT_S = 600.0
 CONNECT_TIMEOUT_S = 10.0
 MOST_CHARACTERS = 400
 """Of a service's own words in a message."""
+
+SERVICES: Mapping[str, str] = MappingProxyType(
+    {
+        "openai": "https://api.openai.com/v1",
+        "anthropic": "https://api.anthropic.com",
+        "google": "https://generativelanguage.googleapis.com",
+    }
+)
+"""Where the keys of these services go, whatever else the environment says."""
 
 _NO_KEY = "no-key"
 """What an endpoint without a key gets: clients insist on one, local servers ignore it."""
@@ -108,16 +118,15 @@ class ProviderModel:
             provider = require("pydantic_ai.providers.openai", purpose=purpose).OpenAIProvider
             model = require("pydantic_ai.models.openai", purpose=purpose).OpenAIChatModel
             # A base URL from elsewhere in the environment must not receive OpenAI's key.
-            url = name.url or "https://api.openai.com/v1"
+            url = name.url or SERVICES["openai"]
             return model(name.name, provider=provider(base_url=url, api_key=key, http_client=client))
         if name.provider == "anthropic":
             provider = require("pydantic_ai.providers.anthropic", purpose=purpose).AnthropicProvider
             model = require("pydantic_ai.models.anthropic", purpose=purpose).AnthropicModel
-            url = "https://api.anthropic.com"
-            return model(name.name, provider=provider(base_url=url, api_key=key, http_client=client))
+            return model(name.name, provider=provider(base_url=SERVICES["anthropic"], api_key=key, http_client=client))
         provider = require("pydantic_ai.providers.google", purpose=purpose).GoogleProvider
         model = require("pydantic_ai.models.google", purpose=purpose).GoogleModel
-        return model(name.name, provider=provider(api_key=key))
+        return model(name.name, provider=provider(api_key=key, base_url=SERVICES["google"], http_client=client))
 
     async def _asked(self, request: ChatRequest) -> Any:
         parameters = require("pydantic_ai.models", purpose="a request").ModelRequestParameters
@@ -153,7 +162,7 @@ class ProviderModel:
             return {}
         definition = require("pydantic_ai.output", purpose="a schema")
         schema = dict(request.schema)
-        target = definition.OutputObjectDefinition(json_schema=schema, name=request.role, strict=False)
+        target = definition.OutputObjectDefinition(json_schema=schema, name=request.role)
         return {"output_mode": "native", "output_object": target}
 
     def _read(self, response: Any, seconds: float) -> Reply:
