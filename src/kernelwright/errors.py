@@ -11,6 +11,7 @@ KernelwrightError
 │   └── MissingDependency     an optional package or driver; the hint says what to install
 ├── StoreError                exit status 2: a run folder that cannot be read or written; nothing is lost
 ├── InfrastructureError       exit status 3: a worker, a device, the machine; retried, never told to a searcher
+├── ScratchFull               exit status 3: no room for scratch files; nobody is blamed, nothing is retried
 ├── ModelError                exit status 3: a language model gave no usable reply; the run can be resumed
 │   ├── ModelAuthFailed       no key, a wrong one, or no such model: nothing is tried again
 │   ├── ModelRateLimited      too many requests; `retry_after_s` says when to come back
@@ -120,6 +121,12 @@ class StoreError(KernelwrightError):
 
 class InfrastructureError(KernelwrightError):
     """A worker, a device or the machine failed; a candidate is never blamed for it."""
+
+    exit_status = 3
+
+
+class ScratchFull(KernelwrightError):
+    """There is no room for scratch files. The run can be resumed when there is."""
 
     exit_status = 3
 

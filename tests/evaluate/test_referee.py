@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed, UserError
+from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed, ScratchFull, UserError
 from kernelwright.evaluate.datasets import Dataset, datasets_for, make_inputs
 from kernelwright.evaluate.judgement import Finding, LaunchFolder, examine_output
 from kernelwright.evaluate.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
@@ -257,7 +257,7 @@ def test_a_dataset_that_was_not_calibrated_is_refused(tmp_path: Path) -> None:
 def test_a_scratch_that_cannot_be_written_is_the_machines_failure(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     (tmp_path / "inputs").write_text("a file where the folder should be")
-    with pytest.raises(InfrastructureError, match="cannot write"):
+    with pytest.raises(ScratchFull, match="is full"):
         bench.referee(PrepareJob(bench.workload.name, DECLARED))
 
 

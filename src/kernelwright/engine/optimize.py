@@ -39,6 +39,7 @@ from kernelwright.errors import (
     InfrastructureError,
     KernelwrightError,
     ModelError,
+    ScratchFull,
     StoreError,
     UserError,
 )
@@ -139,7 +140,7 @@ def resume_optimize(
             with _agent(agent, settings, folder) as own:
                 parts = _Parts(subject, settings, device, folder, folder.problem_files(), listener, own, policy)
                 return _Session(parts).run_again(runner, view)
-        except (InfrastructureError, ModelError) as error:
+        except (InfrastructureError, ModelError, ScratchFull) as error:
             _tell_to_resume(error, folder.path)
             raise
 
@@ -161,12 +162,12 @@ def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
         is_wrong = isinstance(error, UserError) and not any(isinstance(event, NodeJudged) for event in events)
         if not events or is_wrong:
             shutil.rmtree(folder.path, ignore_errors=True)
-        elif isinstance(error, InfrastructureError | ModelError):
+        elif isinstance(error, InfrastructureError | ModelError | ScratchFull):
             _tell_to_resume(error, folder.path)
         raise
 
 
-def _tell_to_resume(error: InfrastructureError | ModelError, path: Path) -> None:
+def _tell_to_resume(error: InfrastructureError | ModelError | ScratchFull, path: Path) -> None:
     advice = f"continue with `kernelwright resume {path}`"
     error.hint = f"{error.hint}; {advice}" if error.hint else advice
 

@@ -41,6 +41,7 @@ from kernelwright.errors import (
     BaselineFailed,
     InfrastructureError,
     KernelwrightError,
+    ScratchFull,
     SpecError,
     StoreError,
     UserError,
@@ -156,12 +157,12 @@ def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
         is_wrong = isinstance(error, UserError) and not any(isinstance(event, Evaluated) for event in events)
         if not events or is_wrong:
             shutil.rmtree(folder.path, ignore_errors=True)
-        elif isinstance(error, InfrastructureError):
+        elif isinstance(error, InfrastructureError | ScratchFull):
             _tell_to_resume(error, folder.path)
         raise
 
 
-def _tell_to_resume(error: InfrastructureError, path: Path) -> None:
+def _tell_to_resume(error: InfrastructureError | ScratchFull, path: Path) -> None:
     advice = f"continue with `kernelwright resume {path}`"
     error.hint = f"{error.hint}; {advice}" if error.hint else advice
 
@@ -190,7 +191,7 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
         session = _Session(subject, settings, device, space, folder, listener)
         try:
             return session.run_again(runner, view)
-        except InfrastructureError as error:
+        except (InfrastructureError, ScratchFull) as error:
             _tell_to_resume(error, folder.path)
             raise
 

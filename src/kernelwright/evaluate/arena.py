@@ -21,6 +21,7 @@ from kernelwright.backend.base import (
 )
 from kernelwright.evaluate.input_store import InputStore, fill_from
 from kernelwright.evaluate.layout import GUARD_BYTES, GUARD_PATTERN
+from kernelwright.evaluate.scratch import reserve
 from kernelwright.problem.model import Role
 
 
@@ -277,7 +278,9 @@ def _largest(jobs: Sequence[Job]) -> dict[str, BufferSpec]:
 def _mapped(path: Path, byte_count: int) -> Bytes:
     """The file as writable memory of `byte_count` bytes; one of that size is overwritten where its pages are."""
     is_kept = path.exists() and path.stat().st_size == byte_count
-    return np.memmap(path, np.uint8, mode="r+" if is_kept else "w+", shape=(byte_count,))
+    if not is_kept:
+        reserve(path, byte_count)
+    return np.memmap(path, np.uint8, mode="r+", shape=(byte_count,))
 
 
 def _guarded_bytes(spec: BufferSpec) -> int:

@@ -37,6 +37,7 @@ from typing import Self
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate import worker_main
 from kernelwright.evaluate.reply import UntrustedReply, loads_reply
+from kernelwright.evaluate.scratch import LEAST_FREE_BYTES, exhausted, free_in
 
 MAX_REPLY_BYTES = 1 << 30
 """A reply above this is taken for a fault: large arrays travel in files."""
@@ -104,6 +105,10 @@ class JobTimeout(InfrastructureError):
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the fields across a process boundary."""
         return (JobTimeout, (self.name, self.timeout_s, self.log_tail))
+
+
+_SIGNALS_WITHOUT_ROOM = frozenset({"SIGABRT", "SIGBUS"})
+"""PoCL aborts when it cannot write its files; a mapped page that has no room is a bus error."""
 
 
 class WorkerDied(InfrastructureError):
@@ -222,6 +227,7 @@ class WorkerProcess:
         Raises:
             JobTimeout: no answer within `timeout_s`, or no sign of life; the worker was killed.
             WorkerDied: the worker ended before it answered.
+            ScratchFull: it was ended by a signal that a driver or a mapping without room ends by, and there is no room.
             RemoteError: the job's exception cannot be rebuilt here, or its result is no plain data.
             Exception: whatever the handler, or the factory at start-up, raised.
         """
@@ -255,8 +261,12 @@ class WorkerProcess:
             waited_s = self._stall.watch.patience_s if self._stall and is_stalled else timeout_s
             raise JobTimeout(self.settings.name, waited_s, self.log_tail()) from None
         except _ChildEnded:
+            free_bytes = free_in(self.folder.parent)  # before what it left is removed
             exit_code = self._end()
-            raise WorkerDied(self.settings.name, exit_code, self.log_tail()) from None
+            died = WorkerDied(self.settings.name, exit_code, self.log_tail())
+            if died.signal_name in _SIGNALS_WITHOUT_ROOM and free_bytes < LEAST_FREE_BYTES:
+                raise exhausted(str(died), free_bytes) from died
+            raise died from None
         finally:
             if not has_answer:  # also after KeyboardInterrupt: an answer to come would be taken for the next call's
                 self._end()

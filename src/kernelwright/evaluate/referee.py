@@ -50,6 +50,7 @@ from kernelwright.evaluate.referee_jobs import (
     RestoreJob,
     Verdict,
 )
+from kernelwright.evaluate.scratch import full
 from kernelwright.evaluate.tolerance import (
     EXACT,
     Allowance,
@@ -143,7 +144,8 @@ class Referee:
         Raises:
             ReferenceFailed: the reference fails on declared inputs.
             BaselineFailed: the baseline is wrong on declared inputs, or writes where it must not on any.
-            InfrastructureError: files of the device worker are missing, or scratch cannot be written.
+            InfrastructureError: files of the device worker are missing.
+            ScratchFull: inputs cannot be written.
         """
         match job:
             case PrepareJob():
@@ -168,10 +170,8 @@ class Referee:
                 if not path.exists():
                     _write_once(path, entry.inputs[name])
         except OSError as error:
-            raise InfrastructureError(
-                f"cannot write the inputs of workload {job.workload!r} to {folder}: {error}",
-                hint="set KERNELWRIGHT_SCRATCH_DIR to a folder with more room",
-            ) from error
+            needed_bytes = sum(values.nbytes for values in entry.inputs.values())
+            raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
         return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
 
     def _judge(self, job: JudgeJob) -> Verdict:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from kernelwright import knobs
-from kernelwright.errors import StoreError
+from kernelwright.errors import ScratchFull, StoreError
 
 _PREFIX = "kernelwright-"
 
@@ -28,6 +28,53 @@ def make_scratch() -> Path:
             f"no scratch folder can be made in {parent}: {error.strerror or error}",
             hint="set KERNELWRIGHT_SCRATCH_DIR to a folder that can be written",
         ) from error
+
+
+def reserve(path: Path, byte_count: int) -> None:
+    """Make `path` a new file of `byte_count` bytes that are really there: a mapping without room dies by a signal.
+
+    Raises:
+        ScratchFull: there is no room.
+    """
+    path.unlink(missing_ok=True)
+    try:
+        with path.open("wb") as file:
+            if byte_count:
+                os.posix_fallocate(file.fileno(), 0, byte_count)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise full(path, byte_count, error) from error
+
+
+LEAST_FREE_BYTES = 2 << 20
+"""With less, a process that was ended is taken to have had no room: a compiler's own files take about as much."""
+
+
+def full(path: Path, byte_count: int, error: OSError) -> ScratchFull:
+    """What to say when a scratch file has no room."""
+    free_mb = free_in(path.parent) / 1e6
+    why = error.strerror or str(error)
+    return _full(f"{path.name} needs {byte_count / 1e6:,.1f} MB, {free_mb:,.1f} MB are free ({why})")
+
+
+def exhausted(died: str, free_bytes: int) -> ScratchFull:
+    """What to say when a process was ended where there is next to no room."""
+    return _full(f"{died} when only {free_bytes / 1e6:,.1f} MB were free")
+
+
+def free_in(folder: Path) -> int:
+    """Bytes that can still be written there."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _full(why: str) -> ScratchFull:
+    parent = knobs.scratch_dir() or Path(tempfile.gettempdir())
+    return ScratchFull(
+        f"the scratch folder {parent} is full: {why}",
+        hint="free some space there, or set KERNELWRIGHT_SCRATCH_DIR to a folder with more room",
+    )
 
 
 def sweep(parent: Path) -> None:
