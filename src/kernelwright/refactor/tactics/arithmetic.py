@@ -19,7 +19,8 @@ _CUDA: Mapping[str, str] = MappingProxyType({
     "expf": "__expf", "exp10f": "__exp10f", "logf": "__logf", "log2f": "__log2f", "log10f": "__log10f",
     "sinf": "__sinf", "cosf": "__cosf", "tanf": "__tanf",
 })  # fmt: skip
-_ARRANGED = frozenset(("vector-map", "rows", "vector-loops"))
+_SMALL = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions", "reciprocal"))
+"""Tactics that leave scalar code scalar, and loops where they are."""
 
 
 def _fast(subject: Subject) -> Rewrite:
@@ -45,7 +46,7 @@ def _fast(subject: Subject) -> Rewrite:
         assert data[start:].startswith(call.function.encode())
         plan.replace(type(call.span)(start, start + len(call.function)), name)
     helper = dialect(subject.language).helper
-    is_arranged = bool(_ARRANGED & set(subject.history))
+    is_arranged = bool(set(subject.history) - _SMALL)
     for function, name in sorted(names.items()):
         chosen = f"({fast} ? {table[function]}(x) : {function}(x))"
         if is_arranged:
@@ -81,7 +82,7 @@ FAST_FUNCTIONS = RuleTactic(
 def _reciprocals(subject: Subject) -> Rewrite:
     if allowed_error(subject) == 0.0:
         raise Unfit("its results must be exact")
-    if _ARRANGED & set(subject.history):
+    if set(subject.history) - _SMALL:
         raise Unfit("its loops were arranged anew; divisions are taken out before that")
     plan = Plan(subject, "reciprocal", "arithmetic")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters if not each.is_pointer}
