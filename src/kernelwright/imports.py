@@ -24,6 +24,9 @@ _EXTRA_OF = MappingProxyType(
     }
 )
 
+_DISTRIBUTION_OF = MappingProxyType({"constraint": "python-constraint2"})
+"""Of packages in no extra whose name differs from what is imported."""
+
 
 def require(module: str, *, purpose: str) -> ModuleType:
     """Import `module`, or say what it is needed for and how to install it.
@@ -34,6 +37,7 @@ def require(module: str, *, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        extra = _EXTRA_OF.get(module.partition(".")[0])
-        install = f"pip install 'kernelwright[{extra}]'" if extra else f"pip install {module.partition('.')[0]}"
+        name = module.partition(".")[0]
+        extra = _EXTRA_OF.get(name)
+        install = f"pip install 'kernelwright[{extra}]'" if extra else f"pip install {_DISTRIBUTION_OF.get(name, name)}"
         raise MissingDependency(f"{purpose} needs the package {module!r} ({error})", hint=install) from error

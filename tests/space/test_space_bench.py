@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 
 from kernelwright.bench.space import METHODS, SpaceMeasurement, markdown_table, measure_spaces
 from kernelwright.bench.space_cases import CASES
+from kernelwright.errors import MissingDependency
+from kernelwright.imports import require
 from kernelwright.space.feasible import Space
 
 BY_NAME = {case.name: case for case in CASES}
@@ -113,3 +116,10 @@ def test_every_feasible_config_of_a_huge_space_can_be_listed() -> None:
     assert [space.index_of(config) for config in space.configs_from_indices(rows[:20])] == list(
         range(10**7, 10**7 + 20)
     )
+
+
+def test_what_to_install_is_the_package_that_is_measured_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "constraint", None)
+    with pytest.raises(MissingDependency) as caught:
+        require("constraint", purpose="the comparison")
+    assert caught.value.hint == "pip install python-constraint2"
