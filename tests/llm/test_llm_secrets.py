@@ -13,7 +13,7 @@ from kernelwright.engine.optimize import optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import ModelError
-from kernelwright.evaluate.process import worker_environment
+from kernelwright.evaluate.process import without_secrets, worker_environment
 from kernelwright.testing.simulated import SimulatedMachine
 
 pytest.importorskip("pydantic_ai", reason="needs the llm extra")
@@ -78,3 +78,4 @@ def test_workers_see_no_key() -> None:
     names = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "KERNELWRIGHT_MODEL_KEY")
     seen = worker_environment(dict.fromkeys(names, KEY), scratch=Path("/tmp"), extra={})
     assert KEY not in seen.values()
+    assert without_secrets({**dict.fromkeys(names, KEY), "PATH": "/bin"}) == {"PATH": "/bin"}

@@ -48,7 +48,6 @@ def test_no_client_of_a_service_is_imported_before_a_model_is_asked() -> None:
         "import sys, kernelwright.engine.optimize, kernelwright.cli.optimize\n"
         "print([n for n in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2') if n in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(SOURCES)}, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+    environment = {"PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -18,6 +18,7 @@ from pathlib import Path
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.backend.cuda_ncu import KernelCounters, ProfilerFailed, find_ncu, ncu_command, parse_counters
 from kernelwright.evaluate.arena import Arena, Job
+from kernelwright.evaluate.process import without_secrets
 
 JOB_FILE = "count.pickle"
 COUNT_TIMEOUT_S = 120.0
@@ -52,7 +53,7 @@ def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) ->
     (folder / JOB_FILE).write_bytes(pickle.dumps(job))
     program = [sys.executable, "-m", "kernelwright.evaluate.counting_main", str(folder)]
     command = ncu_command(ncu, program, is_cold=job.is_cold)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {**without_secrets(os.environ), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -480,13 +480,17 @@ def _spawn(settings: WorkerSettings, folder: Path, log: int) -> _Child:
     return _Child(popen, ours, lifeline_write, sentinel)
 
 
+def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose names do not look like a secret's."""
+    return {name: value for name, value in variables.items() if not any(word in name.upper() for word in _SECRET_WORDS)}
+
+
 def worker_environment(variables: Mapping[str, str], *, scratch: Path, extra: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment: what drivers and the interpreter need, nothing that looks like a secret."""
     passed = {
         name: value
-        for name, value in variables.items()
-        if (name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES))
-        and not any(word in name.upper() for word in _SECRET_WORDS)
+        for name, value in without_secrets(variables).items()
+        if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
     }
     temporary = {name: str(scratch) for name in ("TMPDIR", "TMP", "TEMP")}
     return {**passed, **temporary, "PYTHONSAFEPATH": "1", **extra}
