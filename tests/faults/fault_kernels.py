@@ -147,10 +147,11 @@ FAULTS = (
     "undefined_function", "too_much_local_memory", "hangs", "hangs_later", "segfaults", "barrier_diverges",
     "writes_after", "writes_before", "writes_scratch", "changes_input", "overflows", "is_nan",
     "is_infinite", "is_wrong", "returns_early", "writes_nothing", "skips_repeats", "skips_written", "wrong_later",
-    "uninitialised",
 )  # fmt: skip
 WRONG_SOMETIMES = "wrong_sometimes"
 """Passes most of the judged launches."""
+UNINITIALISED = "uninitialised"
+"""Counts on zeros in local memory, which it leaves there itself."""
 HOSTILE_CRASH = "hostile_crash"
 """Crashes on inputs that no person declared."""
 GOOD = ("slow", "fine", "endless_print")
@@ -160,7 +161,7 @@ def write_problem(folder: Path, modes: tuple[str, ...] = (*GOOD, *FAULTS)) -> Pa
     """A problem folder whose template has these modes."""
     folder.mkdir()
     listed = ", ".join(f'"{mode}"' for mode in modes)
-    every = dict.fromkeys((*GOOD, *FAULTS, WRONG_SOMETIMES, HOSTILE_CRASH))
+    every = dict.fromkeys((*GOOD, *FAULTS, WRONG_SOMETIMES, UNINITIALISED, HOSTILE_CRASH))
     numbers = "\n".join(f"#define {mode}_ {k}\n#define {mode} {k}" for k, mode in enumerate(every))
     source = KERNEL.replace("@MODES@", listed).replace("@ENUM@", numbers)
     (folder / "softmax.cl").write_text(source)
