@@ -16,11 +16,12 @@ from kernelwright.cli.main import main
 from kernelwright.cli.progress import PlainView
 from kernelwright.cli.show import run_lines
 from kernelwright.cli.tables import interval_text, print_figures, verdict
+from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.limits import check_memory
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import tune
-from kernelwright.errors import SpecError
+from kernelwright.errors import SpecError, StopRun, StoreError
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
@@ -208,3 +209,37 @@ def test_a_device_and_a_replay_exclude_each_other(
         main(["tune", str(saxpy), "--replay", "run", "--device", "gpu"])
     assert ended.value.code == 2
     assert "--device gpu has no effect with --replay" in capsys.readouterr().err
+
+
+def test_suggested_commands_can_be_pasted_whatever_the_path(
+    in_tmp: Path, saxpy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_tmp / "k 4.cl").write_text("__kernel void k(__global float *y, int n) { y[get_global_id(0)] = 1.0f; }\n")
+    with pytest.raises(SystemExit):
+        main(["init", "k 4.cl", "--out", "my kernel"])
+    assert "kernelwright tune 'my kernel'" in capsys.readouterr().out
+    settings = TuneSettings(budget=Budget(evaluations=2))
+    tune(saxpy, settings=settings, run=in_tmp / "my run", machine=SimulatedMachine(cost))
+    with pytest.raises(StoreError) as caught:
+        tune(saxpy, settings=settings, run=in_tmp / "my run", machine=SimulatedMachine(cost))
+    assert f"kernelwright resume '{in_tmp / 'my run'}'" in (caught.value.hint or "")
+
+
+def test_a_folder_of_runs_that_is_not_there_is_an_error(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["show", "runs", "nowhere"])
+    assert ended.value.code == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["show", "runs"])
+    assert ended.value.code in (0, None)
+
+
+def test_an_interrupt_names_the_run_to_continue_where_there_is_one(saxpy: Path, in_tmp: Path) -> None:
+    run = in_tmp / "my run"
+    with pytest.raises(StopRun, match="show runs"), stopping_in_words(run):
+        raise KeyboardInterrupt
+    tune(saxpy, settings=TuneSettings(budget=Budget(evaluations=2)), run=run, machine=SimulatedMachine(cost))
+    with pytest.raises(StopRun) as caught, stopping_in_words(run):
+        raise KeyboardInterrupt
+    assert caught.value.hint == f"continue with `kernelwright resume '{run}'`"

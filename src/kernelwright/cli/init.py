@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +52,8 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
         typer.echo(folder / name)
     for note in notes:
         typer.echo(f"note: {note}")
-    typer.echo(f"next: fill in {folder}/reference.py and {folder}/problem.toml, then: kernelwright tune {folder}")
+    again = shlex.quote(str(folder))
+    typer.echo(f"next: fill in {folder}/reference.py and {folder}/problem.toml, then: kernelwright tune {again}")
 
 
 def read_space(file: Path) -> tuple[DeclaredSpace, Path, str | None]:

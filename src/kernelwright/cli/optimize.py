@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -122,7 +123,13 @@ def _show(result: OptimizeResult, *, is_json: bool, writes_report: bool) -> int:
             console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"run folder: {result.folder}", highlight=False, markup=False, soft_wrap=True)
         if result.reason == "interrupted":
-            console.print(f"interrupted; continue with: kernelwright resume {result.folder}", markup=False)
+            again = shlex.quote(str(result.folder))
+            console.print(
+                f"interrupted; continue with: kernelwright resume {again}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
     if failure is not None:  # a full disk, say: the result has been shown all the same
         raise failure
     if result.reason == "interrupted":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) 
     if not isinstance(event.outcome, Passed):
         raise UsageError(
             f"candidate {event.candidate_id} failed at {event.outcome.stage}, so there is nothing to profile",
-            hint=f"`kernelwright show candidate {run} {wanted}` has its log",
+            hint=f"`kernelwright show candidate {shlex.quote(str(run))} {wanted}` has its log",
         )
     reading = read_counters(run, event) if reads_counters else CounterReading(missing="not asked for")
     profiles = profile_of(view.started, event.outcome, reading.of_longest())

@@ -28,6 +28,8 @@ def print_runs(folder: Path, *, is_json: bool) -> None:
     """All runs in a folder, oldest first."""
     if folder.is_file():
         raise UsageError(f"{folder} is a file; a folder of runs was expected", hint="say `kernelwright show runs runs`")
+    if not folder.exists() and folder != Path("runs"):  # without a word, no run was made here yet
+        raise UsageError(f"there is no folder {folder}", hint="say where the runs are")
     runs = list_runs(folder)
     if is_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in runs], indent=2, default=str))

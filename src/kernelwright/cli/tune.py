@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class TuneWords:
 def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
-    with stopping_in_words():
+    with stopping_in_words(words.run):
         with open_progress(is_quiet=words.is_json) as view:
             priors = priors_of([tuned_run(path) for path in words.priors])
             if words.replay is not None:
@@ -119,7 +120,7 @@ def recording_of(run: Path, problem: Path) -> Path:
 
 def run_resume(run: Path, *, is_json: bool) -> int:
     """Resume and show; exit status as for `run_tune`."""
-    with stopping_in_words():
+    with stopping_in_words(run):
         with open_progress(is_quiet=is_json) as view:
             result = resume(run, listener=view)
         return _show(result, is_json=is_json, writes_report=True)
@@ -136,7 +137,13 @@ def _show(result: TuneResult, *, is_json: bool, writes_report: bool) -> int:
             console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"run folder: {result.folder}", highlight=False, markup=False, soft_wrap=True)
         if result.reason == "interrupted":
-            console.print(f"interrupted; continue with: kernelwright resume {result.folder}", markup=False)
+            again = shlex.quote(str(result.folder))
+            console.print(
+                f"interrupted; continue with: kernelwright resume {again}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
     if failure is not None:  # a full disk, say: the result has been shown all the same
         raise failure
     if result.reason == "interrupted":
@@ -159,7 +166,7 @@ def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | No
 
 
 @contextlib.contextmanager
-def stopping_in_words() -> Iterator[None]:
+def stopping_in_words(run: Path | None = None) -> Iterator[None]:
     """SIGTERM stops like Ctrl-C: cleanly, with the best so far. An interrupt that no run recorded ends in one line."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -170,6 +177,9 @@ def stopping_in_words() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise StopRun("interrupted", hint="`kernelwright show runs` lists what can be resumed") from None
+        advice = "`kernelwright show runs` lists what can be resumed"
+        if run is not None and (run / LOG_NAME).exists():
+            advice = f"continue with `kernelwright resume {shlex.quote(str(run))}`"
+        raise StopRun("interrupted", hint=advice) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,7 +130,8 @@ def resume_optimize(
     with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
         if not is_optimize_run(view):
-            raise StoreError(f"{run} is a run of `tune`", hint=f"continue it with `kernelwright resume {run}`")
+            again = f"continue it with `kernelwright resume {shlex.quote(str(run))}`"
+            raise StoreError(f"{run} is a run of `tune`", hint=again)
         if view.finished is not None and view.finished.reason != "interrupted":
             return OptimizeResult(view)
         settings = OptimizeSettings.from_record(view.started.settings)
@@ -168,7 +170,7 @@ def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
 
 
 def _tell_to_resume(error: InfrastructureError | ModelError | ScratchFull, path: Path) -> None:
-    advice = f"continue with `kernelwright resume {path}`"
+    advice = f"continue with `kernelwright resume {shlex.quote(str(path))}`"
     error.hint = f"{error.hint}; {advice}" if error.hint else advice
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,8 @@ class OptimizeResult:
         """
         view = RunView.read(Path(folder))
         if not is_optimize_run(view):
-            raise StoreError(f"{folder} is a run of `tune`, it has no tree", hint=f"kernelwright show run {folder}")
+            shown = f"kernelwright show run {shlex.quote(str(folder))}"
+            raise StoreError(f"{folder} is a run of `tune`, it has no tree", hint=shown)
         return cls(view)
 
     @property
@@ -257,5 +259,6 @@ def tuned_run(folder: Path) -> Path:
         return folder
     result = OptimizeResult(view)
     if result.fastest is None:
-        raise StoreError(f"nothing was measured in {folder}", hint=f"continue it with `kernelwright resume {folder}`")
+        again = f"continue it with `kernelwright resume {shlex.quote(str(folder))}`"
+        raise StoreError(f"nothing was measured in {folder}", hint=again)
     return result.node_folder(result.fastest.index)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import secrets
+import shlex
 import shutil
 import time
 import uuid
@@ -163,7 +164,7 @@ def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
 
 
 def _tell_to_resume(error: InfrastructureError | ScratchFull, path: Path) -> None:
-    advice = f"continue with `kernelwright resume {path}`"
+    advice = f"continue with `kernelwright resume {shlex.quote(str(path))}`"
     error.hint = f"{error.hint}; {advice}" if error.hint else advice
 
 

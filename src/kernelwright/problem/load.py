@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import get_args
 
@@ -107,7 +108,7 @@ def _find_file(path: Path | str) -> Path:
     elif file.suffix in LANGUAGE_OF_SUFFIX and file.exists():
         raise SpecError(
             f"{given} is a kernel source, expected a problem file or folder",
-            hint=f"write a problem for it with `kernelwright init {given}`",
+            hint=f"write a problem for it with `kernelwright init {shlex.quote(str(given))}`",
         )
     return file
 

@@ -15,7 +15,7 @@ _MEANING = MappingProxyType(
     {
         errno.ENOSPC: (
             "the disk is full",
-            "free some space; what is recorded is safe, and `kernelwright resume` goes on",
+            "free some space; a run that had begun has lost nothing, and `kernelwright resume` goes on with it",
         ),
         errno.EDQUOT: ("your disk quota is used up", "free some space, or write the run to another disk"),
         errno.EFBIG: (

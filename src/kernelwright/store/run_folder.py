@@ -16,6 +16,7 @@ import datetime
 import difflib
 import itertools
 import re
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -313,7 +314,8 @@ def _refuse_occupied(path: Path) -> None:
 
 def _already_a_run(path: Path) -> StoreError:
     return StoreError(
-        f"{path} already holds a run", hint=f"continue it with `kernelwright resume {path}`, or name another folder"
+        f"{path} already holds a run",
+        hint=f"continue it with `kernelwright resume {shlex.quote(str(path))}`, or name another folder",
     )
 
 

@@ -446,7 +446,7 @@ def _check_constraint(constraint: Constraint, names: Mapping[str, Value], worklo
 
 
 def _check_use(use: _Use, names: Mapping[str, Value], workload: Workload) -> None:
-    what = f"{use.what}, at the parameters' defaults," if use.expression.names - workload.sizes.keys() else use.what
+    what = f"{use.what}, at the parameters' defaults" if use.expression.names - workload.sizes.keys() else use.what
     if use.minimum is not None:
         evaluate_extent(use.expression, names, what=what, workload=workload, minimum=use.minimum)
         return
