@@ -175,6 +175,11 @@ class Arena:
         for spec in _results(job):
             self._results[spec.name] = self._clone(self._sets[set_index][spec.name], spec.name)
 
+    def put_back_results(self, set_index: int, job: Job) -> None:
+        """Make the buffers those of the launch whose results are remembered."""
+        for spec in _results(job):
+            self._session.copy(self._results[spec.name], self._sets[set_index][spec.name], _guarded_bytes(spec))
+
     def has_same_results(self, set_index: int, job: Job) -> bool:
         """Whether the last launch wrote the same bytes as the one whose results are remembered."""
         return all(

@@ -20,7 +20,7 @@ from kernelwright.evaluate.comparing import compared_folder
 
 @dataclass(frozen=True, slots=True)
 class StressJob:
-    """Launch up to `launches` times or for `max_seconds`; at most `kept` launches that differ are written out."""
+    """Launch up to `launches` times or for `max_seconds`; the first and at most `kept` that differ are written."""
 
     job: Job
     inputs: Mapping[str, Path]
@@ -58,7 +58,11 @@ def stress(session: DeviceSession, module: Module, job: StressJob) -> StressDone
                 arena.remember_results(0, job.job)
             elif not arena.has_same_results(0, job.job):
                 differing_count += 1
-                if len(written) < job.kept:
+                if len(written) <= job.kept:
                     written.append(compared_folder(job.out_folder, f"stress-{len(written)}"))
+                    arena.write(0, written[-1], job.job)
+                if len(written) == 1:  # which of the two is wrong is for the referee to say
+                    arena.put_back_results(0, job.job)
+                    written.append(compared_folder(job.out_folder, "stress-first"))
                     arena.write(0, written[-1], job.job)
     return StressDone(launch_count, differing_count, tuple(written))
