@@ -243,3 +243,15 @@ def test_an_interrupt_names_the_run_to_continue_where_there_is_one(saxpy: Path, 
     with pytest.raises(StopRun) as caught, stopping_in_words(run):
         raise KeyboardInterrupt
     assert caught.value.hint == f"continue with `kernelwright resume '{run}'`"
+
+
+def test_the_list_of_commands_fits_eighty_columns_in_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["--help"], ["show", "--help"], ["bench", "--help"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        listed = capsys.readouterr().out.partition("Commands:")[2]
+        assert listed.strip()
+        assert "..." not in listed

@@ -52,7 +52,7 @@ def root(
     del version  # its callback has printed it
 
 
-@app.command()
+@app.command(short_help="Say what works here, and what to install for what does not.")
 def doctor(*, json: JsonFlag = False) -> None:
     """Say what works here, and for each thing that does not: why, and what to install.
 
@@ -63,7 +63,7 @@ def doctor(*, json: JsonFlag = False) -> None:
     raise typer.Exit(run_doctor(is_json=json))
 
 
-@app.command()
+@app.command(short_help="Write problem.toml, reference.py and a template for a kernel.")
 def init(
     source: Annotated[
         Path,
@@ -85,7 +85,7 @@ def init(
     run_init(source, entry=entry, out=out, is_forced=force)
 
 
-@app.command()
+@app.command(short_help="Print what is understood of a kernel, and what is not.")
 def analyse(
     kernel: Annotated[Path, typer.Argument(help="A kernel source: .cl, .cu or .hip.", show_default=False)],
     entry: Annotated[str | None, typer.Option(help="Which kernel (default: all of the file).")] = None,
@@ -101,7 +101,7 @@ def analyse(
     run_analyse(kernel, entry=entry, is_json=json)
 
 
-@app.command()
+@app.command(short_help="Search a template's parameters on a device.")
 def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
@@ -168,7 +168,7 @@ def tune(
     raise typer.Exit(run_tune(words))
 
 
-@app.command()
+@app.command(short_help="Rewrite a plain kernel, and tune what comes of it.")
 def optimize(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
@@ -232,7 +232,7 @@ def optimize(
     raise typer.Exit(run_optimize(words))
 
 
-@app.command()
+@app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
 def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.
 
@@ -247,7 +247,7 @@ def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
     raise typer.Exit(go_on(run, is_json=json))
 
 
-@app.command()
+@app.command(short_help="Say what limits a candidate, with the evidence.")
 def profile(
     run: RunArgument,
     candidate: Annotated[str, typer.Argument(help="best, an evaluation's index, or the start of an id.")] = "best",
@@ -278,7 +278,7 @@ def report(
     typer.echo(write_report(run, out or run / "report.html"))
 
 
-@app.command()
+@app.command(short_help="Write the winners for use elsewhere.")
 def export(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: RUN/export).")] = None,
@@ -302,7 +302,7 @@ def export(
         typer.echo(path)
 
 
-@app.command()
+@app.command(short_help="Measure which sizes each of a few configs should serve.")
 def dispatch(
     run: RunArgument,
     probe: Annotated[int, typer.Option(help="Shapes to measure beside the tuned ones.", min=0)] = 12,
@@ -338,7 +338,7 @@ def show_runs(
     print_runs(folder, is_json=json)
 
 
-@show_app.command("run")
+@show_app.command("run", short_help="Show one run: results, failures, time.")
 def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
     from kernelwright.cli.show import print_run
@@ -346,7 +346,7 @@ def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     print_run(run, is_json=json)
 
 
-@show_app.command("candidate")
+@show_app.command("candidate", short_help="Show one candidate in full.")
 def show_candidate(
     run: RunArgument,
     candidate: Annotated[str, typer.Argument(help="Its index, the start of its id, or 'best'.", show_default=False)],
@@ -360,7 +360,7 @@ def show_candidate(
     print_candidate(tuned_run(run), candidate, is_json=json)
 
 
-@bench_app.command("search")
+@bench_app.command("search", short_help="Score searchers on recorded spaces.")
 def bench_search(
     recordings: Annotated[
         list[Path],
@@ -423,7 +423,7 @@ def bench_search(
     raise typer.Exit(run_search(words))
 
 
-@bench_app.command("space")
+@bench_app.command("space", short_help="Measure how long feasible spaces take to build.")
 def bench_space(
     space: Annotated[list[str] | None, typer.Option(help="One space; may be repeated (default: all).")] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one measurement.", min=0.1)] = 60.0,
@@ -437,7 +437,7 @@ def bench_space(
     raise typer.Exit(run_space(tuple(space or ()), limit_s=limit, has_large=large, is_json=json))
 
 
-@bench_app.command("operators")
+@bench_app.command("operators", short_help="Tune the operator suite on an NVIDIA GPU, and compare.")
 def bench_operators(
     only: Annotated[
         list[str] | None, typer.Option(help="Operators, joined by commas; may be repeated (default: all).")

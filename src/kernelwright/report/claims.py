@@ -100,7 +100,12 @@ def _uncompared(result: TuneResult) -> Verdict:
 
 
 def _between(interval: Interval) -> str:
-    return f"{number(interval.low)}–{number(interval.high)}"
+    """Both bounds, with more digits where one beside 1 would read as 1."""
+    digits = 3
+    bounds = (interval.low, interval.high)
+    while digits < 7 and any(each != 1 and number(each, digits) == number(1.0, digits) for each in bounds):
+        digits += 1
+    return f"{number(interval.low, digits)}–{number(interval.high, digits)}"
 
 
 def _over_workloads(result: TuneResult) -> str:
