@@ -99,6 +99,7 @@ def test_an_exception_is_reported_at_the_users_innermost_line(tmp_path: Path) ->
 
 def test_leaving_the_process_is_an_exception_too(tmp_path: Path) -> None:
     fails(tmp_path, "import sys\ndef f(x):\n    sys.exit(0)\n", "raised SystemExit: 0")
+    fails(tmp_path, "def f(x):\n    raise KeyboardInterrupt\n", "raised KeyboardInterrupt")
 
 
 def test_a_reference_that_is_not_filled_in_says_so(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def call_reference(
     try:
         with np.errstate(all="ignore"):  # overflow shows as a non-finite value below
             result = reference(*positional, **named)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise _user_failure(error, reference.file, doing=f"the reference, on workload {workload.name!r},") from error
     results = _by_output(result, problem)
     return {
