@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from kernelwright.problem.source_scan import mask_comments
@@ -13,6 +14,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"(?P<quoted>[^"\n]+)"|<(?P
 _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*include\b")
 
 
+@lru_cache(maxsize=64)  # the same few sources are asked about for every candidate
 def included_names(source: str) -> tuple[tuple[str, bool], ...]:
     """What a source's `#include` directives name, and whether in quotes; not those in comments."""
     code = mask_comments(source).splitlines()
