@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -81,9 +82,14 @@ class BuildUnit:
     @property
     def id(self) -> str:
         """Content id over everything that reaches the compiler; folders count by what is in them, not by their path."""
-        return content_id(
-            self.language, self.source, self.file_name, self.macros, self.options, self.entries, self.include_digest
-        )
+        return _unit_id(self)
+
+
+@lru_cache(maxsize=4096)  # asked for dozens of times for every candidate
+def _unit_id(unit: BuildUnit) -> str:
+    return content_id(
+        unit.language, unit.source, unit.file_name, unit.macros, unit.options, unit.entries, unit.include_digest
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
@@ -710,7 +711,12 @@ _SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
 def may_share_memory(unit: BuildUnit) -> bool:
     """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
     texts = (unit.source, *(value for _, value in unit.macros))
-    return bool(unit.include_paths) or any(_SHARED.search(text) for text in texts)
+    return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
+
+
+@lru_cache(maxsize=1024)  # the same sources and values come again and again
+def _names_shared(text: str) -> bool:
+    return _SHARED.search(text) is not None
 
 
 def _as_measurement(built: Built, done: TimeDone) -> Measurement:
