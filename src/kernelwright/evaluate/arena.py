@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,13 +85,12 @@ class Arena:
         self._store = store
         self._kept: list[dict[str, Buffer]] = []
         """By input set, the store's own buffers of its inputs."""
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
             if store is not None:
                 store.begin()
             self._fill_sets(has_own_outputs)
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     def _fill_sets(self, has_own_outputs: bool) -> None:
         written: dict[str, Buffer] = {}
