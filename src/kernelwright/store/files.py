@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -82,7 +83,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         OSError: it cannot be written; `path` is as it was.
     """
     descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(Path(temporary).unlink, missing_ok=True)
         try:
             write_all(descriptor, data)
             os.fchmod(descriptor, 0o644)
@@ -90,9 +92,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         finally:
             os.close(descriptor)
         Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        undo.pop_all()
     sync_folder(path.parent)
 
 

@@ -38,18 +38,19 @@ class WriterLock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise explain(error, "open", self.path) from error
+        undo = contextlib.ExitStack()
+        undo.callback(os.close, descriptor)
         try:
             if not _try_lock(descriptor):
                 raise self._held_error(descriptor)
             with contextlib.suppress(OSError):  # a full disk: the lock holds without the name of its holder
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            undo.pop_all()
         except OSError as error:
-            os.close(descriptor)
             raise self._unusable_error(error) from error
-        except BaseException:
-            os.close(descriptor)
-            raise
+        finally:
+            undo.close()
         self._descriptor = descriptor
 
     def release(self) -> None:

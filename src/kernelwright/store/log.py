@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,16 +61,17 @@ class EventLog:
             descriptor = os.open(self.path, flags, 0o644)
         except OSError as error:
             raise explain(error, "open", self.path) from error
+        undo = contextlib.ExitStack()
+        undo.callback(os.close, descriptor)
         try:
             if is_new:
                 sync_folder(self.path.parent)
             self._end = self._mend(descriptor)
+            undo.pop_all()
         except OSError as error:
-            os.close(descriptor)
             raise explain(error, "mend", self.path) from error
-        except BaseException:
-            os.close(descriptor)
-            raise
+        finally:
+            undo.close()
         self._descriptor = descriptor
         return self
 

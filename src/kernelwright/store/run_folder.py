@@ -12,6 +12,7 @@ runs/NAME/
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import difflib
 import itertools
@@ -107,12 +108,11 @@ class RunFolder:
             return cls(path, lock=None)
         lock = WriterLock(path / "lock")
         lock.acquire()
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(lock.release)
             run = cls(path, lock=lock)
             run.log.open()
-        except BaseException:
-            lock.release()
-            raise
+            undo.pop_all()
         return run
 
     @property
