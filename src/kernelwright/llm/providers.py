@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Coroutine, Mapping
@@ -79,11 +80,10 @@ class ProviderModel:
         self._messages = require("pydantic_ai.messages", purpose=f"--model {name}")
         self._loop = _LoopThread()
         self._client: Any = None
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
             self._model = self._made()
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     @property
     def name(self) -> str:
@@ -259,9 +259,8 @@ class _LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C must not leave a request running that is paid for
-            raise
+        finally:
+            future.cancel()  # Ctrl-C must not leave a request running that is paid for; nothing once it is done
 
     def close(self) -> None:
         if not self._loop.is_closed():
