@@ -14,8 +14,9 @@ from kernelwright.refactor.tactics.dialect import AXES, dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes
 from kernelwright.refactor.tactics.lane_text import prelude
-from kernelwright.refactor.tactics.lanes import Lanes, query_text, thread_queries
+from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 
 
 @dataclass(frozen=True)

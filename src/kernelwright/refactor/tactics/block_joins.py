@@ -13,8 +13,8 @@ from kernelwright.refactor.tactics.cooperation import joining_calls, reached_fro
 from kernelwright.refactor.tactics.dialect import Dialect, dialect, joined
 from kernelwright.refactor.tactics.editing import refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Operation
-from kernelwright.refactor.tactics.lanes import query_text
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.thread_queries import query_text
 
 
 def _join(subject: Subject) -> Rewrite:

@@ -15,7 +15,7 @@ from kernelwright.refactor import nodes
 from kernelwright.refactor.functions import barrier_scope, is_exchange, math_function
 from kernelwright.refactor.tactics.base import Unfit
 from kernelwright.refactor.tactics.joins import Operation
-from kernelwright.refactor.tactics.lanes import query_text
+from kernelwright.refactor.tactics.thread_queries import query_text
 
 MAX_STEPS = 400_000
 """Nodes evaluated for one function; a tree of 1024 threads takes some 150,000."""

@@ -14,8 +14,9 @@ from kernelwright.refactor.tactics.c_text import c_text
 from kernelwright.refactor.tactics.dialect import Dialect, dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, across_lanes, across_threads, joined_variables
+from kernelwright.refactor.tactics.lane_kinds import Kind
 from kernelwright.refactor.tactics.lane_text import prelude
-from kernelwright.refactor.tactics.lanes import Kind, Lanes
+from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.virtual import Axis, Places, is_guarded, places_of, query_macros, total_of
 

@@ -18,9 +18,11 @@ from kernelwright.refactor.tactics.cooperation import joining_calls
 from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes, joined_variables
+from kernelwright.refactor.tactics.lane_kinds import COMPARISONS, Kind
 from kernelwright.refactor.tactics.lane_text import prelude
-from kernelwright.refactor.tactics.lanes import COMPARISONS, Kind, Lanes, query_text, thread_queries
+from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 
 _TOGETHER = ("block-stride", "grid-stride", "warp-stride")
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))

@@ -18,8 +18,8 @@ from kernelwright.refactor.polynomial import Polynomial, named
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Subject, Unfit
 from kernelwright.refactor.tactics.editing import declaration_start, refuse_hidden_branches
-from kernelwright.refactor.tactics.lanes import query_text, thread_queries
 from kernelwright.refactor.tactics.launches import Extent, extents, is_number, only_shape
+from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 
 AXES = ("x", "y", "z")
 
