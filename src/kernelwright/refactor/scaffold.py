@@ -22,7 +22,7 @@ from kernelwright.problem.source_scan import (
 )
 from kernelwright.problem.toml_file import read_text
 from kernelwright.refactor.declared_space import DeclaredSpace, parameter_line
-from kernelwright.refactor.scaffold_guesses import Guesses, around, fixed_macros, python_name, tunable_macros
+from kernelwright.refactor.scaffold_guesses import Guess, Guesses, around, fixed_macros, python_name, tunable_macros
 from kernelwright.refactor.signature import (
     KernelSignature,
     find_kernel,
