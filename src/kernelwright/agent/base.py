@@ -38,6 +38,8 @@ class Task:
     """Of the arithmetic pipe that counts, measured; None: unknown."""
     limit_value: float | None = None
     """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
+    lessons: tuple[str, ...] = ()
+    """What earlier runs taught about such kernels: a sentence each, with its evidence; the most telling first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class PlanContext:
     tree: Tree
     node: Node
     written: Written
+    sample: int = 0
+    """Counts askings of the same that shall have answers of their own, as when several are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class CodeContext:
     node: Node
     written: Written
     idea: Idea
+    sample: int = 0
+    """Counts askings of the same that shall have answers of their own, as when several are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class DebugContext:
     node: Node
     written: Written
     failure: Failure
+    sample: int = 0
+    """Counts askings of the same that shall have answers of their own, as when several are drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
