@@ -30,6 +30,7 @@ from kernelwright.store.event import (
     Evaluated,
     Event,
     FinalistsCompared,
+    MemoryRecalled,
     NodeJudged,
     NodePlanned,
     NodeProposed,
@@ -38,6 +39,7 @@ from kernelwright.store.event import (
     RunFinished,
     RunStarted,
     SessionStarted,
+    TemplateProven,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ _KINDS: tuple[type[Event], ...] = (
     NodePlanned,
     ActionChosen,
     NodeTuned,
+    TemplateProven,
+    MemoryRecalled,
 )
 
 

@@ -264,6 +264,65 @@ class NodeTuned:
     kind: Literal["node_tuned"] = "node_tuned"
 
 
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Values that a template declares and that do not work."""
+
+    values: Mapping[str, Value]
+    """By parameter; they fail together."""
+    reason: str
+    """`stage: reason: message` of the failure that was seen."""
+    failed_count: int = 1
+    """Configs that failed so."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateProven:
+    """What was tried before a lifted template's landscape was trusted, and what came of it."""
+
+    index: int
+    """Of the node."""
+    reproduces: Literal["bytes", "tolerance", "differs", "reference"]
+    """Its default against the source that it was lifted from: the same bytes; within the tolerance of its results;
+    neither; `reference`: both agree with the reference, the two were not compared."""
+    compared_count: int = 0
+    """Launches of each that were compared: workloads times datasets."""
+    same_count: int = 0
+    """Of them, those with the same bytes in every output."""
+    tolerance_fraction: float = 0.0
+    """The largest difference as a fraction of what is allowed there."""
+    corner_count: int = 0
+    """Extremes of parameters, one and several at a time, that were checked on all workloads."""
+    random_count: int = 0
+    failed: tuple[str, ...] = ()
+    """A line for each point that failed: its values and why."""
+    excluded: tuple[Exclusion, ...] = ()
+    """Left out of the search from then on, and of what is made from this node."""
+    inert: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that change nothing, and how that is known."""
+    loose: Mapping[str, str] = field(default_factory=dict)
+    """Constraints whose excluded points worked, and how many were tried."""
+    probed_count: int = 0
+    """Points outside of the constraints that were tried; they count as evaluations."""
+    findings: tuple[str, ...] = ()
+    """All of it in words, for people and agents."""
+    source_blob: str = ""
+    """The template with its exclusions as constraints; empty: nothing is excluded."""
+    elapsed_s: float = 0.0
+    kind: Literal["template_proven"] = "template_proven"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecalled:
+    """What earlier runs had left that is of use here; a resume and a replay use this and not the library."""
+
+    lessons: tuple[Mapping[str, Any], ...]
+    """As they stood in the library."""
+    library: str = ""
+    """How large it was, in words; empty: it was not asked."""
+    kind: Literal["memory_recalled"] = "memory_recalled"
+
+
 TreeEvent = NodeProposed | NodeJudged | NodePlanned | ActionChosen | NodeTuned
 """What `optimize` adds: the tree of structural ideas is a projection of these."""
 
@@ -281,4 +340,6 @@ Event = (
     | NodePlanned
     | ActionChosen
     | NodeTuned
+    | TemplateProven
+    | MemoryRecalled
 )

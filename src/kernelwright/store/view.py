@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING, Self, assert_never
+from typing import TYPE_CHECKING, Any, Self, assert_never
 
 from kernelwright.errors import Location, StoreError
 from kernelwright.problem.config import Config
@@ -22,6 +22,7 @@ from kernelwright.store.event import (
     Evaluated,
     Event,
     FinalistsCompared,
+    MemoryRecalled,
     NodeJudged,
     NodePlanned,
     NodeProposed,
@@ -30,6 +31,7 @@ from kernelwright.store.event import (
     RunFinished,
     RunStarted,
     SessionStarted,
+    TemplateProven,
     TreeEvent,
 )
 
@@ -71,6 +73,10 @@ class RunView:
     """None while the run goes on, after a crash, and once a later session has taken the run up again."""
     tree_events: tuple[TreeEvent, ...] = ()
     """Of `optimize`, in order; `kernelwright.tree` makes the tree of them."""
+    proofs: tuple[TemplateProven, ...] = ()
+    """Of lifted templates, in order."""
+    recalled: MemoryRecalled | None = None
+    """What earlier runs had to say; None: the library was not asked."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -108,10 +114,9 @@ class RunView:
         evaluations: list[Evaluated] = []
         notes: list[Noted] = []
         tree_events: list[TreeEvent] = []
-        baseline: BaselineMeasured | None = None
-        comparison: FinalistsCompared | None = None
-        dispatch: DispatchProbed | None = None
         finished: RunFinished | None = None
+        proofs: list[TemplateProven] = []
+        latest: dict[str, Any] = {}
         for event in events:
             match event:
                 case Evaluated():
@@ -119,16 +124,14 @@ class RunView:
                 case SessionStarted():
                     sessions.append(event)
                     finished = None
-                case BaselineMeasured():
-                    baseline = event
-                case FinalistsCompared():
-                    comparison = event
-                case DispatchProbed():
-                    dispatch = event
+                case BaselineMeasured() | FinalistsCompared() | DispatchProbed() | MemoryRecalled():
+                    latest[event.kind] = event
                 case Noted():
                     notes.append(event)
                 case NodeProposed() | NodeJudged() | NodePlanned() | ActionChosen() | NodeTuned():
                     tree_events.append(event)
+                case TemplateProven():
+                    proofs.append(event)
                 case RunFinished():
                     finished = event
                 case RunStarted():
@@ -143,13 +146,15 @@ class RunView:
             folder=folder,
             started=started,
             sessions=tuple(sessions),
-            baseline=baseline,
+            baseline=latest.get("baseline_measured"),
             evaluations=tuple(evaluations),
-            comparison=comparison,
-            dispatch=dispatch,
+            comparison=latest.get("finalists_compared"),
+            dispatch=latest.get("dispatch_probed"),
             notes=tuple(notes),
             finished=finished,
             tree_events=tuple(tree_events),
+            proofs=tuple(proofs),
+            recalled=latest.get("memory_recalled"),
         )
 
     @cached_property
