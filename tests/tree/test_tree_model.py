@@ -56,6 +56,38 @@ def test_what_was_chosen_is_pending_until_its_outcome_is_there() -> None:
     assert chosen.after([failed(4)]).pending is None
 
 
+def test_several_actions_are_under_way_until_each_has_its_own_outcome() -> None:
+    tune, vector, plan = (
+        ActionChosen(3, "tune", "more", until_evaluations=16),
+        ActionChosen(0, "expand", "why", "vector"),
+        ActionChosen(1, "expand", "why"),
+    )
+    tree = Tree.of([*EVENTS, tune, vector, plan])
+    assert [each.action for each in tree.under_way] == [tune, vector, plan]
+    tree = tree.after([proposed(4, 1, "unroll"), proposed(5, 0, "vector")])
+    assert [each.child for each in tree.under_way] == [None, 5, 4]
+    tree = tree.after([failed(5)])
+    assert [each.action for each in tree.under_way] == [tune, plan]
+    tree = tree.after([working(4, 0.8), tuned(4, 0.7, 8)])
+    assert [each.action for each in tree.under_way] == [tune]
+    assert tree.after([tuned(3, 0.2, 16)]).under_way == ()
+
+
+def test_what_is_under_way_is_not_offered_again() -> None:
+    repair = ActionChosen(2, "repair", "why")
+    tune, unroll, plan = (
+        ActionChosen(3, "tune", "more", until_evaluations=16),
+        ActionChosen(1, "expand", "why", "unroll"),
+        ActionChosen(3, "expand", "why"),
+    )
+    idle = Tree.of([*EVENTS, tune, repair, unroll, plan]).idle
+    assert idle[3].tuning.is_exhausted
+    assert idle[3].is_planned
+    assert idle[2].status == "refused"
+    assert idle.open_ideas(1) == ()
+    assert Tree.of(EVENTS).idle == Tree.of(EVENTS)
+
+
 @given(st.integers(0, len(EVENTS)))
 def test_events_may_come_in_any_number_of_parts(cut: int) -> None:
     assert Tree.of(EVENTS[:cut]).after(EVENTS[cut:]) == Tree.of(EVENTS)

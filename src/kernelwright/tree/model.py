@@ -98,14 +98,28 @@ class Node:
         return self.tactic or self.role
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """An action that was chosen, and whose outcome is not there yet."""
+
+    action: ActionChosen
+    child: int | None = None
+    """The node that it has proposed; None: none yet, or it proposes none."""
+
+
 @dataclass(frozen=True)
 class Tree:
     """All nodes by index; the baseline is node 0."""
 
     nodes: tuple[Node, ...] = ()
-    pending: ActionChosen | None = None
-    """What had been chosen and not carried out when the events end."""
+    under_way: tuple[UnderWay, ...] = ()
+    """What had been chosen and not carried out when the events end, in the order of choice."""
     actions: tuple[ActionChosen, ...] = ()
+
+    @property
+    def pending(self) -> ActionChosen | None:
+        """The first action that is under way; None: none is."""
+        return self.under_way[0].action if self.under_way else None
 
     @classmethod
     def of(cls, events: Iterable[TreeEvent]) -> Tree:
@@ -114,28 +128,28 @@ class Tree:
 
     def after(self, events: Iterable[TreeEvent]) -> Tree:
         """The tree with more events taken in."""
-        nodes, pending, actions = list(self.nodes), self.pending, list(self.actions)
+        nodes, under_way, actions = list(self.nodes), list(self.under_way), list(self.actions)
         for event in events:
             match event:
                 case NodeProposed():
                     nodes.append(_proposed(event))
+                    _bind(under_way, event)
                 case NodeJudged():
                     nodes[event.index] = _judged(nodes[event.index], event)
-                    pending = None
+                    under_way = [each for each in under_way if each.child != event.index]
                 case NodePlanned():
                     nodes[event.index] = dataclasses.replace(
                         nodes[event.index], ideas=event.ideas, refused_ideas=dict(event.refused), is_planned=True
                     )
                 case ActionChosen():
-                    pending = event
+                    under_way.append(UnderWay(event))
                     actions.append(event)
                 case NodeTuned():
                     nodes[event.index] = _tuned(nodes[event.index], event)
-                    if pending is not None and pending.action == "tune":
-                        pending = None
+                    under_way = [each for each in under_way if not _is_tuning_of(each.action, event.index)]
                 case _:
                     assert_never(event)
-        return Tree(tuple(nodes), pending, tuple(actions))
+        return Tree(tuple(nodes), tuple(under_way), tuple(actions))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -189,9 +203,29 @@ class Tree:
         return tuple(self.nodes[each] for each in sorted(found - {index}))
 
     def open_ideas(self, index: int) -> tuple[Idea, ...]:
-        """Ideas of this node that nobody has carried out."""
+        """Ideas of this node that nobody has carried out, or is about to."""
         taken = {child.tactic for child in self.children(index)}
+        taken |= {each.action.idea for each in self.under_way if each.action.node == index}
         return tuple(idea for idea in self.nodes[index].ideas if idea.key not in taken)
+
+    @cached_property
+    def idle(self) -> Tree:
+        """The tree as a policy should see it that knows of no action under way: it chooses none of them again.
+
+        A node that is being tuned counts as used up, one that is being repaired as refused, and one that is being
+        planned for as planned; ideas that are being carried out are not open.
+        """
+        nodes = list(self.nodes)
+        for each in self.under_way:
+            node, action = nodes[each.action.node], each.action
+            if action.action == "tune":
+                tuning = dataclasses.replace(node.tuning, is_exhausted=True)
+                nodes[node.index] = dataclasses.replace(node, tuning=tuning)
+            elif action.action == "repair":
+                nodes[node.index] = dataclasses.replace(node, status="refused")
+            elif not action.idea and each.child is None and not node.is_planned:
+                nodes[node.index] = dataclasses.replace(node, is_planned=True)
+        return Tree(tuple(nodes), self.under_way, self.actions)
 
     def gain(self, index: int) -> float | None:
         """How many times faster than its nearest working ancestor it was measured during the search; None: unknown."""
@@ -206,6 +240,25 @@ class Tree:
         while parent is not None and not self.nodes[parent].is_working:
             parent = self.nodes[parent].parent
         return None if parent is None else self.nodes[parent]
+
+
+def _bind(under_way: list[UnderWay], event: NodeProposed) -> None:
+    """Say of the action that a new node came of it: the first that asked for this idea there, else for any."""
+    waiting = [
+        (place, each.action)
+        for place, each in enumerate(under_way)
+        if each.child is None and each.action.node == event.parent and each.action.action != "tune"
+    ]
+    is_repair = event.role == "debug"
+    waiting = [(place, action) for place, action in waiting if (action.action == "repair") == is_repair]
+    exact = [place for place, action in waiting if action.idea == event.tactic]
+    places = exact or [place for place, action in waiting if is_repair or not action.idea]
+    if places:
+        under_way[places[0]] = UnderWay(under_way[places[0]].action, event.index)
+
+
+def _is_tuning_of(action: ActionChosen, index: int) -> bool:
+    return action.action == "tune" and action.node == index
 
 
 def _value(node: Node) -> float:
