@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
-from kernelwright.problem.outcome import Conditions, Evaluation
+from kernelwright.problem.outcome import Conditions, Evaluation, Failed
 from kernelwright.template.model import Candidate
 
 EvaluationFuture = Future[Evaluation]
@@ -89,6 +89,37 @@ class Comparison:
     """Candidates whose last round wrote wrong results, by id, and why."""
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
     """How the device was, by workload, where it tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """Whether one candidate's results are another one's, launch by launch on the same inputs."""
+
+    launch_count: int
+    """Of each: workloads times datasets."""
+    same_count: int
+    """Of them, those that wrote the same bytes into every output."""
+    tolerance_fraction: float = 0.0
+    """The largest difference between the two, as a fraction of what is allowed there."""
+    difference: str = ""
+    """Where they differ by more than is allowed, in words; empty: nowhere."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every launch wrote the same bytes."""
+        return self.same_count == self.launch_count > 0
+
+
+@runtime_checkable
+class Reproducing(Protocol):
+    """A runner that can hold one candidate's results against another one's: an optional capability."""
+
+    def reproduce(self, original: Candidate, candidate: Candidate) -> Reproduction | Failed:
+        """Launch both on every workload and dataset, and compare what they wrote.
+
+        Gives why the candidate is wrong where it does not agree with the reference either.
+        """
+        ...
 
 
 class Runner(Protocol):

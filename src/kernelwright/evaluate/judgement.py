@@ -100,7 +100,7 @@ class LaunchFolder:
                 continue
             before = inputs[layout.argument]
             after = self.read(layout)
-            if not _has_same_bytes(before, after, self._crew):
+            if not has_same_bytes(before, after, self._crew):
                 return _input_changed(layout, before, after)
         return None
 
@@ -161,7 +161,8 @@ def _read_into(descriptor: int, target: Bytes, offset: int) -> None:
         position += count
 
 
-def _has_same_bytes(before: Array, after: Array, crew: Crew) -> bool:
+def has_same_bytes(before: Array, after: Array, crew: Crew) -> bool:
+    """Whether two arrays of one size hold the same bytes."""
     first, second = before.reshape(-1).view(np.uint8), after.reshape(-1).view(np.uint8)
     whole = first.size - first.size % 8
 

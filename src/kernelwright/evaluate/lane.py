@@ -12,11 +12,12 @@ import shutil
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import BaselineFailed, InfrastructureError
@@ -224,6 +225,23 @@ class DeviceLane:
                     return found
                 errors.extend(found)
         return worst_errors(errors)
+
+    def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Verdict | Failed]]:
+        """By dataset of one workload: how what the candidate writes compares with what the original writes."""
+        for dataset in self._datasets(original.rendered.workload, is_thorough=True):
+            kept = self._judged_launch(original, dataset, "keep")
+            yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Verdict) else kept
+
+    def _judged_launch(self, built: Built, dataset: Dataset, original: Literal["keep", "compare"]) -> Verdict | Failed:
+        """One launch on fresh inputs with the referee's verdict; why it failed, where it did."""
+        workload = built.rendered.workload.name
+        done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
+        if isinstance(done, Failed):
+            return done
+        assert isinstance(done, CheckDone)
+        verdict = self._call_referee(JudgeJob(workload, dataset, self._out, done.unchanged, original))
+        assert isinstance(verdict, Verdict)
+        return verdict.failure or verdict
 
     def stress(self, candidate: Sequence[Built]) -> Failed | None:
         """Launch many times on the same inputs; why the candidate is wrong in some of the launches, or None."""

@@ -25,11 +25,12 @@ from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Reproduction
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
 from kernelwright.evaluate.render import Rendered, render
+from kernelwright.evaluate.reproduction import reproduced
 from kernelwright.evaluate.same_code import MeasuredCode
 from kernelwright.evaluate.scratch import make_scratch
 from kernelwright.evaluate.settings import EvaluationSettings
@@ -190,6 +191,12 @@ class LocalRunner:
         rejected = {candidates[place].id: reason for place, reason in wrong.items()}
         conditions = {workload: each.conditions for workload, each in done.items() if each.conditions is not None}
         return Comparison(tuple(candidates[place].id for place in right), samples, rejected, conditions)
+
+    def reproduce(self, original: Candidate, candidate: Candidate) -> Reproduction | Failed:
+        """Launch both, which must build, on every workload and dataset, and compare what they wrote."""
+        built = [self._build_now(each)[0] for each in (original, candidate)]
+        with self._stations[0].held() as lane:
+            return reproduced(lane, *built)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; at least `copy_bytes_per_s` where a copy can be timed."""

@@ -36,6 +36,7 @@ from kernelwright.evaluate.judgement import (
     find_insane,
     find_not_finite,
     find_unwritten,
+    has_same_bytes,
     overflow_hint,
 )
 from kernelwright.evaluate.layout import BufferLayout, layouts_for
@@ -59,6 +60,7 @@ from kernelwright.evaluate.tolerance import (
     baseline_factor,
     by_class,
     class_allowance,
+    compare,
     declared_allowance,
     hides_downgrade,
     natural_scale,
@@ -92,6 +94,9 @@ REFEREE_FACTORY = "kernelwright.evaluate.referee:make_referee"
 
 LOOSE_FACTOR = 10.0
 """A derived tolerance widened by more than this is worth a note, where narrower arithmetic could pass then."""
+
+BEYOND = 1.000001
+"""As a fraction of what is allowed: the least of a difference that is not."""
 
 Array = npt.NDArray[Any]
 _Key = tuple[str, Dataset]
@@ -137,6 +142,8 @@ class Referee:
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
+        self._kept: tuple[_Key, dict[str, Array]] | None = None
+        """What the launch that was to be kept wrote, and on what."""
 
     def handle(self, job: object) -> object:
         """Do one job.
@@ -182,7 +189,8 @@ class Referee:
         found, errors = self._examine(job, entry)
         judge_ms = (time.perf_counter() - start_s) * 1e3
         if found is None:
-            return Verdict(None, errors, judge_ms)
+            is_same, difference = self._held_against_original(job)
+            return Verdict(None, errors, judge_ms, is_same, difference)
         message = f"{found.message} (dataset {job.dataset.name!r})"
         return Verdict(Failed("check", found.reason, message, found.log, job.workload), (), judge_ms)
 
@@ -201,6 +209,30 @@ class Referee:
                 return result, ()
             errors.append(result)
         return None, tuple(errors)
+
+    def _held_against_original(self, job: JudgeJob) -> tuple[bool | None, OutputError | None]:
+        """Keep what was written, or compare it with what was kept: bytes first, values where those differ."""
+        if not job.original:
+            return None, None
+        key, outputs = (job.workload, job.dataset), self._outputs(job.workload)
+        launch = LaunchFolder(job.folder, outputs, crew=self._crew)
+        if job.original == "keep":
+            self._kept = key, {layout.argument: launch.read(layout) for layout in outputs}
+            return None, None
+        if self._kept is None or self._kept[0] != key:
+            return None, None
+        worst: OutputError | None = None
+        for layout in outputs:
+            got, kept = launch.read(layout), self._kept[1][layout.argument]
+            if has_same_bytes(kept, got, self._crew):
+                continue
+            allowance = self._allowance(job.workload, job.dataset, layout)
+            wanted = kept if allowance.is_exact else kept.astype(np.float64)
+            found = compare(got, wanted, allowance, crew=self._crew)
+            fraction = found.fraction if found.is_within else max(found.fraction, BEYOND)
+            if worst is None or fraction > worst.tolerance_fraction:
+                worst = OutputError(layout.argument, found.max_abs, fraction)
+        return worst is None, worst
 
     def _calibrate(self, job: CalibrateJob) -> Calibration:
         entry = self._entry(job.workload, job.dataset)

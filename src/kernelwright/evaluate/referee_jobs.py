@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.problem.outcome import Failed, OutputError
@@ -55,6 +56,8 @@ class JudgeJob:
     folder: Path
     unchanged: frozenset[str] = frozenset()
     """Inputs that are taken to be as they were, guards too, on the device's word: there are no files of them."""
+    original: Literal["", "keep", "compare"] = ""
+    """`keep`: what this launch wrote is what the next ones are compared with; `compare`: with what was kept last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class Verdict:
     """One for each output in order; empty when it failed."""
     judge_ms: float = 0.0
     """Wall time of the judgement, without computing expected values."""
+    is_same: bool | None = None
+    """Whether every output has the bytes that were kept; None: nothing was to be compared, or nothing was kept."""
+    difference: OutputError | None = None
+    """The output that is farthest from what was kept, where it is not the same."""
 
 
 @dataclass(frozen=True, slots=True)
