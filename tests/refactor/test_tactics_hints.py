@@ -163,3 +163,10 @@ def test_cuda_bounds_leave_room_for_more_blocks() -> None:
     result = _rewritten(LAUNCH_BOUNDS, example("cuda/transpose", GPU))
     assert "__launch_bounds__((16) * (16), MIN_BLOCKS) transpose(" in result.source
     assert result.added == ("MIN_BLOCKS",)
+
+
+def test_a_loop_in_which_threads_meet_is_not_written_out() -> None:
+    """Compilers for CPUs turn such loops inside out; unrolled, PoCL's gave wrong sums."""
+    subject = subject_of(TREE, ARGUMENTS | {"x": "in float32 n", "y": "out float32 n"}, ("ceil_div(n, 64)",), ("64",),
+                         SIZES)  # fmt: skip
+    assert "no loop that can be written out" in _reason(UNROLL, subject)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kernelwright.refactor import nodes
+from kernelwright.refactor.functions import barrier_scope
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
 from kernelwright.refactor.tactics.launches import only_shape
@@ -132,9 +133,11 @@ def _unroll(subject: Subject) -> Rewrite:
         if isinstance(each, nodes.Loop) and each.word == "for" and each.place.is_exact
         and not any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each.body))
     ]  # fmt: skip
+    if subject.language == "opencl":
+        loops = [each for each in loops if not _has_barrier(each)]
     free = [each for each in loops if not any("unroll" in mark.text for mark in each.pragmas)]
     if not loops:
-        raise Unfit("it has no loop")
+        raise Unfit("it has no loop that can be written out")
     if not free or any(each.name.startswith("UNROLL") for each in subject.draft.parameters):
         raise Unfit("its loops say how often they are unrolled", is_already_so=True)
     plan = Plan(subject, "unroll", "arithmetic")
@@ -148,6 +151,11 @@ def _unroll(subject: Subject) -> Rewrite:
         Effect(1.08, "more loads are under way at once, and less is spent on counting"),
         properties=subject.properties,
     )
+
+
+def _has_barrier(loop: nodes.Loop) -> bool:
+    """Whether threads meet in a loop: compilers for CPUs turn such loops inside out, some wrongly when unrolled."""
+    return any(isinstance(each, nodes.Call) and barrier_scope(each.function) for each in nodes.walk(loop.body))
 
 
 UNROLL = RuleTactic("unroll", "arithmetic", "Inner loops written out as often as a parameter says.", _unroll)
