@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,22 +24,37 @@ Columns = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.unsignedinteger]
 """The same in the smallest integers, which are compared several times faster."""
 
+JOINT_COUNT = 1024
+"""The most combinations of values that one joint column numbers: 4 KiB of sums stay in the first-level cache."""
+
 
 @dataclass(frozen=True, slots=True)
+class Joint:
+    """A few neighbouring parameters as one column: sums over them are looked up once instead of once for each."""
+
+    values: npt.NDArray[np.intp]
+    """By parameter and combination, values numbered through all parameters; shape (parameters, combinations)."""
+    places: npt.NDArray[np.intp]
+    """The combination of each config, shape (configs,)."""
+
+
+@dataclass(frozen=True)
 class Table:
-    """Configs in the two forms that models need; aligned along configs."""
+    """Configs in the forms that models need; aligned along configs."""
 
     rows: Rows
     columns: Columns
     codes: Codes
+    sizes: tuple[int, ...]
+    """How many values each parameter has."""
 
     @classmethod
     def of_indices(cls, space: Space, value_indices: npt.NDArray[np.integer]) -> Table:
         """From value indices, shape (configs, parameters)."""
         rows = np.ascontiguousarray(space.encode_indices(value_indices), dtype=np.float32)
         columns = np.ascontiguousarray(value_indices.T, dtype=np.int64)
-        most = max((len(parameter.values) for parameter in space.parameters), default=1)
-        return cls(rows, columns, columns.astype(np.min_scalar_type(most)))
+        sizes = tuple(len(parameter.values) for parameter in space.parameters)
+        return cls(rows, columns, columns.astype(np.min_scalar_type(max(sizes, default=1))), sizes)
 
     @classmethod
     def of_configs(cls, space: Space, configs: Sequence[Config]) -> Table:
@@ -47,11 +63,23 @@ class Table:
 
     def at(self, places: npt.NDArray[np.intp] | Sequence[int] | slice) -> Table:
         """The configs at some places."""
-        return Table(self.rows[places], self.columns[:, places], self.codes[:, places])
+        return Table(self.rows[places], self.columns[:, places], self.codes[:, places], self.sizes)
 
-    def with_feature(self, feature: npt.NDArray[np.float64]) -> Table:
-        """With one more column of rows, shape (configs,)."""
-        return Table(np.column_stack([self.rows, feature.astype(np.float32)]), self.columns, self.codes)
+    @functools.cached_property
+    def joints(self) -> tuple[Joint, ...]:
+        """All parameters, as few joint columns; made when first asked for."""
+        starts = np.cumsum((0, *self.sizes[:-1])) if self.sizes else ()
+        joints, first = [], 0
+        while first < len(self.sizes):
+            last, count = first + 1, self.sizes[first]
+            while last < len(self.sizes) and count * self.sizes[last] <= JOINT_COUNT:
+                count *= self.sizes[last]
+                last += 1
+            shape = self.sizes[first:last]
+            values = np.indices(shape).reshape(len(shape), count) + np.array(starts[first:last], dtype=np.intp)[:, None]
+            joints.append(Joint(values, np.ravel_multi_index(tuple(self.columns[first:last]), shape)))
+            first = last
+        return tuple(joints)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -97,9 +125,7 @@ class Candidates:
         place = self.place_of(config)
         return self.table.codes[:, place] if place is not None else Table.of_configs(space, [config]).codes[:, 0]
 
-    def table_of(self, space: Space, configs: Sequence[Config]) -> Table:
-        """Some configs of the space; quick where they are among the candidates."""
+    def places_of(self, configs: Sequence[Config]) -> npt.NDArray[np.intp] | None:
+        """The places of some configs of the space; None where any is not among the candidates."""
         places = [self.place_of(config) for config in configs]
-        if any(place is None for place in places):
-            return Table.of_configs(space, configs)
-        return self.table.at(np.array(places, dtype=np.intp))
+        return None if any(place is None for place in places) else np.array(places, dtype=np.intp)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kernelwright.imports import require
 from kernelwright.search.candidates import Table
-from kernelwright.search.forest import Data, Floats, ForestFitter
+from kernelwright.search.forest import Data, Design, Ensemble, Floats, ForestFitter, Singles, moments
 from kernelwright.search.transfer import Source, beliefs
 
 NEGLIGIBLE = 0.02
@@ -26,13 +27,14 @@ NEGLIGIBLE = 0.02
 LEAST_MEMBERS = 4
 """Of the model of one hypothesis; a spread of fewer says little."""
 
+LEAST_SHARE = 0.125
+"""Of the candidates that are scored: how many each hypothesis may name, however little it is believed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Guessed:
-    """Configs with what one source says of them."""
+    """What one source says of each candidate."""
 
-    table: Table
-    """The opinion is its last feature."""
     guess: Floats
     places: Floats
     """The logarithm of each config's place in the source's order, from 1."""
@@ -43,7 +45,19 @@ class Guessed:
         guess = source.guess(table)
         places = np.empty(len(guess))
         places[np.argsort(guess, kind="stable")] = np.log(np.arange(1, len(guess) + 1))
-        return cls(table.with_feature(guess), guess, places)
+        return cls(guess, places)
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """What is worth trying."""
+
+    places: npt.NDArray[np.intp]
+    """Of the candidates whose effects promise most, ascending; the others have no score."""
+    gains: Floats
+    """What each of these is expected to gain over the best, in logarithms."""
+    beliefs: Floats
+    """How far each hypothesis is believed, the one that none helps first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,50 +74,82 @@ class Experts:
     is_trusting: bool
     """Whether all sources are believed alike, whatever is told."""
 
-    def beliefs(self, data: Data, guesses: Sequence[Guessed]) -> Floats:
+    def beliefs(self, data: Data, here: Sequence[Floats], design: Design) -> Floats:
         """How far each hypothesis is believed: that no source helps, then each source."""
-        if not guesses:
+        if not here:
             return np.ones(1)
         if self.is_trusting:
-            return np.array([0.0, *[1 / len(guesses)] * len(guesses)])
+            return np.array([0.0, *[1 / len(here)] * len(here)])
         scales = [source.scale for source in self.sources]
-        return beliefs(self.fitter, data, [(each.guess, scale) for each, scale in zip(guesses, scales, strict=True)])
+        return beliefs(self.fitter, data, list(zip(here, scales, strict=True)), design=design)
 
     def improvement(
         self,
         data: Data,
         candidates: Table,
         *,
+        is_out: npt.NDArray[np.bool_],
+        count: int,
         best: float,
-        guesses: Sequence[Guessed],
+        here: Sequence[Floats],
+        there: Sequence[Floats],
         rng_of: Callable[[int], np.random.Generator],
-    ) -> tuple[Floats, Floats]:
-        """The expected gain of each candidate over `best`, in logarithms, and the beliefs behind it.
+    ) -> Improvement:
+        """The expected gain of the most promising candidates.
 
         Args:
             data: what passed.
-            candidates: what to score.
+            candidates: what to choose from.
+            is_out: which of them must not be chosen.
+            count: how many to score, more or less. Asking trees takes most of the searcher's time, and what they add
+                is seldom worth more than the effects.
             best: the lowest target.
-            guesses: by source, of the candidates.
+            here: by source, its guess of what passed.
+            there: by source, its guess of the candidates.
             rng_of: a generator for the hypothesis of a number.
         """
-        here = [Guessed.of(source, data.table) for source in self.sources]
-        weights = self.beliefs(data, here)
-        total = np.zeros(len(candidates))
+        design = self.fitter.design(data.table)
+        weights = self.beliefs(data, here, design)
+        level = float(data.targets.mean())  # near the guesses, so that half the digits are enough for what is left
+        models: dict[int, Ensemble] = {}
+        sums: dict[int, Singles] = {}
         for number, weight in enumerate(weights):
             if weight < NEGLIGIBLE:
                 continue
-            count = max(min(LEAST_MEMBERS, self.member_count), round(weight * self.member_count))
-            rng = rng_of(number)
-            if number == 0:
-                mean, deviation = self.fitter.predict(data, rng, candidates, count=count)
-            else:
-                own, there = here[number - 1], guesses[number - 1]
-                scale = self.sources[number - 1].scale
-                near = dataclasses.replace(data, table=own.table, guess=own.guess, slope=scale)
-                mean, deviation = self.fitter.predict(near, rng, there.table, there.guess, count=count)
-            total += weight * expected_improvement(mean, self.caution * deviation, best - self.margin)
-        return total, weights
+            near, guess = data, None
+            if number:
+                scale, guess = self.sources[number - 1].scale, there[number - 1]
+                near = dataclasses.replace(data, guess=here[number - 1], slope=scale)
+            members = max(min(LEAST_MEMBERS, self.member_count), round(weight * self.member_count))
+            models[number] = self.fitter.ensemble(near, rng_of(number), count=members, design=design)
+            sums[number] = models[number].sums(candidates, guess, level=level)
+        kept = self._promising(sums, weights, is_out, count)
+        rows = candidates.rows[kept]
+        total = np.zeros(len(kept))
+        for number, model in models.items():
+            guesses = sums[number][:, kept]
+            seen = [rows, there[number - 1][kept].astype(np.float32)] if number else [rows]
+            model.add_trees(guesses, np.column_stack(seen))
+            mean, deviation = moments(guesses)
+            total += weights[number] * expected_improvement(
+                mean.astype(np.float64), self.caution * deviation.astype(np.float64), best - level - self.margin
+            )
+        return Improvement(kept, total, weights)
+
+    def _promising(
+        self, sums: dict[int, Singles], weights: Floats, is_out: npt.NDArray[np.bool_], count: int
+    ) -> npt.NDArray[np.intp]:
+        """Where the effects of any hypothesis are lowest or could be, in shares by how far each is believed."""
+        left_count = len(is_out) - int(is_out.sum())
+        if left_count <= count or not self.fitter.has_effects:
+            return np.flatnonzero(~is_out)
+        kept = np.zeros(len(is_out), dtype=bool)
+        for number, each in sums.items():
+            mean, deviation = moments(each)
+            own_count = min(left_count, math.ceil(count * max(float(weights[number]), LEAST_SHARE)))
+            lowest = np.where(is_out, np.float32(np.inf), mean - deviation)
+            kept[np.argpartition(lowest, own_count - 1)[:own_count]] = True
+        return np.flatnonzero(kept)
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:

@@ -11,7 +11,9 @@ is pulled towards the earlier run's own scale, and as one more feature of the tr
 
 from __future__ import annotations
 
+import functools
 import itertools
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +23,9 @@ import numpy.typing as npt
 from kernelwright.imports import require
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from kernelwright.search.candidates import Columns, Table
+    from kernelwright.search.candidates import Rows, Table
     from kernelwright.space.parameter import Parameter
 
 Floats = npt.NDArray[np.float64]
@@ -32,48 +34,6 @@ Singles = npt.NDArray[np.float32]
 SHRINKAGE = 1.0
 """Weight of the penalties on effects and on the slope, in units of one observation's. A guess: choosing it by the
 marginal likelihood, from 1, 4 and 16, changed no score on recorded spaces."""
-
-
-SCREENED_COUNT = 4000
-"""Of a larger table, trees are asked only about so many configs whose effects promise most: asking takes most of the
-searcher's time, and what trees add is seldom worth more than the effects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One guess at the surface."""
-
-    effects: tuple[Floats, ...]
-    """By parameter: what each of its values adds. Empty for trees alone."""
-    intercept: float
-    slope: float
-    """What an earlier run's guess is multiplied with."""
-    tree: Any
-    """A fitted tree's compiled form; None without one."""
-
-    def predict(self, table: Table, guess: Floats | None = None) -> Floats:
-        """The target for each config, shape (configs,). `guess`: an earlier run's, where the fit had it."""
-        total = self.sum_of_effects(table, guess)
-        if self.tree is not None:
-            total += self.tree.predict(table.rows)[:, 0]
-        return total
-
-    def sum_of_effects(self, table: Table, guess: Floats | None = None) -> Floats:
-        """The prediction without the tree."""
-        total = np.full(len(table), self.intercept)
-        if guess is not None:
-            total += self.slope * guess
-        for effect, column in zip(self.effects, table.columns, strict=False):
-            total += effect.take(column)
-        return total
-
-    def add_effects(self, total: Singles, table: Table, guess: Floats | None, level: float) -> None:
-        """The same, less a level, into an array given: quicker, with half the digits."""
-        total.fill(self.intercept - level)
-        if guess is not None:
-            total += self.slope * guess
-        for effect, column in zip(self.effects, table.columns, strict=False):
-            total += effect.astype(np.float32).take(column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,139 +49,186 @@ class Data:
     """What the guess is expected to be multiplied with."""
 
 
+@dataclass(frozen=True)
+class Design:
+    """The side of the regression that does not depend on targets; the same for all that is fitted on some configs."""
+
+    indicators: Floats
+    """Which values each config has, shape (configs, values)."""
+    prior_covariance: Floats
+    """Of effects before any target is seen, in units of a target's own variance; shape (values, values)."""
+
+    @functools.cached_property
+    def spread(self) -> Floats:
+        """Expected covariance of effects with sums of effects, shape (values, configs)."""
+        return self.prior_covariance @ self.indicators.T
+
+    @functools.cached_property
+    def covariance(self) -> Floats:
+        """Expected covariance of the sums of effects of configs, shape (configs, configs)."""
+        return self.indicators @ self.spread
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Guesses at one surface, by member."""
+
+    effects: Floats
+    """What each value adds, shape (members, values)."""
+    intercepts: Floats
+    slopes: Floats
+    """What an earlier run's guess is multiplied with."""
+    trees: tuple[Any, ...]
+    """Fitted trees in their compiled form; none where there are only effects."""
+
+    def sums(self, table: Table, guess: Floats | None = None, *, level: float = 0.0) -> Singles:
+        """Effects alone, less a level near them (so that half the digits suffice), shape (members, configs).
+
+        `guess`: an earlier run's of the same configs, where the fit had it.
+        """
+        total = np.empty((len(self.effects), len(table)), dtype=np.float32)
+        total[:] = (self.intercepts - level)[:, None]
+        if guess is not None:
+            total += np.multiply.outer(self.slopes.astype(np.float32), guess.astype(np.float32))
+        effects, found = self.effects.astype(np.float32), np.empty(len(table), dtype=np.float32)
+        for joint in table.joints:
+            for member, sums in enumerate(effects[:, joint.values].sum(axis=1)):
+                # Nothing is clipped, but that mode alone writes into an array without a copy.
+                total[member] += sums.take(joint.places, out=found, mode="clip")
+        return total
+
+    def add_trees(self, total: Singles, rows: Rows) -> None:
+        """What the trees say of each row, shape (configs, features), onto shape (members, configs)."""
+        for member, tree in enumerate(self.trees):
+            total[member] += tree.predict(rows)[:, 0]
+
+
 class ForestFitter:
     """Fits ensembles over the parameters of one space. Holds no data."""
 
     def __init__(
         self, parameters: Sequence[Parameter], *, purpose: str, has_effects: bool = True, has_trees: bool = True
     ) -> None:
-        self._tree_class: Any = require("sklearn.tree", purpose=purpose).ExtraTreeRegressor
+        self._tree_class: Any = _plain(require("sklearn.tree", purpose=purpose).ExtraTreeRegressor)
         # The linear algebra library would use every core for a system of a few hundred unknowns, and be slower for it.
         self._threads: Any = require("threadpoolctl", purpose=purpose).ThreadpoolController()
         self._settings: Any = require("sklearn", purpose=purpose).config_context
-        self._sizes = tuple(len(p.values) for p in parameters)
+        self._starts = np.cumsum((0, *(len(p.values) for p in parameters)))[:-1]
         blocks = [SHRINKAGE * _penalty(parameter) for parameter in parameters]
         self._penalty = _diagonal(blocks)
         self._prior_covariance = _diagonal([np.linalg.inv(block).astype(np.float64) for block in blocks])
-        self._has_effects = has_effects
-        self._has_trees = has_trees
+        self.has_effects = has_effects
+        self.has_trees = has_trees
 
-    def trees(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
+    @contextmanager
+    def quickly(self) -> Iterator[None]:
+        """Around fits: one thread, and no checks of settings that do not change.
+
+        Entering takes as long as a small tree, so it is done once for all that is fitted together.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self._threads.limit(limits=1))
+            stack.enter_context(self._settings(skip_parameter_validation=True))
+            yield
+
+    def design(self, table: Table) -> Design:
+        """What all regressions on some configs share."""
+        indicators = np.zeros((len(table), len(self._penalty)))
+        indicators[np.arange(len(table)), table.columns + self._starts[:, None]] = 1.0
+        return Design(indicators, self._prior_covariance)
+
+    def trees(self, data: Data, rng: np.random.Generator, *, count: int) -> Ensemble:
         """Trees alone, for targets that are not sums of effects (such as success)."""
         state = _tree_state(rng)
-        with self._settings(skip_parameter_validation=True):  # of the tree's own settings, which do not change
-            return [Member((), 0.0, 0.0, self._tree(data, data.targets, state)) for _ in range(count)]
-
-    def ensemble(self, data: Data, rng: np.random.Generator, *, count: int) -> list[Member]:
-        """`count` members, main effects first."""
-        codes = self._codes(data.table.columns)
-        indicators = np.zeros((len(data.targets), len(self._penalty)))
-        indicators[np.arange(len(data.targets)), codes] = 1.0
-        state = _tree_state(rng)
-        # Limiting threads and checks takes as long as a small fit, so it is done once.
-        with self._threads.limit(limits=1), self._settings(skip_parameter_validation=True):
-            return [self._member(data, indicators, rng, state) for _ in range(count)]
-
-    def _member(self, data: Data, indicators: Floats, rng: np.random.Generator, state: np.random.RandomState) -> Member:
-        guess = np.zeros(len(data.targets)) if data.guess is None else data.guess
-        weights = data.weights * rng.exponential(size=len(data.targets))  # the Bayesian bootstrap
-        total = weights.sum()
-        centre = float(weights @ guess / total)
-        left = data.targets - data.slope * guess
-        level = float(weights @ left / total)
-        left -= level
-        effects, extra = np.zeros(len(self._penalty)), 0.0
-        if self._has_effects:
-            effects, extra = self._ridge(indicators, guess - centre, left, weights)
-        left -= extra * (guess - centre)
-        left -= indicators @ effects
-        split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
-        tree = self._tree(data, left, state) if self._has_trees else None
-        return Member(split, level - extra * centre, data.slope + extra, tree)
-
-    def predict(
-        self, data: Data, rng: np.random.Generator, table: Table, guess: Floats | None = None, *, count: int
-    ) -> tuple[Floats, Floats]:
-        """Mean and deviation, shape (configs,) each, of the guesses of a new ensemble for the configs of `table`."""
-        members = self.ensemble(data, rng, count=count)
-        level = float(data.targets.mean())  # near the guesses, so that half the digits are enough for what is left
-        guesses = np.empty((count, len(table)), dtype=np.float32)
-        for row, member in zip(guesses, members, strict=True):
-            member.add_effects(row, table, guess, level)
-        if self._has_trees:
-            kept = None if len(table) <= SCREENED_COUNT or not self._has_effects else _lowest(guesses)
-            rows = table.rows if kept is None else table.rows[kept]
-            for row, member in zip(guesses, members, strict=True):
-                row[slice(None) if kept is None else kept] += member.tree.predict(rows)[:, 0]
-        mean, deviation = _moments(guesses)
-        return mean.astype(np.float64) + level, deviation.astype(np.float64)
-
-    def effects_alone(self, data: Data, table: Table) -> Floats:
-        """The mean guess for the configs of `table` by effects without trees: one quick fit."""
-        indicators = np.zeros((len(data.targets), len(self._penalty)))
-        indicators[np.arange(len(data.targets)), self._codes(data.table.columns)] = 1.0
-        level = float(np.average(data.targets, weights=data.weights))
-        with self._threads.limit(limits=1):
-            effects, _ = self._ridge(indicators, np.zeros(len(indicators)), data.targets - level, data.weights)
-        split = tuple(np.split(effects, np.cumsum(self._sizes)[:-1])) if self._sizes else ()
-        return Member(split, level, 0.0, None).sum_of_effects(table)
-
-    def covariance(self, table: Table) -> Floats:
-        """Of the sums of effects that the ridge expects before it sees a target, in units of a target's own variance.
-
-        Shape (configs, configs).
-        """
-        total = np.zeros((len(table), len(table)))
-        for code in self._codes(table.columns):
-            total += self._prior_covariance[np.ix_(code, code)]
-        return total
-
-    def _tree(self, data: Data, targets: Floats, state: np.random.RandomState) -> Any:
-        tree = self._tree_class(random_state=state)
         weights = None if (data.weights == 1.0).all() else data.weights  # checking weights costs half of a small fit
-        tree.fit(data.table.rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
+        trees = [self._tree(data.table.rows, data.targets, weights, state) for _ in range(count)]
+        return Ensemble(np.zeros((count, len(self._penalty))), np.zeros(count), np.zeros(count), tuple(trees))
+
+    def ensemble(self, data: Data, rng: np.random.Generator, *, count: int, design: Design | None = None) -> Ensemble:
+        """`count` members, main effects first. `design`: of the data's table, where it is known."""
+        design = design or self.design(data.table)
+        guess = np.zeros(len(data.targets)) if data.guess is None else data.guess
+        weights = data.weights * rng.exponential(size=(count, len(data.targets)))  # the Bayesian bootstrap
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        covariates = guess - (shares @ guess)[:, None]
+        left = np.broadcast_to(data.targets - data.slope * guess, weights.shape)
+        levels = np.vecdot(shares, left)
+        left = left - levels[:, None]
+        effects, slopes = np.zeros((count, len(self._penalty))), np.zeros(count)
+        if self.has_effects:
+            effects, slopes = self._ridges(design, covariates, left, weights)
+        left = left - slopes[:, None] * covariates - effects @ design.indicators.T
+        trees: list[Any] = []
+        if self.has_trees:
+            rows = data.table.rows
+            if data.guess is not None:
+                rows = np.column_stack([rows, data.guess.astype(np.float32)])
+            own = None if (data.weights == 1.0).all() else data.weights
+            state = _tree_state(rng)
+            trees = [self._tree(rows, each, own, state) for each in left]
+        return Ensemble(effects, levels - slopes * (shares @ guess), data.slope + slopes, tuple(trees))
+
+    def effects_alone(self, data: Data, table: Table, *, design: Design | None = None) -> Singles:
+        """The mean guess for the configs of `table` by effects without trees, less a constant: one quick fit."""
+        design = design or self.design(data.table)
+        left = data.targets - np.average(data.targets, weights=data.weights)
+        effects, _ = self._ridges(design, np.zeros((1, len(left))), left[None], data.weights[None])
+        zero = np.zeros(1)
+        guess: Singles = Ensemble(effects, zero, zero, ()).sums(table)[0]
+        return guess
+
+    def _tree(self, rows: Rows, targets: Floats, weights: Floats | None, state: np.random.RandomState) -> Any:
+        tree = self._tree_class(random_state=state)
+        tree.fit(rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
         return tree.tree_
 
-    def _codes(self, columns: Columns) -> npt.NDArray[np.int64]:
-        """Value indices numbered through all parameters, shape (parameters, configs)."""
-        starts = np.cumsum((0, *self._sizes[:-1])) if self._sizes else np.zeros(0, dtype=np.int64)
-        return columns + starts[:, None]
+    def _ridges(self, design: Design, covariates: Floats, targets: Floats, weights: Floats) -> tuple[Floats, Floats]:
+        """Penalised effects of all values, and the covariate's slope, by the smaller of two equal systems.
 
-    def _ridge(self, indicators: Floats, covariate: Floats, targets: Floats, weights: Floats) -> tuple[Floats, float]:
-        """Penalised effects of all values, and the covariate's slope, by the smaller of two equal systems."""
-        size = len(self._penalty)
-        if len(targets) < size:
-            spread = self._prior_covariance @ indicators.T
-            system = indicators @ spread + np.outer(covariate, covariate) / SHRINKAGE
-            system[np.diag_indices_from(system)] += 1 / np.maximum(weights, 1e-9)
-            dual = np.linalg.solve(system, targets)
-            effects: Floats = np.asarray(spread @ dual, dtype=np.float64)
-            return effects, float(covariate @ dual) / SHRINKAGE
-        design = np.column_stack([indicators, covariate])
-        weighted = (design * weights[:, None]).T
-        system = weighted @ design
-        system[:size, :size] += self._penalty
-        system[size, size] += SHRINKAGE
-        solved: Floats = np.linalg.solve(system, weighted @ targets).astype(np.float64)
-        return solved[:size], float(solved[size])
+        Args:
+            design: of `configs` configs.
+            covariates: of each member, shape (members, configs).
+            targets: likewise.
+            weights: likewise.
+
+        Returns:
+            Shapes (members, values) and (members,).
+        """
+        size, count = len(self._penalty), targets.shape[1]
+        if count < size:
+            systems = design.covariance + covariates[:, :, None] * covariates[:, None, :] / SHRINKAGE
+            diagonal = np.arange(count)
+            systems[:, diagonal, diagonal] += 1 / np.maximum(weights, 1e-9)
+            duals = np.linalg.solve(systems, targets[:, :, None])[:, :, 0]
+            effects: Floats = np.asarray(duals @ design.spread.T, dtype=np.float64)
+            return effects, np.vecdot(covariates, duals) / SHRINKAGE
+        designs = np.empty((len(targets), count, size + 1))
+        designs[:, :, :size] = design.indicators
+        designs[:, :, size] = covariates
+        weighted = np.swapaxes(designs * weights[:, :, None], 1, 2)
+        systems = weighted @ designs
+        systems[:, :size, :size] += self._penalty
+        systems[:, size, size] += SHRINKAGE
+        solved: Floats = np.linalg.solve(systems, weighted @ targets[:, :, None])[:, :, 0].astype(np.float64)
+        return solved[:, :size], solved[:, size]
 
 
-def _moments(guesses: Singles) -> tuple[Singles, Singles]:
+def moments(guesses: Singles) -> tuple[Singles, Singles]:
     """Mean and deviation over the members, from guesses of shape (members, configs) that lie around 0."""
     mean: Singles = guesses.sum(axis=0) / np.float32(len(guesses))
     squares: Singles = np.einsum("ij,ij->j", guesses, guesses) / np.float32(len(guesses))
     return mean, np.sqrt(np.maximum(squares - mean * mean, np.float32(0)))
 
 
-def _lowest(guesses: Singles) -> npt.NDArray[np.intp]:
-    """Where the guesses, shape (members, configs), are lowest or could be."""
-    mean, deviation = _moments(guesses)
-    return np.argpartition(mean - deviation, SCREENED_COUNT)[:SCREENED_COUNT]
-
-
 def _tree_state(rng: np.random.Generator) -> np.random.RandomState:
-    """What scikit-learn draws from; one for an ensemble, because seeding one takes as long as half a small fit."""
-    return np.random.RandomState(int(rng.integers(2**31 - 1)))
+    """What scikit-learn draws from. It shares the generator's bits: seeding another takes as long as a small fit."""
+    return np.random.RandomState(rng.bit_generator)
+
+
+def _plain(tree_class: Any) -> Any:
+    """The class, saying at once what its instances can do: scikit-learn works it out four times for each fit."""
+    tags = tree_class().__sklearn_tags__()
+    return type("Tree", (tree_class,), {"__sklearn_tags__": lambda _: tags})
 
 
 def _penalty(parameter: Parameter) -> Floats:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from kernelwright.imports import require
 from kernelwright.search.base import OptionInfo, SearcherInfo
-from kernelwright.search.candidates import Candidates
+from kernelwright.search.candidates import Candidates, Codes, Table
 from kernelwright.search.experts import Experts, Guessed
 from kernelwright.search.forest import Data, Floats, ForestFitter
 from kernelwright.search.history import (
@@ -129,48 +129,59 @@ SETTLED = 0.9
 """With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
 
+SCORED_COUNT = 2000
+"""Of more candidates, only so many whose effects promise most are scored by the whole model."""
+
+
 @dataclass(slots=True)
 class _Scored:
     """What a fitted model says of its candidates."""
 
     candidates: Candidates
+    places: npt.NDArray[np.intp]
+    """Which candidates have a score, ascending."""
+    codes: Codes
+    """Their value indices, shape (parameters, scored)."""
     scores: Floats
-    """Expected improvement times the probability of success, at least 0; lowered around what was told since."""
-    is_out: npt.NDArray[np.bool_]
-    """Which candidates must not be asked."""
+    """Expected improvement times the probability of success, at least 0; lowered around what was told since, and
+    -infinity for what must not be asked."""
     lowered_count: int
     """How many observations, the fitted ones included, `scores` takes into account."""
     beliefs: Floats
     """The probability of each hypothesis on earlier runs, the one that none helps first."""
     order: Floats | None
-    """By what earlier runs would try first, lowest first, each as far as it is believed; None without any."""
+    """By what earlier runs would try first, lowest first, each as far as it is believed, for every candidate; infinite
+    for what must not be asked, None without any."""
 
     def copy(self) -> _Scored:
         """One to strike out and lower freely."""
-        return dataclasses.replace(self, scores=self.scores.copy(), is_out=self.is_out.copy())
+        order = None if self.order is None else self.order.copy()
+        return dataclasses.replace(self, scores=self.scores.copy(), order=order)
 
-    def lower(self, factors: Floats) -> None:
-        """Multiply all scores."""
-        np.multiply(self.scores, factors, out=self.scores)
-
-    def strike_out(self, configs: Sequence[Config]) -> None:
-        """Never give these."""
-        for config in configs:
-            place = self.candidates.place_of(config)
-            if place is not None:
-                self.is_out[place] = True
+    def strike_out(self, config: Config) -> None:
+        """Never give it."""
+        place = self.candidates.place_of(config)
+        if place is None:
+            return
+        if self.order is not None:
+            self.order[place] = np.inf
+        position = int(self.places.searchsorted(place))
+        if position < len(self.places) and self.places[position] == place:
+            self.scores[position] = -np.inf
 
     def favoured(self) -> Config | None:
         """The candidate that earlier runs would try first; None without them, or when all are struck out."""
-        if self.order is None or self.is_out.all():
+        if self.order is None:
             return None
-        return self.candidates.config_at(int(np.argmin(np.where(self.is_out, np.inf, self.order))))
+        place = int(self.order.argmin())
+        return self.candidates.config_at(place) if np.isfinite(self.order[place]) else None
 
     def best(self) -> Config | None:
         """The candidate of the highest score, the first of equals; None when all are struck out."""
-        if self.is_out.all():
+        if not len(self.scores):
             return None
-        return self.candidates.config_at(int(np.argmax(np.where(self.is_out, -1.0, self.scores))))
+        position = int(self.scores.argmax())
+        return self.candidates.config_at(int(self.places[position])) if self.scores[position] >= 0 else None
 
 
 class SurrogateSearch:
@@ -213,6 +224,7 @@ class SurrogateSearch:
         self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
         self._whole = Candidates.whole(space) if space.feasible_count <= whole_limit else None
         self._doubt = 1.0 - np.exp2(-np.arange(len(space.parameters) + 1, dtype=np.float64))
+        self._doubt[0] = 1.0  # a config itself is struck out, and 0 times infinity is nothing to compare
         sources = sources_of(space, priors, self._fitter, seed=seed, keep=prior_count)
         self._experts = Experts(
             self._fitter, tuple(sources), tree_count, caution, exploration, is_trusting=without == "trust"
@@ -314,46 +326,67 @@ class SurrogateSearch:
         passed = [(o, math.log(o.value)) for o in observed if o.value is not None]
         logarithms = np.array([logarithm for _, logarithm in passed])
         candidates = self._candidates()
-        guesses = self._whole_guesses or [Guessed.of(source, candidates.table) for source in self._experts.sources]
+        places = candidates.places_of(told)
+        table = Table.of_configs(self._space, told) if places is None else candidates.table.at(places)
+        is_passed = np.array([o.value is not None for o in observed])
+        guessed = self._guessed(candidates)
+        there = [each.guess for each in guessed]
+        if places is None:
+            here = [source.guess(table)[is_passed] for source in self._experts.sources]
+        else:
+            here = [guess[places[is_passed]] for guess in there]
         data = Data(
-            candidates.table_of(self._space, [o.config for o, _ in passed]),
-            np.minimum(logarithms, np.quantile(logarithms, CEILING_QUANTILE)),
+            table if is_passed.all() else table.at(np.flatnonzero(is_passed)),
+            np.minimum(logarithms, quantile(logarithms, CEILING_QUANTILE)),
             np.array([PARTIAL_WEIGHT if o.is_partial else 1.0 for o, _ in passed]),
         )
-        scores, beliefs = self._experts.improvement(
-            data,
-            candidates.table,
-            best=min(logarithm for o, logarithm in passed if not o.is_partial),
-            guesses=guesses,
-            rng_of=lambda number: generator(self._seed, 3, len(told), number),
-        )
-        if len(passed) < len(told) and self._without != "failures":
-            scores *= self._chance(observed, candidates)
-        if self._cost_share:
-            scores /= self._costliness(observed, candidates)
+        is_out = np.zeros(len(candidates.table), dtype=bool)
+        if places is not None:
+            is_out[places] = True
+        with self._fitter.quickly():
+            found = self._experts.improvement(
+                data,
+                candidates.table,
+                is_out=is_out,
+                count=max(SCORED_COUNT, math.ceil(self._refit_growth * len(told))),  # enough until the next fit
+                best=min(logarithm for o, logarithm in passed if not o.is_partial),
+                here=here,
+                there=there,
+                rng_of=lambda number: generator(self._seed, 3, len(told), number),
+            )
+            scores, chosen = found.gains, candidates.table.at(found.places)
+            if len(passed) < len(told) and self._without != "failures":
+                scores *= self._chance(table, is_passed, chosen)
+            if self._cost_share:
+                scores /= self._costliness(table, np.array([o.cost_s for o in observed]), chosen)
         order = None
-        if guesses:
-            order = sum((w * g.places for w, g in zip(beliefs[1:], guesses, strict=True)), np.zeros(len(scores)))
-        return _Scored(candidates, scores, np.zeros(len(scores), dtype=bool), len(told), beliefs, order)
+        if guessed:
+            order = np.einsum("s,sc->c", found.beliefs[1:], np.array([each.places for each in guessed]))
+            order[is_out] = np.inf
+        return _Scored(candidates, found.places, chosen.codes, scores, len(told), found.beliefs, order)
 
-    def _chance(self, observed: Sequence[Observation], candidates: Candidates) -> Floats:
+    def _guessed(self, candidates: Candidates) -> list[Guessed]:
+        """What each source says of the candidates."""
+        if candidates is self._whole:
+            return self._whole_guesses
+        return [Guessed.of(source, candidates.table) for source in self._experts.sources]
+
+    def _chance(self, table: Table, is_passed: npt.NDArray[np.bool_], candidates: Table) -> Floats:
         """The probability that each candidate passes, from all observations, failed ones too."""
-        passed = np.array([float(o.value is not None) for o in observed])
-        table = candidates.table_of(self._space, [o.config for o in observed])
-        data = Data(table, passed, np.ones(len(passed)))
-        trees = self._fitter.trees(data, generator(self._seed, 4, len(passed)), count=self._tree_count)
-        chance = sum((tree.predict(candidates.table) for tree in trees), np.zeros(len(candidates.table))) / len(trees)
+        data = Data(table, is_passed.astype(np.float64), np.ones(len(table)))
+        trees = self._fitter.trees(data, generator(self._seed, 4, len(table)), count=self._tree_count)
+        chances = np.zeros((self._tree_count, len(candidates)), dtype=np.float32)
+        trees.add_trees(chances, candidates.rows)
         # One success and one failure that were never seen keep the chance off 0 and 1.
-        return (chance * len(passed) + 1) / (len(passed) + 2)
+        chance: Floats = (chances.mean(axis=0).astype(np.float64) * len(table) + 1) / (len(table) + 2)
+        return chance
 
-    def _costliness(self, observed: Sequence[Observation], candidates: Candidates) -> Floats:
+    def _costliness(self, table: Table, costs_s: Floats, candidates: Table) -> Floats:
         """By what factor evaluating each candidate takes longer than the quickest, to the power of `cost_share`."""
-        costs_s = np.array([o.cost_s for o in observed])
         if not (costs_s > 0).all():
-            return np.ones(len(candidates.table))
-        table = candidates.table_of(self._space, [o.config for o in observed])
-        logarithms = self._fitter.effects_alone(Data(table, np.log(costs_s), np.ones(len(costs_s))), candidates.table)
-        factors: Floats = np.exp(self._cost_share * (logarithms - logarithms.min()))
+            return np.ones(len(candidates))
+        logarithms = self._fitter.effects_alone(Data(table, np.log(costs_s), np.ones(len(costs_s))), candidates)
+        factors: Floats = np.exp(self._cost_share * (logarithms - logarithms.min(initial=np.inf)).astype(np.float64))
         return factors
 
     # -- the batch --------------------------------------------------------------------------------------
@@ -362,14 +395,11 @@ class SurrogateSearch:
         """The model's scores, lowered around what was told since it was fitted; cached while no more is told."""
         key = (self._fit_count, self._history.replaced_count)
         if self._cache is None or self._cache[0] != key:
-            scored = self._score()
-            scored.strike_out(list(self._history)[: self._fit_count])
-            self._cache = (key, scored)
+            self._cache = (key, self._score())
         scored = self._cache[1]
         since = list(self._history)[scored.lowered_count :]
         for config in since:
-            scored.lower(self._away_from(config, scored.candidates))
-        scored.strike_out(since)
+            self._lower_around(config, scored)
         scored.lowered_count += len(since)
         return scored
 
@@ -378,16 +408,14 @@ class SurrogateSearch:
         scored = self._scored().copy()
         for config in (*batch.pending, *batch.chosen):
             if config in self._space:
-                scored.lower(self._away_from(config, scored.candidates))
-                scored.strike_out([config])
+                self._lower_around(config, scored)
         while not batch.is_full:
             best = self._unsettled(scored.beliefs, batch) or self._earlier(scored, batch) or scored.best()
             if best is None:
                 return
             batch.offer(best)
-            scored.strike_out([best])
             if not batch.is_full:
-                scored.lower(self._away_from(best, scored.candidates))
+                self._lower_around(best, scored)
 
     def _unsettled(self, beliefs: Floats, batch: Batch) -> Config | None:
         """The next spread config, where it is its turn: as often as earlier runs are doubted, at most every other."""
@@ -402,15 +430,22 @@ class SurrogateSearch:
         share, place = 0.5 * float(1 - scored.beliefs[0]), batch.known_count
         return scored.favoured() if int(share * _turns(place)) != int(share * _turns(place + 1)) else None
 
-    def _away_from(self, config: Config, candidates: Candidates) -> Floats:
-        """Factors in [0, 1]: doubt that halves with every parameter in which a candidate differs from `config`."""
-        table = candidates.table
-        if self._without == "penalty":
-            return np.ones(len(table))
-        differing = np.zeros(len(table), dtype=np.uint8)
-        for codes, own in zip(table.codes, candidates.codes_of(self._space, config), strict=True):
-            differing += codes != own
-        return self._doubt.take(differing)
+    def _lower_around(self, config: Config, scored: _Scored) -> None:
+        """Strike `config` out, and lower what is near it: doubt halves with every parameter that differs."""
+        if self._without != "penalty":
+            own = scored.candidates.codes_of(self._space, config)
+            differing = (scored.codes != own[:, None]).sum(axis=0, dtype=np.uint8)
+            scored.scores *= self._doubt.take(differing)
+        scored.strike_out(config)
+
+
+def quantile(values: Floats, share: float) -> float:
+    """As NumPy's, without its checks, which take longer than a sort."""
+    ascending = np.sort(values)
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    return float(ascending[low] + (place - low) * (ascending[high] - ascending[low]))
 
 
 def _turns(place: int) -> float:

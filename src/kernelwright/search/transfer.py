@@ -20,7 +20,7 @@ import numpy as np
 
 from kernelwright.imports import require
 from kernelwright.search.candidates import Table
-from kernelwright.search.forest import Data, Floats, ForestFitter, Member
+from kernelwright.search.forest import Data, Design, Ensemble, Floats, ForestFitter
 from kernelwright.search.history import generator, snap
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kernelwright.problem.config import Config
     from kernelwright.search.base import Prior
     from kernelwright.space.feasible import Space
+
+PURPOSE = "trusting earlier runs"
 
 SOURCE_COUNT = 20
 """A source with so many priors is modelled; a smaller one only says which configs to try first. A guess."""
@@ -67,15 +69,16 @@ class Source:
     name: str
     best: tuple[Config, ...]
     """The best that it measured, moved into this space, best first."""
-    members: tuple[Member, ...]
+    model: Ensemble
     centre: float
     scale: float
     """Deviation of the logarithms that it measured."""
 
     def guess(self, table: Table) -> Floats:
         """The source's opinion of each config: low is fast, mean 0 and deviation 1 over what it measured."""
-        total = sum((member.predict(table) for member in self.members), np.zeros(len(table)))
-        standard: Floats = (total / len(self.members) - self.centre) / self.scale
+        guesses = self.model.sums(table, level=self.centre)
+        self.model.add_trees(guesses, table.rows)
+        standard: Floats = guesses.mean(axis=0).astype(np.float64) / self.scale
         return standard
 
 
@@ -113,8 +116,9 @@ def _learn(
         return None
     kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), FIT_COUNT)).astype(np.intp))
     table = Table.of_configs(space, [ascending[int(place)] for place in kept])
-    members = fitter.ensemble(Data(table, values[kept], np.ones(len(kept))), rng, count=SOURCE_TREES)
-    return Source(priors[0].source, tuple(ascending[:keep]), tuple(members), centre, scale)
+    with fitter.quickly():
+        model = fitter.ensemble(Data(table, values[kept], np.ones(len(kept))), rng, count=SOURCE_TREES)
+    return Source(priors[0].source, tuple(ascending[:keep]), model, centre, scale)
 
 
 def is_flat(priors: Sequence[Prior]) -> bool:
@@ -129,55 +133,58 @@ def favourites(sources: Sequence[Source], *, count: int) -> list[Config]:
     return list(dict.fromkeys(config for each in rounds for config in each if config is not None))[:count]
 
 
-def beliefs(fitter: ForestFitter, data: Data, guesses: Sequence[tuple[Floats, float]]) -> Floats:
+def beliefs(
+    fitter: ForestFitter, data: Data, guesses: Sequence[tuple[Floats, float]], *, design: Design | None = None
+) -> Floats:
     """The probability of each hypothesis, shape (1 + sources,): that no source helps, that the first does, and so on.
 
     Args:
         fitter: whose prior on effects all hypotheses share.
         data: what passed, in the order told.
         guesses: by source, its opinion of each, and the deviation of the logarithms that it measured.
+        design: of the data's table, where it is known.
     """
     prior = np.array([DOUBT, *[(1 - DOUBT) / len(guesses)] * len(guesses)])
     count = min(len(data.targets), EVIDENCE_COUNT)
     if count < 2:
         return prior
-    targets = data.targets[:count]
-    residual = fitter.covariance(data.table.at(slice(count))) + np.eye(count) + LEVEL_VARIANCE
-    factor: Floats = np.linalg.cholesky(residual).astype(np.float64)
-    evidence = [_evidence(factor, targets, None)]
-    evidence += [_evidence(factor, targets, scale * guess[:count]) for guess, scale in guesses]
+    design = design or fitter.design(data.table.at(slice(count)))
+    residual = design.covariance[:count, :count] + np.eye(count) + LEVEL_VARIANCE
+    targets = data.targets[:count] - data.targets[:count].mean()
+    expected = np.array([scale * (guess[:count] - guess[:count].mean()) for guess, scale in guesses])
+    # One system for all hypotheses: what is left of the targets by each, and then what each expected.
+    factor = np.linalg.cholesky(residual)
+    triangle: Any = require("scipy.linalg", purpose=PURPOSE).solve_triangular
+    white = triangle(factor, np.vstack([targets, targets - expected, expected]).T, lower=True, check_finite=False).T
+    evidence = [_evidence(white[0], None)]
+    evidence += [_evidence(left, along) for left, along in zip(*np.split(white[1:], 2), strict=True)]
     logarithms = np.log(prior) + np.array(evidence)
     likelihoods = np.exp(logarithms - logarithms.max())
     weights: Floats = likelihoods / likelihoods.sum()
     return weights
 
 
-def _evidence(factor: Floats, targets: Floats, expected: Floats | None) -> float:
+def _evidence(white: Floats, along: Floats | None) -> float:
     """The logarithm of the marginal likelihood, up to what all hypotheses share.
 
     Targets are normal around an unknown level with covariance sigma^2 * residual, plus what is expected times a slope
     that is normal around 1 and above 0. Sigma is summed over.
 
     Args:
-        factor: of the residual covariance, by Cholesky.
-        targets: logarithms.
-        expected: by a source; None where none helps.
+        white: logarithms less what is expected of them, made independent by the residual covariance.
+        along: likewise what a source expects; None where none helps.
     """
     variances = np.array(SIGMAS) ** 2
-    left = targets - targets.mean()
-    if expected is None:
-        white = np.linalg.solve(factor, left)
+    if along is None:
         terms = -0.5 * (white @ white / variances + len(white) * np.log(variances))
     else:
-        expected = expected - expected.mean()
-        white, along = np.linalg.solve(factor, np.column_stack([left - expected, expected])).T
         # The slope's variance adds a matrix of rank one; its inverse and determinant are known (Sherman, Morrison).
         share = SLOPE_DEVIATION**2 / variances
         grown = 1 + share * (along @ along)
         squares = white @ white - share * (along @ white) ** 2 / grown
         terms = -0.5 * (squares / variances + len(white) * np.log(variances) + np.log(grown))
         # What is left of the slope's distribution above 0: a source that is exact but reversed says nothing to follow.
-        log_cdf: Any = require("scipy.special", purpose="trusting earlier runs").log_ndtr
+        log_cdf: Any = require("scipy.special", purpose=PURPOSE).log_ndtr
         slope = 1 + share * (along @ white) / grown
         terms = terms + log_cdf(slope * np.sqrt(grown) / SLOPE_DEVIATION) - log_cdf(1 / SLOPE_DEVIATION)
     top = float(terms.max())
