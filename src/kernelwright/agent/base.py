@@ -120,6 +120,8 @@ class AnalyseContext:
     parameters: tuple[Parameter, ...]
     observations: Sequence[Observation]
     """In the order they were made."""
+    proof: tuple[str, ...] = ()
+    """What the proof of the template found: values that fail, parameters that change nothing, needless constraints."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,19 @@ from kernelwright.template.model import Template
 _AXES = ("x", "y", "z")
 
 
-def build_space(problem: Problem, template: Template, device: DeviceInfo) -> Space:
+def build_space(
+    problem: Problem, template: Template, device: DeviceInfo, *, learned: Sequence[Constraint] = ()
+) -> Space:
     """The exact feasible set of `template` on `device`: declared constraints and limits, on every workload.
+
+    `learned` are further conditions on parameters alone.
 
     Raises:
         EmptySpace: nothing is left; the message names the constraints that excluded everything.
         SpecError: the arguments of a workload do not fit the device's memory.
     """
     check_memory(problem, device)
-    constraints = (*template.constraints, *device_constraints(problem, template, device))
+    constraints = (*template.constraints, *device_constraints(problem, template, device), *learned)
     return Space.build(template.parameters, constraints, names=names_by_workload(problem, device))
 
 

@@ -39,11 +39,12 @@ from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent, MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config, Value
+from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Evaluation, Outcome, Passed
 from kernelwright.search.base import Forecaster, Observation, Prior, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
-from kernelwright.space.parameter import Parameter
+from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.store.event import (
     BaselineMeasured,
     Evaluated,
@@ -152,6 +153,22 @@ class NodeRun:
         return self._subject.template
 
     @property
+    def problem(self) -> Problem:
+        """The node's own."""
+        return self._subject.problem
+
+    @property
+    def space(self) -> Space:
+        """What is searched."""
+        return self._space
+
+    @property
+    def proven_default(self) -> Config | None:
+        """The config that proved the template; None: none did."""
+        passed = (event for event in self._evaluations if isinstance(event.outcome, Passed))
+        return next((Config(event.config) for event in passed), None)
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Of its space."""
         return self._space.parameters
@@ -234,6 +251,30 @@ class NodeRun:
 
         Gives the reason why it stopped, as the search loop does. Other nodes' bests are raced against.
         """
+        return self._searched(self._search_state(), evaluations=evaluations, seconds=seconds)
+
+    def check(self, points: Sequence[Config], *, seconds: float | None) -> Sequence[Evaluated]:
+        """Evaluate these configs as far as the time goes, and tell the searcher; those outside of the space are not.
+
+        Raises:
+            KeyboardInterrupt: as it came; what was evaluated is recorded.
+        """
+        wanted, before = [each for each in points if each in self._space], len(self._evaluations)
+        if not wanted or seconds == 0.0:
+            return ()
+        if self._searched(FirstConfigs(wanted, _NOTHING_MORE), evaluations=None, seconds=seconds) == "interrupted":
+            raise KeyboardInterrupt
+        new = self._evaluations[before:]
+        if self._searcher is not None:
+            self._searcher.tell(observations(new))
+        return new
+
+    def exclude(self, learned: Sequence[Constraint]) -> None:
+        """Search from now on only where these conditions hold too; what was measured stays recorded."""
+        self._space = build_space(self.problem, self.template, self._shared.device, learned=learned)
+        self._searcher = None
+
+    def _searched(self, searcher: Searcher, *, evaluations: int | None, seconds: float | None) -> str:
         shared, clock = self._shared, RunClock(earlier_s=self._spent_s)
         limit_s = None if seconds is None else self._spent_s + max(seconds, 1e-3)
         parts = LoopParts(
@@ -241,7 +282,7 @@ class NodeRun:
             workloads=self._subject.problem.workloads,
             baseline_ms=shared.baseline_ms,
             runner=shared.runner,
-            searcher=self._search_state(),
+            searcher=searcher,
             budget=dataclasses.replace(shared.settings.budget, evaluations=evaluations, seconds=limit_s),
             clock=clock,
             append=self._append,
@@ -284,7 +325,7 @@ class NodeRun:
                 priors=self._priors(),
             )
             self._searcher = FirstConfigs(self._first_configs(), inner)
-            self._searcher.tell(self.observations)
+            self._searcher.tell([each for each in self.observations if each.config in self._space])
         return self._searcher
 
     def _first_configs(self) -> list[Config]:
@@ -389,6 +430,20 @@ class NodeRun:
 
     def _session(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+class _Nothing:
+    """A searcher with nothing to ask for."""
+
+    def ask(self, count: int, pending: Sequence[Config] = ()) -> Sequence[Config]:
+        del count, pending
+        return ()
+
+    def tell(self, observations: Sequence[Observation]) -> None:
+        del observations
+
+
+_NOTHING_MORE = _Nothing()
 
 
 def _shrunk(parameter: Parameter, factor: float) -> Value:

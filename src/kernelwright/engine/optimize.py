@@ -243,6 +243,8 @@ class _Session:
         """Search, compare, record the end."""
         relay = _Relay(self)
         parts = self._optimizer_parts(runner, started, baseline, relay)
+        if view is not None:
+            parts = dataclasses.replace(parts, proofs=view.proofs)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
         try:
             reason = optimizer.run()

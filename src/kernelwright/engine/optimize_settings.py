@@ -45,6 +45,8 @@ class OptimizeSettings:
     start: Literal["all", "baseline"] = "all"
     """`all`: the problem's own template is a node too, where it has one; `baseline`: only what the baseline becomes."""
     most_nodes: int = 100
+    proof_points: int = 16
+    """Corners and random points on which a lifted template is checked before its landscape is trusted; 0: none."""
     max_cost_usd: float | None = None
     """Of all replies of the run; None: no cap."""
     max_tokens: int | None = None
@@ -57,6 +59,8 @@ class OptimizeSettings:
         check_model(self.model, max_cost_usd=self.max_cost_usd, max_tokens=self.max_tokens)
         if self.start not in ("all", "baseline"):
             raise UsageError(_unknown("start", self.start, ["all", "baseline"]))
+        if self.proof_points < 0:
+            raise UsageError(f"proof_points is {self.proof_points!r}, expected at least 0")
         if self.most_nodes < 1:
             raise UsageError(f"most_nodes is {self.most_nodes!r}, expected at least 1")
 
@@ -68,7 +72,7 @@ class OptimizeSettings:
 
     def as_record(self) -> dict[str, Any]:
         """JSON-ready, for the run folder."""
-        names = ("model", "policy", "start", "most_nodes", "max_cost_usd", "max_tokens")
+        names = ("model", "policy", "start", "most_nodes", "proof_points", "max_cost_usd", "max_tokens")
         own = {name: getattr(self, name) for name in names}
         return {**self.tune.as_record(), RECORD_KEY: own}
 

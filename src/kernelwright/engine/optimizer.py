@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelwright.agent.base import (
@@ -33,10 +33,20 @@ from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
 from kernelwright.engine.node_run import NodeRun, Parent, Shared
 from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
+from kernelwright.engine.template_proof import (
+    TemplateProof,
+    constraints_of,
+    inert_words,
+    not_reproduced,
+    proof_budget,
+    reproduction_of,
+    text_with,
+)
 from kernelwright.errors import EmptySpace, SpecError
+from kernelwright.evaluate.base import Reproduction
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Problem, SourceSpec
-from kernelwright.problem.outcome import Failed, Outcome
+from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.store.event import (
     ActionChosen,
     Event,
@@ -45,6 +55,7 @@ from kernelwright.store.event import (
     NodePlanned,
     NodeProposed,
     NodeTuned,
+    TemplateProven,
     TreeEvent,
 )
 from kernelwright.store.run_folder import RunFolder
@@ -62,6 +73,9 @@ MOST_RESERVED = 0.25
 """Of a budget in seconds, what is kept for the final comparison at most. A guess."""
 
 MOST_LOG_CHARACTERS = 4000
+
+LIFTED = "template"
+"""The role whose nodes have to reproduce what they were lifted from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,8 @@ class OptimizerParts:
     """Budget seconds kept for the final comparison."""
     tell: Callable[[Event, Progress], None]
     show: Callable[[Progress], None]
+    proofs: tuple[TemplateProven, ...] = ()
+    """Of templates that an earlier session proved."""
 
 
 class Optimizer:
@@ -97,6 +113,7 @@ class Optimizer:
         self.tree = Tree.of(events)
         self._runs: dict[int, NodeRun] = {}
         self._identities: dict[str, int] = {}
+        self._proofs = {each.index: each for each in parts.proofs}
         for node in self.tree:
             if node.source_blob:
                 self._identities.setdefault(self._identity(self._written(node)), node.index)
@@ -186,6 +203,9 @@ class Optimizer:
         for node in self.tree:
             if node.status == "proposed":
                 self._judge(node.index)
+            elif node.role == LIFTED and node.is_working and node.index not in self._proofs:
+                run = self._node_run(node)  # a session ended between the two
+                self._prove_template(node.index, run, self._reproduction(run))
         roles = {node.role for node in self.tree}
         if "given" not in roles and parts.given is not None:
             self._say("the problem's own template")
@@ -285,9 +305,42 @@ class Optimizer:
         except (SpecError, EmptySpace) as error:
             self._record([self._refused_by_lint(index, error)])
             return
+        is_lifted = node.role == LIFTED and isinstance(outcome, Passed)
+        reproduction = self._reproduction(run) if is_lifted else None
+        if isinstance(reproduction, Failed):
+            outcome = reproduction
+        elif reproduction is not None and reproduction.difference:
+            outcome = not_reproduced(reproduction)
         self._record([self._judged(index, run, outcome)])
+        if is_lifted:
+            self._prove_template(index, run, reproduction)
         if self.tree[index].is_working and not run.parameters:
             self._record([self._tuned(index, run, "exhausted")])
+
+    # -- proofs of lifted templates --------------------------------------------------------------------------------
+
+    def _reproduction(self, run: NodeRun) -> Reproduction | Failed | None:
+        self._say(f"node {run.index}: holding its default against what it was lifted from")
+        return reproduction_of(run, self._parts.baseline, self._parts.shared)
+
+    def _prove_template(self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None) -> None:
+        """Check the corners of a lifted template's space before its landscape is trusted; what fails is left out."""
+        if not self.tree[index].is_working or isinstance(reproduction, Failed) or not run.parameters:
+            return
+        self._say(f"node {index}: checking corners and random points of its space")
+        parts, settings = self._parts, self._parts.settings
+        budget = proof_budget(settings.tune.budget, points=settings.proof_points)
+        event = TemplateProof(run, parts.shared, budget, seed=settings.tune.seed).prove(reproduction)
+        blob = ""
+        if event.excluded:
+            text = text_with(self._written(self.tree[index]), event.excluded)
+            blob = parts.folder.blobs.put(text)
+        event = replace(event, source_blob=blob, elapsed_s=parts.clock.spent_s)
+        parts.folder.append([event])
+        self._proofs[index] = event
+        parts.tell(event, self.progress("expand"))
+        if run.evaluated_count > 1:
+            self._record([self._tuned(index, run, "budget")])
 
     def _judged(self, index: int, run: NodeRun, outcome: Outcome) -> NodeJudged:
         spent_s = self._parts.clock.spent_s
@@ -314,7 +367,8 @@ class Optimizer:
 
     def _tuned(self, index: int, run: NodeRun, reason: str) -> NodeTuned:
         parts, best = self._parts, run.best
-        context = AnalyseContext(parts.task, self.tree[index], run.parameters, run.observations)
+        proof = self._proofs[index].findings if index in self._proofs else inert_words(run.evaluations)
+        context = AnalyseContext(parts.task, self.tree[index], run.parameters, run.observations, proof)
         found = parts.agent.analyse(context)[:FINDING_COUNT] if run.parameters else ()
         return NodeTuned(
             index=index,
@@ -373,7 +427,10 @@ class Optimizer:
     def _open(self, node: Node) -> NodeRun:
         parts, path = self._parts, self._path(node.index)
         if node.index in self._recorded_nodes():
-            return NodeRun.open(node.index, path, parts.shared)
+            run = NodeRun.open(node.index, path, parts.shared)
+            if node.index in self._proofs:
+                run.exclude(constraints_of(self._proofs[node.index].excluded))
+            return run
         shutil.rmtree(path, ignore_errors=True)  # a kill may have left half of one
         text = self._written(node).text
         spec = parts.problem.kernel if self._is_of_given(node) else parts.root
@@ -395,7 +452,9 @@ class Optimizer:
     def _written(self, node: Node) -> Written:
         if not node.source_blob:
             return Written("", node.language, "")
-        text = self._parts.folder.blobs.get_text(node.source_blob)
+        proof = self._proofs.get(node.index)
+        blob = proof.source_blob if proof is not None and proof.source_blob else node.source_blob
+        text = self._parts.folder.blobs.get_text(blob)
         template = self._parts.baseline.template
         if self._parts.given is not None and self._is_of_given(node):
             template = self._parts.given
@@ -447,7 +506,8 @@ class Optimizer:
     @property
     def evaluated_count(self) -> int:
         """Evaluations of all nodes."""
-        return sum(run.evaluated_count for run in self._runs.values())
+        probes = sum(proof.probed_count for proof in self._proofs.values())
+        return probes + sum(run.evaluated_count for run in self._runs.values())
 
     def _record(self, events: Sequence[TreeEvent]) -> None:
         """Durable first, then known, then told."""

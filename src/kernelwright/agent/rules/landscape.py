@@ -30,7 +30,8 @@ def findings(context: AnalyseContext) -> tuple[Finding, ...]:
     passed = [each for each in context.observations if each.value is not None]
     claims = [] if len(passed) < LEAST else _parameter_claims(context.parameters, passed)
     failure = _failure_claim(context.parameters, context.observations)
-    return (*claims, *([failure] if failure else []))
+    proven = [Finding(each) for each in context.proof]
+    return (*proven, *claims, *([failure] if failure else []))
 
 
 def _parameter_claims(parameters: Sequence[Parameter], passed: Sequence[Observation]) -> list[Finding]:
