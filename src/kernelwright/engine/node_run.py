@@ -18,16 +18,17 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.elsewhere import NodeDone, NodeJob
 from kernelwright.engine.first_configs import FirstConfigs, sweep
 from kernelwright.engine.limits import build_space
-from kernelwright.engine.listener import RunListener
+from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.engine.loop import POLL_S, LoopParts, RunClock, SearchLoop
 from kernelwright.engine.objective import medians_ms, objective
 from kernelwright.engine.settings import Budget, TuneSettings
@@ -48,6 +49,7 @@ from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.store.event import (
     BaselineMeasured,
     Evaluated,
+    Event,
     FinalistsCompared,
     RunFinished,
     RunStarted,
@@ -74,10 +76,13 @@ class Shared:
     weights: Mapping[str, float]
     device: DeviceInfo
     settings: TuneSettings
-    runner: MeasuringRunner
+    runner: MeasuringRunner | None
+    """None: nodes are proven and searched on another machine, see `NodeRun.job`."""
     incumbent: Incumbent
     """What all nodes race against, live."""
     listener: RunListener
+    is_stopping: Callable[[], bool] = lambda: False
+    """Asked while waiting in a thread that hears no Ctrl-C; true: leave with `KeyboardInterrupt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +281,7 @@ class NodeRun:
 
     def _searched(self, searcher: Searcher, *, evaluations: int | None, seconds: float | None) -> str:
         shared, clock = self._shared, RunClock(earlier_s=self._spent_s)
+        assert shared.runner is not None, "this node is searched elsewhere"
         limit_s = None if seconds is None else self._spent_s + max(seconds, 1e-3)
         parts = LoopParts(
             template=self._subject.template,
@@ -286,13 +292,37 @@ class NodeRun:
             budget=dataclasses.replace(shared.settings.budget, evaluations=evaluations, seconds=limit_s),
             clock=clock,
             append=self._append,
-            listener=shared.listener,
+            listener=_Stoppable(shared.listener, shared.is_stopping),
             floors=recorded_floors(shared.started),
         )
         try:
             return SearchLoop(parts, self._state).run()
         finally:
             self._spent_s = clock.spent_s
+
+    def job(self, *, evaluations: int, seconds: float | None) -> NodeJob:
+        """The same as `prove` and `search`, for another machine; what comes back is given to `take`."""
+        incumbent, blob = self._shared.incumbent, self._blob_of_priors()
+        return NodeJob(
+            index=self.index,
+            files=self._folder.problem_files(),
+            log=self._folder.log.path.read_bytes(),
+            evaluated_count=len(self._evaluations),
+            blobs={blob: self._folder.blobs.get(blob)} if blob else {},
+            best_ms=dict(incumbent.best_ms),
+            best_value=incumbent.value,
+            evaluations=evaluations,
+            seconds=seconds,
+        )
+
+    def take(self, done: NodeDone) -> None:
+        """Record what another machine has measured."""
+        self._append(list(done.events))
+        for event in done.events:
+            self._state.add(event, self._shared.settings.budget)
+            self._spent_s = max(self._spent_s, event.elapsed_s)
+        if self._searcher is not None:
+            self._searcher.tell(observations(done.events))
 
     def finish(self, comparison: FinalistsCompared | None, reason: str) -> None:
         """Record what the final comparison said of this node's finalists, and the end."""
@@ -382,10 +412,14 @@ class NodeRun:
 
     def _submit(self, request: EvaluationRequest) -> Evaluation:
         """The evaluation; a failure of the machine is tried again once. Waits in steps, so that Ctrl-C is heard."""
+        runner = self._shared.runner
+        if runner is None:
+            raise InfrastructureError(f"what came back of node {self.index} does not hold its proof")
         for is_retry in (False, True):
-            future = self._shared.runner.submit(request)
+            future = runner.submit(request)
             while not wait([future], timeout=POLL_S).done:
-                pass
+                if self._shared.is_stopping():
+                    raise KeyboardInterrupt
             try:
                 return future.result()
             except InfrastructureError:
@@ -420,6 +454,10 @@ class NodeRun:
             return None
         return self._folder.blobs.put(json.dumps([[dict(each.config), each.value, each.source] for each in known]))
 
+    def _blob_of_priors(self) -> str | None:
+        started = RunView.of(self._folder.read()).started
+        return str(started.settings.get("priors_blob") or "") or None
+
     def _recorded_parent(self, started: RunStarted) -> Parent:
         blob = started.settings.get("priors_blob")
         records = json.loads(self._folder.blobs.get_text(str(blob))) if blob else []
@@ -430,6 +468,24 @@ class NodeRun:
 
     def _session(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+class _Stoppable:
+    """Passes everything on, and ends the search in whose thread it is called when that is asked for."""
+
+    def __init__(self, listener: RunListener, is_stopping: Callable[[], bool]) -> None:
+        self._listener = listener
+        self._is_stopping = is_stopping
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Pass it on."""
+        self._listener.on_event(event, progress)
+
+    def on_progress(self, progress: Progress) -> None:
+        """Pass it on, or stop: between two results, when everything before is recorded."""
+        if self._is_stopping():
+            raise KeyboardInterrupt
+        self._listener.on_progress(progress)
 
 
 class _Nothing:

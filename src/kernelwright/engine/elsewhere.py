@@ -1,0 +1,94 @@
+"""The seam of a run whose device is on another machine: whole nodes go there, not single candidates.
+
+```
+done = elsewhere.search(job)              # the node is proven where it was not, and its parameters are searched
+comparison = elsewhere.compare(job)       # finalists, side by side with the baseline
+```
+Both block until the answer is there, which may take minutes, and may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernelwright.problem.config import Config
+from kernelwright.store.event import Evaluated, FinalistsCompared
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJob:
+    """One node as it stands, and what is to be done to it."""
+
+    index: int
+    files: Mapping[str, bytes]
+    """Of its problem."""
+    log: bytes
+    """Its run's events so far."""
+    evaluated_count: int
+    blobs: Mapping[str, bytes]
+    """Of its run, by id."""
+    best_ms: Mapping[str, float]
+    """What its candidates race against, by workload."""
+    best_value: float
+    evaluations: int
+    """The node's in all when the search ends."""
+    seconds: float | None
+    """Of the search, at most; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDone:
+    """What came of it."""
+
+    events: Sequence[Evaluated]
+    """New ones, in order."""
+    reason: str
+    """Why the search ended; empty: there was none, because the proof failed or there is nothing to search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """One candidate of a comparison."""
+
+    node: int
+    candidate_id: str
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Finalists with the problems of their nodes."""
+
+    nodes: Mapping[int, Mapping[str, bytes]]
+    finalists: Sequence[Finalist]
+    """The first `count` are wanted; the others take the place of what is rejected."""
+    count: int
+    rounds: int
+    seconds: float | None
+    """Of the checks before the rounds, at most."""
+
+
+class Elsewhere(Protocol):
+    """Proves, searches and compares on another machine."""
+
+    def search(self, job: NodeJob) -> NodeDone:
+        """What came of a node.
+
+        Raises:
+            KernelwrightError: what the other machine says of its own failure, or of the problem's.
+        """
+        ...
+
+    def compare(self, job: CompareJob) -> FinalistsCompared | None:
+        """The comparison; None when nothing can be compared.
+
+        Raises:
+            KernelwrightError: as `search`.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Let everyone who waits go, with `KeyboardInterrupt`; what was asked stays asked."""
+        ...

@@ -1,0 +1,251 @@
+"""What the two machines say to each other: dataclasses that are JSON as they are. Nothing is pickled.
+
+Events travel as the lines that a run's log holds; files travel beside the messages, by the digest of their content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.errors import StoreError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+MOST_FILES = 2000
+"""Of one problem."""
+
+_MOST_NAME = 400
+
+Files = Mapping[str, str]
+"""Of a problem: path inside its folder -> digest of the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every request says: what is computed, how it is measured, and on which device."""
+
+    problem_name: str
+    files: Files
+    """Of the run's problem."""
+    settings: Mapping[str, Any]
+    """`TuneSettings` as recorded."""
+    language: str
+    device_name: str = ""
+    """Of the device that the run began on; empty: it begins now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Describe the device, measure what it can do at most, prove and time the baseline."""
+
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a run needs to know of the other machine."""
+
+    device: Mapping[str, Any]
+    """`DeviceInfo`."""
+    environment: Mapping[str, str]
+    ceilings: Mapping[str, float]
+    baseline: str
+    """The line of a `BaselineMeasured`."""
+    notes: tuple[str, ...]
+    worked_s: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """What candidates race against."""
+
+    best_ms: Mapping[str, float]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAsked:
+    """Prove a node's template where that was not done, and search its parameters."""
+
+    work: Work
+    run_id: str
+    started: str
+    """The line of the run's `RunStarted`."""
+    baseline: str
+    race: Race
+    node: int
+    node_files: Files
+    log: str
+    """Digest of the node's `events.jsonl` so far."""
+    blobs: Files
+    """By blob id, of the node's run."""
+    evaluations: int
+    """The node's in all when the search ends."""
+    seconds: float | None
+    """Of the search; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswered:
+    """What came of it."""
+
+    events: tuple[str, ...]
+    """The lines of new `Evaluated`."""
+    reason: str
+    """Why the search ended; empty: there was none, because the proof failed or there is nothing to search."""
+    worked_s: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One finalist."""
+
+    node: int
+    candidate_id: str
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAsked:
+    """Check finalists on every dataset and measure them side by side with the baseline."""
+
+    work: Work
+    run_id: str
+    nodes: Mapping[str, Files]
+    """By node: the files of its problem."""
+    entries: tuple[Entry, ...]
+    """The first `count` are wanted; the others take the place of what is rejected."""
+    count: int
+    rounds: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAnswered:
+    """What came of it."""
+
+    comparison: str
+    """The line of a `FinalistsCompared`; empty: nothing could be compared."""
+    worked_s: float
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request cannot be done, and why."""
+
+    error: str
+    """The name of a class of `kernelwright.errors`."""
+    message: str
+    hint: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """A worker says that it is there."""
+
+    worker: str
+    process_id: int
+    seen_s: float
+    """Since the epoch."""
+    doing: str
+    devices: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+
+
+KINDS: Mapping[str, type] = {
+    "begin": Begin,
+    "begun": Begun,
+    "node": NodeAsked,
+    "node-done": NodeAnswered,
+    "compare": CompareAsked,
+    "compared": CompareAnswered,
+    "refused": Refused,
+    "worker": WorkerSeen,
+}
+
+_NAMES: Mapping[type, str] = {kind: name for name, kind in KINDS.items()}
+
+Request = Begin | NodeAsked | CompareAsked
+Result = Begun | NodeAnswered | CompareAnswered | Refused
+Message = Request | Result | WorkerSeen
+
+
+def kind_of(message: Message) -> str:
+    """The word for it in an envelope."""
+    return _NAMES[type(message)]
+
+
+def parse(kind: str, body: bytes) -> Message:
+    """The message of an envelope.
+
+    Raises:
+        StoreError: it is none that this version knows, or its fields are wrong.
+    """
+    from pydantic import ValidationError
+
+    known = KINDS.get(kind)
+    if known is None:
+        raise StoreError(
+            f"{kind!r} is no kind of message", hint="use the same version of Kernelwright on both machines"
+        )
+    try:
+        message: Message = _adapter(known).validate_json(body, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise StoreError(f"{place} of a {kind!r} message: {first['msg']}") from error
+    return message
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def work_of(request: Request) -> Work:
+    """What every request says."""
+    return request.work
+
+
+def all_files(request: Request) -> set[str]:
+    """The digests of all files that it refers to.
+
+    Raises:
+        StoreError: a path leaves its folder, or there are too many.
+    """
+    groups: list[Files] = [request.work.files]
+    extra: set[str] = set()
+    match request:
+        case NodeAsked():
+            groups.append(request.node_files)
+            extra = {request.log, *request.blobs.values()}
+        case CompareAsked():
+            groups += list(request.nodes.values())
+    for files in groups:
+        check_files(files)
+    return extra | {each for files in groups for each in files.values()}
+
+
+def check_files(files: Files) -> None:
+    """Nothing, for paths that stay inside a folder.
+
+    Raises:
+        StoreError: one does not, or there are too many.
+    """
+    if len(files) > MOST_FILES:
+        raise StoreError(f"a problem of {len(files)} files; at most {MOST_FILES} are taken")
+    for name in files:
+        path = PurePosixPath(name)
+        is_plain = name.isprintable() and "\\" not in name and ":" not in name and len(name) <= _MOST_NAME
+        if not is_plain or path.is_absolute() or not path.parts or ".." in path.parts or str(path) != name:
+            raise StoreError(f"the file name {name[:80]!r} is not a plain path inside a folder: refused")
