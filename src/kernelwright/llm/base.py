@@ -58,6 +58,8 @@ class ChatRequest:
     """JSON schema that the reply should follow, where the model can be told; the reply is parsed all the same."""
     caches_prefix: bool = True
     """Whether the beginning (system text and first message) comes again soon."""
+    shared_characters: int = 0
+    """How much of the first message other requests begin with too; for caches, not part of the identity."""
     sample: int = 0
     """Counts requests that are the same and shall have replies of their own."""
     node: int | None = None

@@ -1,14 +1,14 @@
-"""Retries, waits, deadlines, and the next provider when one fails."""
+"""Retries, waits, deadlines, and the next provider when one fails; the pace of each model is kept (`llm.pace`)."""
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.errors import ModelError, ModelRateLimited, ModelTimedOut, ModelUnavailable
 from kernelwright.llm.base import ChatModel, ChatRequest, Reply
+from kernelwright.llm.pace import Clock, Gates
 
 _PASSING = (ModelRateLimited, ModelUnavailable, ModelTimedOut)
 """Failures that may be gone the next time; all others are the same again."""
@@ -24,15 +24,12 @@ class Patience:
     """Doubles with each attempt, and is spread by up to a half, so that requests in flight do not come back at once."""
     longest_wait_s: float = 60.0
     deadline_s: float = 900.0
-    """For one request at all providers together."""
+    """For one request at all providers together; waiting for its turn does not count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Time as a chain sees it; tests bring their own."""
-
-    now_s: Callable[[], float] = time.monotonic
-    sleep_s: Callable[[float], None] = time.sleep
+@dataclass(slots=True)
+class _Deadline:
+    end_s: float
 
 
 class ChainModel:
@@ -45,13 +42,16 @@ class ChainModel:
         patience: Patience | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        gates: Gates | None = None,
     ) -> None:
+        """`gates` keep the pace of each model, also where other chains ask it."""
         if not models:
             raise ValueError("a chain needs at least one model")
         self._models = tuple(models)
         self._patience = patience or Patience()
         self._clock = clock or Clock()
         self._rng = rng or random.Random()
+        self._gates = gates or Gates(clock=self._clock)
 
     @property
     def name(self) -> str:
@@ -64,12 +64,12 @@ class ChainModel:
         Raises:
             ModelError: none did; the last one's error, whose message says what all the others said.
         """
-        end_s = self._clock.now_s() + self._patience.deadline_s
         told: list[str] = []
         last: ModelError | None = None
+        deadline = _Deadline(self._clock.now_s() + self._patience.deadline_s)
         for model in self._models:
             try:
-                return self._ask(model, request, end_s)
+                return self._ask(model, request, deadline)
             except ModelError as error:
                 told.append(f"{model.name}: {error.message}")
                 last = error
@@ -78,15 +78,19 @@ class ChainModel:
             last.message = "no model answered: " + "; ".join(told)
         raise last
 
-    def _ask(self, model: ChatModel, request: ChatRequest, end_s: float) -> Reply:
-        patience, attempt = self._patience, 0
+    def _ask(self, model: ChatModel, request: ChatRequest, deadline: _Deadline) -> Reply:
+        patience, attempt, gate = self._patience, 0, self._gates.of(model.name)
         while True:
             try:
-                return model.complete(request)
+                with gate.turn() as waited_s:
+                    deadline.end_s += waited_s
+                    return model.complete(request)
             except _PASSING as error:
                 attempt += 1
                 wait_s = self._wait_s(error, attempt)
-                if attempt >= patience.attempts or self._clock.now_s() + wait_s > end_s:
+                if isinstance(error, ModelRateLimited):
+                    gate.hold(wait_s)  # what one thread is told holds for all
+                if attempt >= patience.attempts or self._clock.now_s() + wait_s > deadline.end_s:
                     raise
                 self._clock.sleep_s(wait_s)
 

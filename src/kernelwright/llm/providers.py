@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Coroutine, Mapping
@@ -24,6 +25,7 @@ from kernelwright.imports import require
 from kernelwright.llm.base import ChatModel, ChatRequest, Finish, Reply, Usage
 from kernelwright.llm.chain import ChainModel, Patience
 from kernelwright.llm.names import ModelName, parse_models
+from kernelwright.llm.pace import Gates
 
 REQUEST_TIMEOUT_S = 600.0
 """For one attempt; models that reason for long need minutes. A guess."""
@@ -45,8 +47,16 @@ _NO_KEY = "no-key"
 """What an endpoint without a key gets: clients insist on one, local servers ignore it."""
 
 
-def open_models(text: str, *, patience: Patience | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> ChatModel:
+def open_models(
+    text: str,
+    *,
+    patience: Patience | None = None,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+    gates: Gates | None = None,
+) -> ChatModel:
     """The models that `PROVIDER:NAME[,PROVIDER:NAME...]` names, tried in this order, with retries.
+
+    `gates` keep the pace of each model, also where it is opened several times.
 
     Raises:
         UsageError: the text names no model.
@@ -54,7 +64,7 @@ def open_models(text: str, *, patience: Patience | None = None, timeout_s: float
         MissingDependency: the `llm` extra is not installed.
     """
     models = [ProviderModel(each, timeout_s=timeout_s) for each in parse_models(text)]
-    return ChainModel(models, patience=patience)
+    return ChainModel(models, patience=patience, gates=gates)
 
 
 class ProviderModel:
@@ -78,6 +88,7 @@ class ProviderModel:
             )
         self._exceptions = require("pydantic_ai.exceptions", purpose=f"--model {name}")
         self._messages = require("pydantic_ai.messages", purpose=f"--model {name}")
+        self._takes_schemas = True
         self._loop = _LoopThread()
         self._client: Any = None
         with contextlib.ExitStack() as undo:
@@ -96,6 +107,17 @@ class ProviderModel:
         Raises:
             ModelError: there is none, and why.
         """
+        if request.schema is not None and self._takes_schemas:
+            try:
+                return self._complete(request)
+            except (ModelRefused, ModelReplyMalformed):
+                # What it dislikes is not told: ask once without the schema, and remember what works.
+                reply = self._complete(dataclasses.replace(request, schema=None))
+                self._takes_schemas = False
+                return reply
+        return self._complete(dataclasses.replace(request, schema=None))
+
+    def _complete(self, request: ChatRequest) -> Reply:
         start_s = time.monotonic()
         try:
             response = self._loop.run(self._asked(request))
@@ -143,7 +165,11 @@ class ProviderModel:
                 history.append(parts.ModelResponse(parts=[parts.TextPart(each.text)]))
                 continue
             first = [parts.SystemPromptPart(request.system)] if index == 0 and request.system else []
-            history.append(parts.ModelRequest(parts=[*first, parts.UserPromptPart(each.text)]))
+            text: Any = each.text
+            cut = request.shared_characters if index == 0 and self._name.provider == "anthropic" else 0
+            if request.caches_prefix and 0 < cut < len(text):
+                text = [text[:cut], parts.CachePoint(), text[cut:]]  # what other requests of the run begin with too
+            history.append(parts.ModelRequest(parts=[*first, parts.UserPromptPart(text)]))
         return history
 
     def _settings(self, request: ChatRequest) -> dict[str, Any]:
@@ -157,12 +183,13 @@ class ProviderModel:
         return settings
 
     def _output(self, request: ChatRequest) -> dict[str, Any]:
-        """A schema goes only where the service itself follows one; an unknown endpoint may refuse the field."""
-        if request.schema is None or self._name.url is not None:
+        """A schema, as the service's own feature; what refuses it is asked without (see `complete`)."""
+        if request.schema is None:
             return {}
         definition = require("pydantic_ai.output", purpose="a schema")
         schema = dict(request.schema)
-        target = definition.OutputObjectDefinition(json_schema=schema, name=request.role)
+        strict = True if self._name.provider == "openai" else None
+        target = definition.OutputObjectDefinition(json_schema=schema, name=request.role, strict=strict)
         return {"output_mode": "native", "output_object": target}
 
     def _read(self, response: Any, seconds: float) -> Reply:

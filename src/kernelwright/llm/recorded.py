@@ -66,6 +66,7 @@ def _request(data: Mapping[str, Any]) -> ChatRequest:
         max_tokens=data["max_tokens"],
         schema=data["schema"],
         caches_prefix=data["caches_prefix"],
+        shared_characters=data.get("shared_characters", 0),
         sample=data["sample"],
         node=data["node"],
     )

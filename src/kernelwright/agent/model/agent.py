@@ -7,9 +7,10 @@ agent writes no file and runs nothing: what it proposes is judged by the engine 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, TypeVar
 
 from kernelwright.agent.base import (
     AnalyseContext,
@@ -25,25 +26,14 @@ from kernelwright.agent.base import (
     Written,
 )
 from kernelwright.agent.model.anchors import AnchorError, Region, anchored
-from kernelwright.agent.model.context import (
-    DEFAULT_TOKENS,
-    MOST_LOG_CHARACTERS,
-    Section,
-    WindowRole,
-    constraints_section,
-    device_section,
-    fitted,
-    history_section,
-    landscape_section,
-    published_window,
-    ranked_window,
-    task_section,
-    window_sections,
-)
+from kernelwright.agent.model.briefing import Briefer
+from kernelwright.agent.model.context import MOST_LOG_CHARACTERS, STAGE_WORDS, Briefing, EvidenceOf, SourceOf
 from kernelwright.agent.model.drafting import body_of, drafted, header_toml, numbered
-from kernelwright.agent.model.prompting import data, filled, worked_example
+from kernelwright.agent.model.prompting import filled, system_prompt
 from kernelwright.agent.model.replies import (
+    ANALYSIS_SCHEMA,
     FAMILIES,
+    PLAN_SCHEMA,
     Claim,
     GivenUp,
     Malformed,
@@ -53,14 +43,13 @@ from kernelwright.agent.model.replies import (
     plan_of,
     prose,
 )
+from kernelwright.agent.model.settings import ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.rules.landscape import findings
-from kernelwright.agent.rules.subjects import subject_of
-from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed, SpecError
-from kernelwright.llm.base import ChatModel, ChatRequest, Effort, Message, Reply
+from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
+from kernelwright.llm.base import ChatModel, ChatRequest, Message, Reply
 from kernelwright.store.event import Idea
+from kernelwright.template.header import parse_header
 from kernelwright.tree.model import Node, Tree
-
-RoleName = Literal["plan", "code", "debug", "template", "analyse"]
 
 MORE_IDEAS = 3
 """How often a node may be planned for again, each time with what came of the plans before."""
@@ -79,54 +68,44 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class RoleSettings:
-    """How a model is asked for one role; temperatures as STARK published them."""
+class _Asking:
+    """One prompt, and for whom."""
 
-    temperature: float | None = 0.1
-    effort: Effort | None = None
-    max_tokens: int = 16_000
-
-
-DEFAULT_ROLES: Mapping[RoleName, RoleSettings] = MappingProxyType(
-    {
-        "plan": RoleSettings(temperature=0.8, max_tokens=8_000),
-        "code": RoleSettings(),
-        "debug": RoleSettings(),
-        "template": RoleSettings(),
-        "analyse": RoleSettings(temperature=0.2, max_tokens=4_000),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """How the roles are played."""
-
-    roles: Mapping[RoleName, RoleSettings] = field(default_factory=lambda: DEFAULT_ROLES)
-    context_tokens: int = DEFAULT_TOKENS
-    window: Literal["ranked", "published"] = "ranked"
-    corrections: int = 2
-    """How often a reply that cannot be used goes back with a complaint."""
-    analyses: bool = True
-    """Whether the model is asked for an analysis beside that of the rules."""
+    role: RoleName
+    prompt: str
+    language: str
+    briefing: Briefing
+    """Where the prompt begins."""
+    node: Node | None = None
+    schema: Mapping[str, Any] | None = None
+    sample: int = 0
 
 
 class ModelAgent:
-    """`--model PROVIDER:NAME`; see the module."""
+    """`--model PROVIDER:NAME`; see the module. Several threads may ask at once."""
 
     def __init__(
         self,
         model: ChatModel,
         *,
         settings: ModelSettings | None = None,
-        source_of: Callable[[Node], str] | None = None,
+        source_of: SourceOf | None = None,
+        evidence_of: EvidenceOf | None = None,
         models: Mapping[RoleName, ChatModel] | None = None,
     ) -> None:
-        """`source_of` gives the text of other nodes; `models` another model for some roles."""
+        """Ask nobody yet.
+
+        Args:
+            model: who plays the roles.
+            settings: how.
+            source_of: gives the text of other nodes; None: windows have no sources.
+            evidence_of: gives what was measured and read back of a node, in words.
+            models: another model for some roles.
+        """
         self._model = model
         self._models = dict(models or {})
         self._settings = settings or ModelSettings()
-        self._source_of = source_of
+        self._briefer = Briefer(self._settings, source_of, evidence_of)
 
     @property
     def name(self) -> str:
@@ -150,25 +129,26 @@ class ModelAgent:
 
     def code(self, context: CodeContext) -> Draft | Declined:
         """The idea carried out between its anchors; an idea that is still open is planned first."""
-        idea = context.idea
+        idea, task, written, node = context.idea, context.task, context.written, context.node
         if idea.family == _OPEN:
-            planned = self._planned(PlanContext(context.task, context.tree, context.node, context.written))
+            planned = self._planned(PlanContext(task, context.tree, node, written, sample=context.sample))
             if isinstance(planned, Declined):
                 return planned
             idea = replace(planned, key=context.idea.key)
-        written, node = context.written, context.node
         body = body_of(written)
-        region = Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)
+        region = (Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)).clipped(body)
+        briefing = self._briefer.of_node(task, written, context.tree, node, "code")
         prompt = filled(
             "code",
-            context=self._context(context.task, written, tree=context.tree, node=node, role="code"),
+            context=briefing.text,
             instruction=idea.instruction,
             because=idea.because,
             risk=idea.risk or "none was named",
-            source=anchored(body, region.clipped(body), written.language, (idea.instruction,)),
+            source=anchored(body, region, written.language, (idea.instruction,)),
             header=header_toml(written),
         )
-        draft = self._draft("code", prompt, context.task, written, region.clipped(body), tactic=idea.key, node=node)
+        asking = _Asking("code", prompt, written.language, briefing, node, sample=context.sample)
+        draft = self._draft(asking, task, written, region, tactic=idea.key)
         if isinstance(draft, Declined):
             return draft
         told = draft.explanation or idea.instruction[:MOST_EXPLANATION]
@@ -178,30 +158,36 @@ class ModelAgent:
         """The failed source mended."""
         written, failure, body = context.written, context.failure, body_of(context.written)
         region = Region.whole(body)
+        briefing = self._briefer.of_node(context.task, written, context.tree, context.node, "debug")
         prompt = filled(
             "debug",
-            context=self._context(context.task, written, tree=context.tree, node=context.node, role="debug"),
+            context=briefing.text,
             instruction=context.node.instruction,
             stage=failure.stage,
+            meaning=STAGE_WORDS.get(failure.stage, "it does not work"),
             reason=failure.reason,
             message=failure.message,
             log=failure.log[: 2 * MOST_LOG_CHARACTERS],
+            change=self._briefer.change(context.tree, context.node, written.text),
             source=anchored(body, region, written.language),
             header=header_toml(written),
         )
-        return self._draft("debug", prompt, context.task, written, region, tactic="", node=context.node)
+        asking = _Asking("debug", prompt, written.language, briefing, context.node, sample=context.sample)
+        return self._draft(asking, context.task, written, region)
 
     def template(self, context: TemplateContext) -> Draft | Declined:
-        """The source with literals and choices lifted into parameters."""
+        """The source with literals and choices lifted into parameters, each with its reason."""
         written, body = context.written, body_of(context.written)
         region = Region.whole(body)
+        briefing = self._briefer.of_source(context.task, written)
         prompt = filled(
             "template",
-            context=self._context(context.task, written),
+            context=briefing.text,
             source=anchored(body, region, written.language),
             header=header_toml(written),
         )
-        return self._draft("template", prompt, context.task, written, region, tactic="template", node=None)
+        asking = _Asking("template", prompt, written.language, briefing)
+        return self._draft(asking, context.task, written, region, tactic="template", check=_require_reasons)
 
     def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
         """What the rules find, and behind it the model's claims that cite given evidence."""
@@ -209,20 +195,21 @@ class ModelAgent:
         passed = sum(each.value is not None for each in context.observations)
         if not self._settings.analyses or passed < LEAST_OBSERVATIONS:
             return found
-        evidence = _evidence(context, found)
+        evidence = self._briefer.analysis_evidence(context, found)
+        briefing = self._briefer.of_analysis(context)
         prompt = filled(
             "analyse",
-            context=fitted([task_section(context.task), device_section(context.task)]),
+            context=briefing.text,
             evidence="\n".join(f"{label}: {text}" for label, text in evidence.items()),
             count=str(MOST_CLAIMS),
         )
         labels = frozenset(evidence)
-        language = context.node.language
 
         def read(reply: Reply) -> tuple[Claim, ...]:
             return claims_of(reply, labels)
 
-        claims = self._ask("analyse", prompt, language, read, node=context.node)
+        asking = _Asking("analyse", prompt, context.node.language, briefing, context.node, ANALYSIS_SCHEMA)
+        claims = self._ask(asking, read)
         if isinstance(claims, Declined):
             return found
         told = [
@@ -236,9 +223,10 @@ class ModelAgent:
     def _planned(self, context: PlanContext) -> Idea | Declined:
         written, node = context.written, context.node
         body = body_of(written)
+        briefing = self._briefer.of_node(context.task, written, context.tree, node, "plan")
         prompt = filled(
             "plan",
-            context=self._context(context.task, written, tree=context.tree, node=node, role="plan"),
+            context=briefing.text,
             source=numbered(body),
             header=header_toml(written),
             families=", ".join(FAMILIES),
@@ -248,7 +236,8 @@ class ModelAgent:
         def read(reply: Reply) -> PlanReply | GivenUp:
             return plan_of(reply, count)
 
-        plan = self._ask("plan", prompt, written.language, read, node=node)
+        asking = _Asking("plan", prompt, written.language, briefing, node, PLAN_SCHEMA, context.sample)
+        plan = self._ask(asking, read)
         if isinstance(plan, Declined):
             return plan
         if isinstance(plan, GivenUp):
@@ -256,7 +245,7 @@ class ModelAgent:
         return Idea(
             key=_free(plan.key, context.tree, node),
             family=plan.family,
-            instruction=plan.instruction,
+            instruction=plan.details,
             because=plan.because,
             predicted_gain=plan.predicted_gain,
             first_line=plan.first_line,
@@ -270,40 +259,17 @@ class ModelAgent:
         words = "plan again, with what came of the plans before"
         return Idea(f"another-{node.index}-{place}", _OPEN, words, "no plan is made yet", hoped)
 
-    # -- prompts -------------------------------------------------------------------------------------------------
-
-    def _context(
-        self,
-        task: Task,
-        written: Written,
-        *,
-        tree: Tree | None = None,
-        node: Node | None = None,
-        role: WindowRole = "plan",
-    ) -> str:
-        """Facts, what was tried, and a worked example, within the budget of tokens."""
-        sections = [task_section(task), device_section(task)]
-        example = worked_example(_pattern(task, written), written.language, written.entry)
-        if example is not None:
-            name, text = example
-            sections.append(Section(f"A verified template of another kernel, `{name}`, as an example", data(text), 9))
-        if tree is not None and node is not None:
-            choose = ranked_window if self._settings.window == "ranked" else published_window
-            sections += [constraints_section(tree, node), history_section(tree)]
-            sections += window_sections(tree, choose(tree, node, role), self._source_of)
-            sections.append(landscape_section(node))
-        return fitted(sections, tokens=self._settings.context_tokens)
+    # -- asking --------------------------------------------------------------------------------------------------
 
     def _draft(
         self,
-        role: RoleName,
-        prompt: str,
+        asking: _Asking,
         task: Task,
         written: Written,
         region: Region,
         *,
-        tactic: str,
-        node: Node | None,
+        tactic: str = "",
+        check: Callable[[Written], None] | None = None,
     ) -> Draft | Declined:
         original = _original(task, written)
 
@@ -312,28 +278,31 @@ class ModelAgent:
             if reason is not None:
                 return GivenUp(give_up=reason)
             made = drafted(reply, task=task, written=written, region=region, tactic=tactic, original=original)
+            if check is not None:
+                check(made)
             return Draft(made, prose(reply.text)[:MOST_EXPLANATION])
 
-        result = self._ask(role, prompt, written.language, read, node=node)
+        result = self._ask(asking, read)
         return Declined(result.give_up) if isinstance(result, GivenUp) else result
 
-    def _ask(
-        self, role: RoleName, prompt: str, language: str, read: Callable[[Reply], _T], *, node: Node | None
-    ) -> _T | Declined:
+    def _ask(self, asking: _Asking, read: Callable[[Reply], _T]) -> _T | Declined:
         """What `read` makes of a reply; a complaint of it goes back to the model."""
-        settings = self._settings.roles.get(role, RoleSettings())
-        model = self._models.get(role, self._model)
-        messages: tuple[Message, ...] = (Message("user", prompt),)
+        settings = self._settings.roles.get(asking.role, RoleSettings())
+        model = self._models.get(asking.role, self._model)
+        messages: tuple[Message, ...] = (Message("user", asking.prompt),)
         complaint = ""
         for _ in range(self._settings.corrections + 1):
             request = ChatRequest(
-                role,
-                filled("system", language=_LANGUAGES.get(language, language)),
+                asking.role,
+                system_prompt(asking.language, _LANGUAGES.get(asking.language, asking.language)),
                 messages,
                 temperature=settings.temperature,
                 effort=settings.effort,
                 max_tokens=settings.max_tokens,
-                node=node.index if node is not None else 0,
+                schema=asking.schema,
+                shared_characters=asking.briefing.shared_characters,
+                sample=asking.sample,
+                node=asking.node.index if asking.node is not None else 0,
             )
             try:
                 reply = model.complete(request)
@@ -364,13 +333,16 @@ def _free(key: str, tree: Tree, node: Node) -> str:
     return next(each for each in (key, *(f"{key}-{n}" for n in range(2, 999))) if each not in taken)
 
 
-def _pattern(task: Task, written: Written) -> str:
-    """The kernel's pattern; `generic` where it cannot be analysed."""
-    try:
-        pattern = subject_of(task, written).pattern
-    except SpecError:
-        return "generic"
-    return pattern.near[0].kind if pattern.kind == "generic" and pattern.near else pattern.kind
+def _require_reasons(made: Written) -> None:
+    """Nothing, for a template each of whose parameters says why it is there.
+
+    Raises:
+        Malformed: one does not.
+    """
+    parameters = parse_header(made.text, Path("header"), entry=made.entry).parameters
+    silent = [each.name for each in parameters if not each.why.strip()]
+    if silent:
+        raise Malformed(f"the parameter {silent[0]} has no reason: say `why` for {', '.join(silent)}")
 
 
 def _original(task: Task, written: Written) -> str:
@@ -383,17 +355,3 @@ def _original(task: Task, written: Written) -> str:
             except OSError:
                 continue
     return "\n".join(texts) or written.text
-
-
-def _evidence(context: AnalyseContext, found: tuple[Finding, ...]) -> dict[str, str]:
-    """Labelled facts that an analysis may cite."""
-    passed = sorted((each for each in context.observations if each.value is not None), key=lambda each: each.value or 0)
-    facts = [str(each) for each in found]
-    for place, each in enumerate(passed[:3], 1):
-        config = ", ".join(f"{name}={value}" for name, value in each.config.items())
-        facts.append(f"number {place}: {config}: {1 / (each.value or 1):.2f}x as fast as the baseline")
-    facts.append(f"{len(passed)} of {len(context.observations)} configurations passed")
-    if context.task.limit_value and passed:
-        share = context.task.limit_value / (passed[0].value or 1)
-        facts.append(f"the best runs at {share:.0%} of what the measured bandwidth allows")
-    return {f"E{number}": text for number, text in enumerate(facts, 1)}

@@ -6,12 +6,14 @@ change with what cannot matter.
 
 from __future__ import annotations
 
+import difflib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
-from kernelwright.agent.base import Task
+from kernelwright.agent.base import Plan, Task
 from kernelwright.agent.model.prompting import data
 from kernelwright.errors import UserError
 from kernelwright.problem.model import Argument
@@ -29,8 +31,32 @@ WINDOW_NODES = 5
 MOST_LOG_CHARACTERS = 1500
 MOST_REFERENCE_CHARACTERS = 4000
 
+MOST_IDEAS = 8
+"""Tactics that apply, shown to a planner."""
+
+MOST_REFUSED_IDEAS = 8
+MOST_LESSONS = 12
+MOST_DIFF_LINES = 120
+MOST_EVIDENCE_LINES = 3
+"""Of a node in a window, beside its source."""
+
 WindowRole = Literal["plan", "code", "debug"]
 SourceOf = Callable[[Node], str]
+EvidenceOf = Callable[[Node, float | None], Sequence[str]]
+"""What was measured and read back of a node, in words; of its best configuration, or of that with a given value."""
+
+STAGE_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "lint": "refused before anything was built",
+        "render": "an expression of the header has no value on some workload",
+        "build": "the compiler refused it; its log is below",
+        "resources": "it builds, but needs more than a launch on this device can have",
+        "launch": "it builds, but the launch failed, hung or crashed",
+        "check": "it runs, but what it wrote is not what the reference says, or it wrote where it may not",
+        "time": "it computes the right values, but its times cannot be trusted",
+    }
+)
+"""What it means to fail at a stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,9 @@ class Section:
         return int((len(self.title) + len(self.text)) / CHARACTERS_PER_TOKEN) + 4
 
 
+_DIGEST_TITLE = "In short, what there was no room for"
+
+
 def fitted(sections: Iterable[Section], *, tokens: int = DEFAULT_TOKENS) -> str:
     """The sections in their order, those with the lowest ranks whole as far as the budget goes, digests of the rest."""
     listed = list(sections)
@@ -63,8 +92,25 @@ def fitted(sections: Iterable[Section], *, tokens: int = DEFAULT_TOKENS) -> str:
     parts = [f"## {s.title}\n{s.text}" for i, s in enumerate(listed) if i in kept]
     digests = [s.digest for i, s in enumerate(listed) if i not in kept and s.digest]
     if digests:
-        parts.append("## In short, what there was no room for\n" + data("\n".join(digests)))
+        parts.append(f"## {_DIGEST_TITLE}\n" + data("\n".join(digests)))
     return "\n\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """A context as it stands at the beginning of a prompt."""
+
+    text: str
+    shared_characters: int
+    """How much of its beginning other requests of the run have too: up to the first section that changes."""
+
+
+def briefed(static: Sequence[Section], dynamic: Sequence[Section], *, tokens: int = DEFAULT_TOKENS) -> Briefing:
+    """The sections, those that never change within a run first; see `fitted`."""
+    text = fitted([*static, *dynamic], tokens=tokens)
+    titles = [*(each.title for each in dynamic), _DIGEST_TITLE]
+    starts = [start for start in (text.find(f"## {title}\n") for title in titles) if start >= 0]
+    return Briefing(text, min(starts, default=len(text)))
 
 
 # -- facts
@@ -131,8 +177,47 @@ def device_section(task: Task) -> Section:
     return Section("The device", "\n".join(lines), 0)
 
 
-def landscape_section(node: Node) -> Section:
-    """Where the node stands: its best config and what its search found."""
+def lessons_section(task: Task) -> Section | None:
+    """What earlier runs taught; None where they taught nothing."""
+    lessons = [" ".join(each.split()) for each in task.lessons[:MOST_LESSONS]]
+    if not lessons:
+        return None
+    text = "They were true where they were learned; measurements of this run count more.\n"
+    text += data("\n".join(f"- {each}" for each in lessons))
+    return Section("What earlier runs taught", text, 2, f"- {len(lessons)} lessons of earlier runs")
+
+
+def ideas_section(plan: Plan) -> Section | None:
+    """The library of tactics for this source: what applies by rules, what it should gain, and what does not apply.
+
+    Args:
+        plan: of the rules.
+    """
+    lines = []
+    for idea in plan.ideas[:MOST_IDEAS]:
+        gain = f"; a simple model says {idea.predicted_gain:.2f}x" if idea.predicted_gain else ""
+        because = f" ({idea.because.rstrip('.')})" if idea.because else ""
+        lines.append(f"- {idea.key} [{idea.family}]: {idea.instruction.rstrip('.')}{because}{gain}")
+    refused = [f"- {name}: {reason}" for name, reason in list(plan.refused.items())[:MOST_REFUSED_IDEAS]]
+    if not lines and not refused:
+        return None
+    parts = ["Take one, combine them, or do better; their gains are guesses of a rule."]
+    if lines:
+        parts.append(data("\n".join(lines)))
+    if refused:
+        parts.append("What a rule could not do safely, and why; you may find a way:\n" + data("\n".join(refused)))
+    return Section("Ideas from the library of tactics", "\n".join(parts), 2, f"- {len(lines)} tactics apply")
+
+
+def change(before: str, after: str) -> str:
+    """What one source does differently from another, as a diff without its first lines."""
+    lines = list(difflib.unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=2))[2:]
+    more = [f"... {len(lines) - MOST_DIFF_LINES} more lines"] if len(lines) > MOST_DIFF_LINES else []
+    return "\n".join([*lines[:MOST_DIFF_LINES], *more])
+
+
+def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
+    """Where the node stands: its best config, what its search found, what was measured and read back of it."""
     lines = [f"Node {node.index}: {outcome_words(node)}"]
     if node.best_config:
         lines.append("best parameters: " + ", ".join(f"{name}={value}" for name, value in node.best_config.items()))
@@ -140,6 +225,9 @@ def landscape_section(node: Node) -> Section:
     if tuning.evaluated_count:
         lines.append(f"{tuning.evaluated_count} configurations were evaluated, {tuning.failed_count} of them failed")
     lines += [f"- {each}" for each in tuning.findings]
+    if evidence:
+        lines.append("measured, and read back from compiler and driver, at the best parameters:")
+        lines += [f"- {each}" for each in evidence]
     return Section("Where the source below stands", data("\n".join(lines)), 0)
 
 
@@ -234,12 +322,16 @@ def _distinct(nodes: Iterable[Node], *, without: set[int]) -> list[Node]:
     return found
 
 
-def window_sections(tree: Tree, nodes: Iterable[Node], source_of: SourceOf | None) -> list[Section]:
+def window_sections(
+    tree: Tree, nodes: Iterable[Node], source_of: SourceOf | None, evidence_of: EvidenceOf | None = None
+) -> list[Section]:
     """The nodes with their sources and what came of them, ranked in the order given."""
     found = []
     for place, node in enumerate(nodes):
         line = digest_line(tree, node)
         parts = [line]
+        if evidence_of is not None:
+            parts += list(evidence_of(node, None))[:MOST_EVIDENCE_LINES]
         if node.failure is not None and node.failure.log:
             parts.append(node.failure.log[:MOST_LOG_CHARACTERS])
         try:

@@ -46,6 +46,13 @@ def filled(name: str, **values: str) -> str:
     return _HOLE.sub(fill, prompt_text(name))
 
 
+def system_prompt(language: str, words: str) -> str:
+    """The system text for a language, which a person calls `words`, with the notes that there are on it."""
+    has_notes = resources.files(__package__).joinpath("prompts", f"notes_{language}.md").is_file()
+    notes = prompt_text(f"notes_{language}").rstrip("\n") if has_notes else ""
+    return filled("system", language=words, notes=notes).rstrip("\n") + "\n"
+
+
 def data(text: str) -> str:
     """A text between the lines that mark it as data."""
     return "BEGIN DATA\n" + _FENCES.sub(r" \g<0>", text).strip("\n") + "\nEND DATA"

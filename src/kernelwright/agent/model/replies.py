@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -190,6 +190,21 @@ def _cut_off(reply: Reply) -> Malformed:
 # -- what a plan and an analysis must hold
 
 
+class WishedParameter(BaseModel):
+    """A number that a plan leaves to the search."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,40}$")
+    values: str = Field(min_length=1, max_length=200)
+    why: str = Field(default="", max_length=300)
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
 class PlanReply(BaseModel):
     """One plan, as the prompt asks for it."""
 
@@ -198,7 +213,9 @@ class PlanReply(BaseModel):
     title: str = Field(min_length=3, max_length=80)
     family: str
     instruction: str = Field(min_length=20, max_length=4000)
-    because: str = Field(default="", max_length=1000)
+    indexing: str = Field(min_length=3, max_length=3000)
+    parameters: list[WishedParameter] = Field(default_factory=list, max_length=12)
+    because: str = Field(default="", max_length=1500)
     risk: str = Field(default="", max_length=1000)
     predicted_gain: float = Field(gt=0.1, lt=200)
     first_line: int = Field(ge=1)
@@ -208,6 +225,17 @@ class PlanReply(BaseModel):
     @classmethod
     def _known_family(cls, value: object) -> object:
         return value if value in FAMILIES else "other"
+
+    @property
+    def details(self) -> str:
+        """Instruction, indices and parameters as one text, for who carries it out."""
+        lines = [self.instruction]
+        if self.indexing.strip().lower().rstrip(".") != "unchanged":
+            lines.append(f"Indices and tiles: {self.indexing}")
+        if self.parameters:
+            told = [f"{each.name} = {each.values}" + (f" ({each.why})" if each.why else "") for each in self.parameters]
+            lines.append(f"Parameters: {'; '.join(told)}")
+        return "\n".join(lines)
 
     @property
     def key(self) -> str:
@@ -240,6 +268,46 @@ class GivenUp(BaseModel):
     give_up: str = Field(min_length=3, max_length=500)
 
 
+def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with all of these and nothing else: the form that every service with schemas follows."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_TEXT: Mapping[str, Any] = {"type": "string"}
+
+PLAN_SCHEMA: Mapping[str, Any] = _strict(
+    {
+        "because": _TEXT,
+        "title": _TEXT,
+        "family": {"type": "string", "enum": list(FAMILIES)},
+        "instruction": _TEXT,
+        "indexing": _TEXT,
+        "parameters": {"type": "array", "items": _strict({"name": _TEXT, "values": _TEXT, "why": _TEXT})},
+        "risk": _TEXT,
+        "predicted_gain": {"type": "number"},
+        "first_line": {"type": "integer"},
+        "last_line": {"type": "integer"},
+        "give_up": {"type": ["string", "null"]},
+    }
+)
+"""Of a plan, for models that can be held to one: the reason comes first, so that it is written before the change."""
+
+ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
+    {
+        "claims": {
+            "type": "array",
+            "items": _strict({"claim": _TEXT, "evidence": {"type": "array", "items": _TEXT}}),
+        }
+    }
+)
+"""Of an analysis."""
+
+
 def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
     """The plan in a reply for a source of `line_count` lines.
 
@@ -247,7 +315,7 @@ def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:
         Malformed: a field is missing or wrong.
     """
     data = object_of(reply)
-    if "give_up" in data:
+    if data.get("give_up") is not None:
         return _validated(GivenUp, data)
     plan = _validated(PlanReply, data)
     if plan.first_line > plan.last_line or plan.last_line > line_count:
@@ -274,7 +342,7 @@ def given_up(reply: Reply) -> str | None:
         return None
     try:
         data = object_of(reply)
-        return _validated(GivenUp, data).give_up if "give_up" in data else None
+        return _validated(GivenUp, data).give_up if data.get("give_up") is not None else None
     except Malformed:
         return None
 

@@ -1,0 +1,115 @@
+"""The beginning of every prompt: facts, a worked example, what was tried, and where the source stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.agent.base import AnalyseContext, Finding, Plan, PlanContext, Task, Written
+from kernelwright.agent.model.context import (
+    Briefing,
+    EvidenceOf,
+    Section,
+    SourceOf,
+    WindowRole,
+    briefed,
+    change,
+    constraints_section,
+    device_section,
+    history_section,
+    ideas_section,
+    landscape_section,
+    lessons_section,
+    published_window,
+    ranked_window,
+    task_section,
+    window_sections,
+)
+from kernelwright.agent.model.prompting import data, worked_example
+from kernelwright.agent.model.settings import ModelSettings
+from kernelwright.agent.rules.agent import RulesAgent
+from kernelwright.agent.rules.subjects import subject_of
+from kernelwright.errors import SpecError, UserError
+from kernelwright.tree.model import Node, Tree
+
+BEST_SHOWN = 3
+"""Configurations that an analysis is told of one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Briefer:
+    """Makes contexts; keeps nothing between calls, so several threads may use it."""
+
+    settings: ModelSettings
+    source_of: SourceOf | None = None
+    evidence_of: EvidenceOf | None = None
+
+    def of_source(self, task: Task, written: Written) -> Briefing:
+        """For a source that stands alone."""
+        return briefed(self._static(task, written), [], tokens=self.settings.context_tokens)
+
+    def of_node(self, task: Task, written: Written, tree: Tree, node: Node, role: WindowRole) -> Briefing:
+        """For a node in its tree: failures, history, a window of other nodes, and where the node stands."""
+        choose = ranked_window if self.settings.window == "ranked" else published_window
+        window = window_sections(tree, choose(tree, node, role), self.source_of, self.evidence_of)
+        dynamic = [constraints_section(tree, node), history_section(tree), *window]
+        if role == "plan" and self.settings.shows_tactics:
+            ideas = ideas_section(_by_rules(task, tree, node, written))
+            dynamic += [ideas] if ideas is not None else []
+        dynamic.append(landscape_section(node, self.evidence(node)))
+        return briefed(self._static(task, written), dynamic, tokens=self.settings.context_tokens)
+
+    def of_analysis(self, context: AnalyseContext) -> Briefing:
+        """For an analysis, which sees no source."""
+        return briefed([task_section(context.task), device_section(context.task)], [])
+
+    def _static(self, task: Task, written: Written) -> list[Section]:
+        """What stays the same in a run as long as the kernel's pattern does."""
+        sections = [task_section(task), device_section(task)]
+        example = worked_example(pattern_of(task, written), written.language, written.entry)
+        if example is not None:
+            name, text = example
+            sections.append(Section(f"A verified template of another kernel, `{name}`, as an example", data(text), 9))
+        lessons = lessons_section(task)
+        return [*sections, lessons] if lessons is not None else sections
+
+    def evidence(self, node: Node, value: float | None = None) -> tuple[str, ...]:
+        """What was measured and read back of a node, in words."""
+        return tuple(self.evidence_of(node, value)) if self.evidence_of is not None else ()
+
+    def change(self, tree: Tree, node: Node, text: str) -> str:
+        """What a node does differently from the working node that it was made from."""
+        before = tree.ancestor(node.index)
+        if before is None or self.source_of is None:
+            return "not known"
+        try:
+            return change(self.source_of(before), text) or "nothing"
+        except UserError:
+            return "not known"
+
+    def analysis_evidence(self, context: AnalyseContext, found: tuple[Finding, ...]) -> dict[str, str]:
+        """Labelled facts that an analysis may cite: landscape, read-back, counters, distance to the floor."""
+        passed = sorted((each for each in context.observations if each.value is not None), key=lambda o: o.value or 0)
+        facts = [str(each) for each in found]
+        for place, each in enumerate(passed[:BEST_SHOWN], 1):
+            config = ", ".join(f"{name}={value}" for name, value in each.config.items())
+            facts.append(f"number {place}: {config}: {1 / (each.value or 1):.2f}x as fast as the baseline")
+        facts.append(f"{len(passed)} of {len(context.observations)} configurations passed")
+        facts += self.evidence(context.node, passed[0].value if passed else None)
+        if context.task.limit_value and passed:
+            share = context.task.limit_value / (passed[0].value or 1)
+            facts.append(f"the best runs at {share:.0%} of what the measured bandwidth allows")
+        return {f"E{number}": text for number, text in enumerate(facts, 1)}
+
+
+def _by_rules(task: Task, tree: Tree, node: Node, written: Written) -> Plan:
+    """What the library of tactics says of a source."""
+    return RulesAgent().plan(PlanContext(task, tree, node, written))
+
+
+def pattern_of(task: Task, written: Written) -> str:
+    """The kernel's pattern; `generic` where it cannot be analysed."""
+    try:
+        pattern = subject_of(task, written).pattern
+    except SpecError:
+        return "generic"
+    return pattern.near[0].kind if pattern.kind == "generic" and pattern.near else pattern.kind
