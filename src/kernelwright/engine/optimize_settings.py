@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from kernelwright.engine.model_roles import roles_of
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.names import parse_models
@@ -51,12 +52,22 @@ class OptimizeSettings:
     """Of all replies of the run; None: no cap."""
     max_tokens: int | None = None
     """Of all requests and replies of the run; None: no cap."""
+    max_attempts: int | None = None
+    """Structures that an agent is asked for, repairs and refused ones included; None: no cap."""
+    roles: Mapping[str, Any] = field(default_factory=dict)
+    """Who plays which role, and how; the tables of a file of roles, see `engine.model_roles`."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
         if self.policy not in POLICIES:
             raise UsageError(_unknown("policy", self.policy, list(POLICIES)))
         check_model(self.model, max_cost_usd=self.max_cost_usd, max_tokens=self.max_tokens)
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise UsageError(f"max_attempts is {self.max_attempts!r}, expected at least 1")
+        if self.roles and self.model == "rules":
+            raise UsageError("roles are played by models, and the model is 'rules'", hint="say --model PROVIDER:NAME")
+        for name in roles_of(self.roles).models.values():
+            check_model(name, max_cost_usd=self.max_cost_usd)
         if self.start not in ("all", "baseline"):
             raise UsageError(_unknown("start", self.start, ["all", "baseline"]))
         if self.proof_points < 0:
@@ -73,7 +84,7 @@ class OptimizeSettings:
     def as_record(self) -> dict[str, Any]:
         """JSON-ready, for the run folder."""
         names = ("model", "policy", "start", "most_nodes", "proof_points", "max_cost_usd", "max_tokens")
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in (*names, "max_attempts", "roles")}
         return {**self.tune.as_record(), RECORD_KEY: own}
 
     @classmethod
