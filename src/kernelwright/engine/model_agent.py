@@ -1,18 +1,23 @@
-"""The agent that a run's settings ask for: rules, or a model with its recording, its account and its caps."""
+"""The agent that a run's settings ask for: rules, or models with their recording, their account and their caps."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelwright.agent.base import Agent
 from kernelwright.agent.model.agent import ModelAgent
+from kernelwright.agent.model.mixed import MixedAgent
 from kernelwright.agent.rules.agent import RulesAgent
+from kernelwright.engine.model_roles import RULES, Roles, roles_of
+from kernelwright.engine.node_evidence import NodeEvidence
 from kernelwright.engine.optimize_settings import REPLAY, OptimizeSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.account import Account, AccountedModel, Caps
 from kernelwright.llm.base import ChatModel
+from kernelwright.llm.pace import Gates
 from kernelwright.llm.providers import open_models
 from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, encode, read_exchanges
 from kernelwright.store.run_folder import RunFolder
@@ -22,43 +27,63 @@ Opener = Callable[[str], ChatModel]
 
 
 @contextlib.contextmanager
-def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener = open_models) -> Iterator[Agent]:
-    """The agent of a run; a model's connections are closed at the end.
+def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener | None = None) -> Iterator[Agent]:
+    """The agent of a run; models' connections are closed at the end.
 
     Every request and reply is recorded in the run folder; what is recorded there already is not asked for again.
 
     Args:
         settings: the run's.
         folder: where replies are recorded; a node's source is read from its blobs.
-        opener: gives the model of a name.
+        opener: gives the model of a name; None: the services, at the pace that the roles say.
 
     Raises:
         UsageError: a replay of what is no recording.
         ModelAuthFailed: there is no key.
         StoreError: the recording cannot be read.
     """
-    if settings.model == "rules":
+    roles = roles_of(settings.roles)
+    if settings.model == RULES:
         yield RulesAgent()
         return
+    opener = opener or functools.partial(open_models, gates=Gates(roles.pace))
+    with contextlib.ExitStack() as stack:
+        opened = _opened(settings, roles, folder, opener, stack)
+        agent = ModelAgent(
+            opened[settings.model],
+            settings=roles.settings,
+            source_of=functools.partial(_source_of, folder),
+            evidence_of=NodeEvidence(folder.path, roles.reads_counters),
+            models={role: opened[name] for role, name in roles.models.items() if name in opened},
+        )
+        by_rules = {role for role, name in roles.models.items() if name == RULES}
+        yield MixedAgent(agent, by_rules) if by_rules else agent
+
+
+def _opened(
+    settings: OptimizeSettings, roles: Roles, folder: RunFolder, opener: Opener, stack: contextlib.ExitStack
+) -> dict[str, ChatModel]:
+    """By name every model of the run, all with one recording and one account; a replay answers for all of them."""
     path = folder.path / FILE_NAME
+    names = dict.fromkeys([settings.model, *(name for name in roles.models.values() if name != RULES)])
     if settings.model.startswith(REPLAY):
         _copy_recording(Path(settings.model.removeprefix(REPLAY)), path)
-        model = RecordedModel(Recording(path, writable=False), None)
-    else:
-        recording = Recording(path)
-        account = Account(
-            Caps(cost_usd=settings.max_cost_usd, tokens=settings.max_tokens),
-            [(each.request, each.reply) for each in recording.exchanges],
-        )
-        model = RecordedModel(recording, AccountedModel(opener(settings.model), account))
+        replay = RecordedModel(Recording(path, writable=False), None)
+        return dict.fromkeys(names, replay)
+    recording = Recording(path)
+    account = Account(
+        Caps(cost_usd=settings.max_cost_usd, tokens=settings.max_tokens),
+        [(each.request, each.reply) for each in recording.exchanges],
+    )
+    opened: dict[str, ChatModel] = {}
+    for name in names:
+        model = opened[name] = RecordedModel(recording, AccountedModel(opener(name), account))
+        stack.callback(model.close)
+    return opened
 
-    def source_of(node: Node) -> str:
-        return folder.blobs.get_text(node.source_blob) if node.source_blob else ""
 
-    try:
-        yield ModelAgent(model, source_of=source_of)
-    finally:
-        model.close()
+def _source_of(folder: RunFolder, node: Node) -> str:
+    return folder.blobs.get_text(node.source_blob) if node.source_blob else ""
 
 
 def _copy_recording(source: Path, target: Path) -> None:
