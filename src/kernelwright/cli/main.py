@@ -179,7 +179,9 @@ def optimize(
     ] = "rules",
     max_cost: Annotated[str | None, typer.Option(help="Most money for a model's replies, e.g. 5usd.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens for a model's requests and replies.")] = None,
-    policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain or stark.")] = "gain",
+    policy: Annotated[
+        str, typer.Option(help="Who chooses where the budget goes: gain, direct, stark, best-of-n, ...")
+    ] = "gain",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
     ] = "all",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kernelwright import knobs
 from kernelwright.agent.base import Agent, Task
+from kernelwright.agent.direct import DirectAgent
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
@@ -63,6 +64,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import problem_files
 from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.model import Tree
+from kernelwright.tree.registry import DIRECT
 
 
 def optimize(
@@ -147,11 +149,11 @@ def resume_optimize(
             raise
 
 
-def _agent(
-    given: Agent | None, settings: OptimizeSettings, folder: RunFolder
-) -> contextlib.AbstractContextManager[Agent]:
-    """Who proposes: as given, else as the settings say."""
-    return agent_of(settings, folder) if given is None else contextlib.nullcontext(given)
+@contextlib.contextmanager
+def _agent(given: Agent | None, settings: OptimizeSettings, folder: RunFolder) -> Iterator[Agent]:
+    """Who proposes: as given, else as the settings say; without the template role where code is rewritten directly."""
+    with contextlib.nullcontext(given) if given is not None else agent_of(settings, folder) as agent:
+        yield DirectAgent(agent) if settings.policy == DIRECT else agent
 
 
 @contextlib.contextmanager

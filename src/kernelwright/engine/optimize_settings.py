@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 from kernelwright.engine.model_roles import roles_of
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.names import parse_models
-from kernelwright.problem.outcome import STAGES
 from kernelwright.tree.base import SelectionPolicy
-from kernelwright.tree.gain import GainPerCost
-from kernelwright.tree.stark import Stark
+from kernelwright.tree.registry import create, known
 
 REPLAY = "replay:"
 """Before a run folder in the place of a model: its recorded replies answer."""
 
 RECORD_KEY = "optimize"
 """Where the recorded settings of a run say that it is one of `optimize`."""
-
-POLICIES: Mapping[str, Callable[[int], SelectionPolicy]] = MappingProxyType(
-    {"gain": lambda _seed: GainPerCost(), "stark": Stark}
-)
 
 NODES_FOLDER = "nodes"
 """In the run folder: one run of `tune` for each node."""
@@ -43,6 +36,7 @@ class OptimizeSettings:
     model: str = "rules"
     """Who proposes: `rules` needs no model; `PROVIDER:NAME`, several with commas; `replay:RUN`, recorded replies."""
     policy: str = "gain"
+    """A name of `tree.registry`."""
     start: Literal["all", "baseline"] = "all"
     """`all`: the problem's own template is a node too, where it has one; `baseline`: only what the baseline becomes."""
     most_nodes: int = 100
@@ -59,8 +53,7 @@ class OptimizeSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
-        if self.policy not in POLICIES:
-            raise UsageError(_unknown("policy", self.policy, list(POLICIES)))
+        object.__setattr__(self, "policy", known(self.policy))
         check_model(self.model, max_cost_usd=self.max_cost_usd, max_tokens=self.max_tokens)
         if self.max_attempts is not None and self.max_attempts < 1:
             raise UsageError(f"max_attempts is {self.max_attempts!r}, expected at least 1")
@@ -77,9 +70,7 @@ class OptimizeSettings:
 
     def selection_policy(self) -> SelectionPolicy:
         """The policy with this run's seed."""
-        if self.policy == "gain" and self.model != "rules":
-            return GainPerCost(repairable_stages=frozenset(STAGES))  # a model mends what rules can only withdraw
-        return POLICIES[self.policy](self.tune.seed)
+        return create(self.policy, seed=self.tune.seed, has_model=self.model != "rules")
 
     def as_record(self) -> dict[str, Any]:
         """JSON-ready, for the run folder."""

@@ -224,7 +224,8 @@ class Optimizer:
         parts = self._parts
         written = self._written(node)
         if not key:
-            if not node.is_planned:  # a session that ended behind the plan has left it recorded
+            has_more = not parts.agent.plans_ahead and not self.tree.open_ideas(node.index)
+            if not node.is_planned or has_more:  # a session that ended behind the plan has left it recorded
                 self._plan(node)
                 node = self.tree[node.index]
             ideas = self.tree.open_ideas(node.index)

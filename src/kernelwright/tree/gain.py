@@ -1,17 +1,19 @@
 """The default policy: the action with the highest expected gain per cost.
 
-Gain is the logarithm of how much the best objective would fall; cost is counted in evaluations, which for one problem
-all take about as long. Three things compete under one measure:
+Gain is the expected fall of the best objective's logarithm; cost is counted in evaluations, replies of a model as how
+many evaluations take as long in this run. Three things compete under one measure:
 
-- *expand*: the expected improvement (as in Bayesian optimisation) of a predicted gain, scaled by how far predictions of
-  that family came true so far, and by how often its rewrites worked at all;
+- *expand*: the expected improvement (as in Bayesian optimisation) of a predicted gain, or of what new ideas gain in
+  this run, times the chance that such an attempt works;
 - *tune*: what the searcher's forecast says, or, while it says nothing, an expectation that falls with each evaluation.
   A node that was hardly searched is expected to come to what was predicted for it: predictions are about the best
   values of its parameters, not about its default;
-- *repair*: as the expansion that failed, times the chance of a repair.
+- *repair*: as the expansion that failed, times the chance of a repair, which depends on how close the failure is to
+  working. So failures are a queue, of which the nearest and most promising is mended first.
 
-A tactic that failed or brought nothing is not tried again below the node where that was seen, and its family is trusted
-less there.
+Chances, gains and costs are learned from the run itself (`tree.beliefs`). Failures are kept as constraints
+(`tree.failures`): a tactic that failed or brought nothing is not tried again below the node where that was seen, and
+its family is trusted less there. What does not fit into the rest of the budget is not begun.
 """
 
 from __future__ import annotations
@@ -23,27 +25,15 @@ from functools import cached_property
 
 from kernelwright.store.event import Idea
 from kernelwright.tree.base import BudgetLeft, Expansion, Stop
+from kernelwright.tree.beliefs import TUNING_GAIN, USEFUL, Beliefs, Gain, log_of, remaining
+from kernelwright.tree.failures import Constraint, constraints
 from kernelwright.tree.model import Node, Tree
-
-PROOF_EVALUATIONS = 2
-"""What a new node costs before it is known: its default, and its parent's best values."""
+from kernelwright.tree.moves import can_be_repaired, can_be_tuned, open_keys
 
 SLICE_EVALUATIONS = 6
 """After so many a structure is judged, in two steps; later ones are as long as what was done, up to `MAX_SLICE`."""
 
 MAX_SLICE = 48
-
-TUNING_GAIN = 0.3
-"""Expected fall of a node's logarithm by tuning it from its default; a guess, from tuning hand-written templates."""
-
-TUNING_HALF = 6
-"""Evaluations after which half of that is expected to remain. A guess."""
-
-UNPLANNED_GAIN = 1.3
-"""What an idea that nobody has had yet is expected to gain: the mean of published agents. A guess."""
-
-BELIEF = 0.7
-"""How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
 
 DOUBT = 0.6
 """Deviation of a gain (in logarithms), as a fraction of what is believed: a large prediction that would not do by
@@ -51,12 +41,8 @@ itself is worth a try all the same. From a dozen rewrites of plain kernels on a 
 what was predicted up to its square.
 """
 
-REPAIR_CHANCE = 0.3
 MIN_GAIN = 0.003
 """Below this expected fall of the logarithm nothing is worth its cost: it could not be shown at the end."""
-
-USEFUL = 1.02
-"""A step that gains less than this brought nothing."""
 
 HOPELESS = 0.5
 """A structure that is still twice as slow as its parent after half a step is given up. A guess."""
@@ -67,11 +53,14 @@ PROVEN = 1.1
 NEAR_LIMIT = 1.05
 """Within 5 % of what the bandwidth allows counts as there: the ceiling itself is not measured better."""
 
-MAX_PREDICTION = 20.0
-"""Predictions above are capped: models of kernels that are this far off are not that certain."""
+MOST_REPAIRS = 3
+"""Repairs in one chain: what three did not mend is another structure's turn. A guess."""
 
-MOST_TRUTH = 1.5
-"""A prediction that was too low counts at most so much."""
+USED_UP = 0.85
+"""What each useless child leaves of what is hoped of the next idea at a node: the best ideas come first. A guess."""
+
+OPEN_FAMILY = "open"
+"""Of ideas that are only a chance to plan again: what is written there as a prediction is no prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +81,15 @@ class GainPerCost:
     repairable_stages: frozenset[str] = frozenset({"resources", "launch"})
     """Stages whose failures are handed to the debugger: what rules can mend. A model's may be all of them."""
     slice_evaluations: int = SLICE_EVALUATIONS
+    has_model: bool = False
+    """Whether a language model proposes: its replies cost time, and it can always plan again."""
+    tunes: bool = True
+    """False: every structure stays at its default, as when code is rewritten directly."""
 
     @property
     def name(self) -> str:
-        """`gain`."""
-        return "gain"
+        """`gain`, or `direct` where nothing is tuned."""
+        return "gain" if self.tunes else "direct"
 
     def choose(self, tree: Tree, budget: BudgetLeft) -> Expansion | Stop:
         """The action with the highest rate; the first of equals in the order of nodes and ideas."""
@@ -107,7 +100,7 @@ class GainPerCost:
         if limit is not None and best.best_value <= limit * NEAR_LIMIT:
             percent = 100 * limit / best.best_value
             return Stop("limit", f"node {best.index} runs at {percent:.0f}% of the measured bandwidth")
-        scored = list(_Scoring(tree, self).actions())
+        scored = list(_Scoring(tree, self, budget).actions())
         if not scored:
             return Stop("exhausted", "every idea was tried and every space is used up")
         top = max(scored, key=lambda each: each.rate)
@@ -120,12 +113,17 @@ class GainPerCost:
 class _Scoring:
     """One choice."""
 
-    def __init__(self, tree: Tree, policy: GainPerCost) -> None:
+    def __init__(self, tree: Tree, policy: GainPerCost, budget: BudgetLeft) -> None:
         self._tree = tree
         self._policy = policy
+        self._budget = budget
+        self._beliefs = Beliefs(tree, has_model=policy.has_model, is_young=self._is_young)
         assert tree.best is not None
         assert tree.best.best_value is not None
+        self._best_index = tree.best.index
         self._best_log = math.log(tree.best.best_value)
+        limit = budget.limit_value
+        self._headroom = math.inf if limit is None or limit <= 0 else max(0.0, self._best_log - math.log(limit))
 
     def actions(self) -> Iterator[_Scored]:
         for node in self._tree:
@@ -138,56 +136,60 @@ class _Scoring:
             elif node.status == "failed":
                 yield from self._repair(node)
 
+    def _scored(self, expansion: Expansion, gain: float, cost: float) -> _Scored:
+        return _Scored(expansion, min(gain, self._headroom), cost)
+
     # -- expand --------------------------------------------------------------------------------------------------
 
     def _expansions(self, node: Node) -> Iterator[_Scored]:
-        if not node.is_planned:
-            yield self._expansion(node, None)
-        for idea in self._tree.open_ideas(node.index):
-            if not self._is_pruned(node, idea):
+        if not self._fits(self._beliefs.attempt_cost("expand")):
+            return
+        ideas = {idea.key: idea for idea in node.ideas}
+        for key in open_keys(self._tree, node, plans_again=self._policy.has_model):
+            idea = ideas.get(key)
+            if idea is None or not any(each.forbids(self._tree, node, idea) for each in self._constraints):
                 yield self._expansion(node, idea)
 
     def _expansion(self, node: Node, idea: Idea | None) -> _Scored:
-        assert node.best_value is not None
-        believed = self._believed_log(node, idea)
-        hoped = math.log(node.best_value) - believed - min(believed, TUNING_GAIN / 2)
-        chance = self._chance(idea.family if idea else "")
-        gain = chance * _expected_improvement(self._best_log - hoped, DOUBT * believed)
-        cost = PROOF_EVALUATIONS + self._policy.slice_evaluations
-        predicted = idea.predicted_gain if idea else None
-        words = f"predicted {predicted:.2f}x" if predicted is not None else "no prediction yet"
-        if idea and idea.promise and predicted and idea.promise > predicted * 1.01:
-            words += f", {idea.promise:.2f}x with what it makes possible"
-        reason = f"{words}; {math.exp(believed):.2f}x believed, works with {chance:.0%}"
-        return _Scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, cost)
+        hope, words = self._hope(node, idea)
+        chance = self._beliefs.chance(idea.family if idea else "", node)
+        gain = chance * hope.improvement(self._gap(node))
+        cost = self._beliefs.attempt_cost("expand") + self._search_cost() * (chance if self._policy.has_model else 1.0)
+        reason = f"{words}; {math.exp(hope.mean):.2f}x believed, works with {chance:.0%}"
+        return self._scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, cost)
 
-    def _believed_log(self, node: Node, idea: Idea | None) -> float:
-        if idea is None:
-            return math.log(UNPLANNED_GAIN)
+    def _hope(self, node: Node, idea: Idea | None) -> tuple[Gain, str]:
+        """What a child of this node gains, tuned as far as a new structure is before it is judged."""
+        if idea is None or idea.family == OPEN_FAMILY:
+            fresh = self._beliefs.fresh
+            useless = sum(self._was_useless(child) for child in self._tree.children(node.index))
+            return Gain(fresh.mean, fresh.deviation * USED_UP**useless), "no plan yet"
+        believed = self._believed_log(node, idea)
+        deviation = DOUBT * believed
+        if self._policy.has_model:
+            deviation = math.hypot(deviation, self._beliefs.fresh.deviation)
+        predicted = idea.predicted_gain
+        words = f"predicted {predicted:.2f}x" if predicted is not None else "no prediction"
+        if idea.promise and predicted and idea.promise > predicted * 1.01:
+            words += f", {idea.promise:.2f}x with what it makes possible"
+        tuned = min(believed, TUNING_GAIN / 2) if self._policy.tunes else 0.0
+        return Gain(believed + tuned, deviation), words
+
+    def _believed_log(self, node: Node, idea: Idea) -> float:
         relatives = sum(
             1 for child in self._tried_above(node) if child.family == idea.family and self._was_useless(child)
         )
-        return _log_of(idea.promise or idea.predicted_gain) * self._truth(idea.family) * 0.5**relatives
+        return log_of(idea.promise or idea.predicted_gain) * self._beliefs.truth(idea.family) * 0.5**relatives
 
-    def _truth(self, family: str) -> float:
-        """Which share of a predicted gain (in logarithms) comes true in this family."""
-        shares = [BELIEF]
-        for node in self._tree:
-            predicted, gain = _log_of(node.predicted_gain), self._tree.gain(node.index)
-            if node.family != family or predicted < math.log(USEFUL) or self._is_young(node):
-                continue
-            share = 0.0 if gain is None else math.log(gain) / predicted
-            shares.append(min(max(share, 0.0), MOST_TRUTH))
-        return sum(shares) / len(shares)
+    def _gap(self, node: Node) -> float:
+        """How far the node's logarithm is above the best."""
+        assert node.best_value is not None
+        return math.log(node.best_value) - self._best_log
 
-    def _chance(self, family: str) -> float:
-        """That a rewrite of this family works: two imagined ones, one and a half of them worked."""
-        judged = [node for node in self._tree if node.family == family and node.parent is not None]
-        worked = sum(node.is_working for node in judged)
-        return (1.5 + worked) / (2 + len(judged))
-
-    def _is_pruned(self, node: Node, idea: Idea) -> bool:
-        return any(child.tactic == idea.key and self._was_useless(child) for child in self._tried_above(node))
+    @cached_property
+    def _constraints(self) -> Sequence[Constraint]:
+        useless = [node for node in self._tree.working if self._was_useless(node)]
+        return constraints(self._tree, useless)
 
     def _tried_above(self, node: Node) -> Sequence[Node]:
         """Nodes made from this node or one of its ancestors, its own path left out."""
@@ -198,7 +200,9 @@ class _Scoring:
     def _was_useless(self, node: Node) -> bool:
         if node.status in ("failed", "refused"):
             return True
-        if _log_of(node.predicted_gain) < math.log(USEFUL):
+        if self._policy.has_model and node.role != "code" and node.role != "debug":
+            return False
+        if not self._policy.has_model and log_of(node.predicted_gain) < math.log(USEFUL):
             return False  # it promised nothing but to make others possible
         gain = self._tree.gain(node.index)
         return gain is not None and gain < USEFUL and not self._is_young(node)
@@ -206,7 +210,7 @@ class _Scoring:
     def _is_young(self, node: Node) -> bool:
         """Whether it was searched too little to be judged; half as much is enough where it is plain."""
         tuning = node.tuning
-        if not node.is_working or tuning.is_exhausted:
+        if not self._policy.tunes or not node.is_working or tuning.is_exhausted:
             return False
         half = self._policy.slice_evaluations // 2
         gain = self._tree.gain(node.index)
@@ -216,35 +220,34 @@ class _Scoring:
     # -- tune ----------------------------------------------------------------------------------------------------
 
     def _tuning(self, node: Node) -> Iterator[_Scored]:
-        assert node.best_value is not None
         tuning = node.tuning
-        if tuning.is_exhausted:
+        if not can_be_tuned(node) or not self._policy.tunes:
             return
         count = self._slice(tuning.evaluated_count)
         if tuning.expected_gain_fraction is not None:
             potential = -math.log1p(-min(tuning.expected_gain_fraction, 0.9))
             words = f"its searcher expects {tuning.expected_gain_fraction:.1%} more"
         else:
-            potential = TUNING_GAIN / (1 + tuning.evaluated_count / TUNING_HALF)
+            potential = self._beliefs.tuning_gain * remaining(tuning.evaluated_count)
             words = "no forecast yet"
-        hoped = math.log(node.best_value) - potential
-        cost = count
+        gain = max(0.0, potential - self._gap(node))
+        cost = float(count)
         if self._is_young(node):
             words = "hardly searched"
-            hoped = min(hoped, self._predicted_log(node))
+            gain = max(gain, self._gain_of_young(node))
             cost = max(count, self._policy.slice_evaluations - tuning.evaluated_count)  # until it can be judged
-        gain = max(0.0, self._best_log - hoped)
-        place = "the best" if self._is_best(node) else f"at {1 / node.best_value:.2f}x"
+        assert node.best_value is not None
+        place = "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
         reason = f"{place} after {tuning.evaluated_count} evaluations; {words}"
-        yield _Scored(Expansion(node.index, "tune", reason, evaluations=count), gain, cost)
+        yield self._scored(Expansion(node.index, "tune", reason, evaluations=count), gain, cost)
 
-    def _predicted_log(self, node: Node) -> float:
-        """Where its parent was, less what is believed of its prediction and what tuning brings on top."""
+    def _gain_of_young(self, node: Node) -> float:
+        """From where its parent was, what is believed of its prediction and what tuning brings on top."""
         before = self._tree.ancestor(node.index)
         if before is None or before.best_value is None:
-            return self._best_log
-        believed = _log_of(node.predicted_gain) * self._truth(node.family)
-        return math.log(before.best_value) - believed - TUNING_GAIN / 2
+            return 0.0
+        believed = log_of(node.predicted_gain) * self._beliefs.truth(node.family)
+        return max(0.0, believed + TUNING_GAIN / 2 - self._gap(before))
 
     def _slice(self, evaluated_count: int) -> int:
         half = self._policy.slice_evaluations // 2
@@ -252,41 +255,58 @@ class _Scoring:
             return half
         return min(max(self._policy.slice_evaluations, evaluated_count), MAX_SLICE)
 
-    def _is_best(self, node: Node) -> bool:
-        return self._best_index == node.index
-
-    @cached_property
-    def _best_index(self) -> int:
-        assert self._tree.best is not None
-        return self._tree.best.index
+    def _search_cost(self) -> float:
+        """Evaluations that a new structure gets before it is judged."""
+        return float(self._policy.slice_evaluations) if self._policy.tunes else 0.0
 
     # -- repair --------------------------------------------------------------------------------------------------
 
     def _repair(self, node: Node) -> Iterator[_Scored]:
-        """Once for each failure, and not for a repair that failed again."""
-        failure, parent = node.failure, node.parent
-        if failure is None or parent is None or node.role == "debug" or self._tree.children(node.index):
+        """The end of a chain of repairs, while it is short; rules repair once."""
+        failure, before = node.failure, self._tree.ancestor(node.index)
+        if failure is None or before is None or before.best_value is None:
             return
-        if failure.stage not in self._policy.repairable_stages:
+        if not can_be_repaired(self._tree, node) or self._tree.children(node.index):
             return
-        before = self._tree[parent].best_value
-        if before is None:
+        most = MOST_REPAIRS if self._policy.has_model else 1
+        if failure.stage not in self._policy.repairable_stages or self._repairs_so_far(node) >= most:
             return
-        believed = _log_of(node.predicted_gain) * BELIEF
-        gain = REPAIR_CHANCE * max(0.0, self._best_log - math.log(before) + believed + TUNING_GAIN / 2)
-        reason = f"it failed at {failure.stage} ({failure.reason}), which may be mended"
-        yield _Scored(Expansion(node.index, "repair", reason), gain, PROOF_EVALUATIONS)
+        cost = self._beliefs.attempt_cost("repair")
+        if not self._fits(cost):
+            return
+        chance = self._beliefs.repair_chance(node)
+        gain = chance * self._hope_of_failed(node).improvement(self._gap(before))
+        cost += self._search_cost() * (chance if self._policy.has_model else 0.0)
+        reason = f"it failed at {failure.stage} ({failure.reason}), mended with {chance:.0%}"
+        yield self._scored(Expansion(node.index, "repair", reason), gain, cost)
 
+    def _repairs_so_far(self, node: Node) -> int:
+        """Attempts in a row that did not work, up to this one, less the first."""
+        count = -1
+        for each in reversed(self._tree.path(node.index)):
+            if each.is_working:
+                break
+            count += 1
+        return count
 
-def _expected_improvement(mean: float, deviation: float) -> float:
-    """The mean of what is positive of a normal variable."""
-    if deviation <= 0:
-        return max(0.0, mean)
-    z = mean / deviation
-    below = 0.5 * (1 + math.erf(z / math.sqrt(2)))
-    return mean * below + deviation * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    def _hope_of_failed(self, node: Node) -> Gain:
+        if self._policy.has_model and (node.predicted_gain is None or node.family == OPEN_FAMILY):
+            return self._beliefs.fresh
+        believed = log_of(node.predicted_gain) * self._beliefs.truth("")
+        if not self._policy.has_model:
+            return Gain(believed + TUNING_GAIN / 2, 0.0)
+        fresh = self._beliefs.fresh
+        # A failed attempt's prediction was never put to the test, so it counts half beside what ideas gain here.
+        return Gain((believed + fresh.mean) / 2, fresh.deviation)
 
+    # -- budget --------------------------------------------------------------------------------------------------
 
-def _log_of(predicted: float | None) -> float:
-    """The logarithm of a predicted gain; a loss counts as none."""
-    return math.log(min(max(predicted or 1.0, 1.0), MAX_PREDICTION))
+    def _fits(self, cost: float) -> bool:
+        """Whether something that costs so many evaluations ends within the budget."""
+        left = self._budget
+        if left.evaluations is not None and not self._policy.has_model and left.evaluations < min(cost, 1.0):
+            return False
+        if left.seconds is None:
+            return True
+        count = self._beliefs.evaluations_in(left.seconds)
+        return count is None or cost <= count

@@ -107,6 +107,19 @@ class UnderWay:
     """The node that it has proposed; None: none yet, or it proposes none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An action that was carried out, and what it took."""
+
+    action: ActionChosen
+    seconds: float
+    """From the choice to its outcome, by the run's clock; what else was under way meanwhile is not taken off."""
+    evaluations: int
+    """For `tune`: how many were run; else 0."""
+    node: int
+    """What it made, or tuned."""
+
+
 @dataclass(frozen=True)
 class Tree:
     """All nodes by index; the baseline is node 0."""
@@ -115,6 +128,8 @@ class Tree:
     under_way: tuple[UnderWay, ...] = ()
     """What had been chosen and not carried out when the events end, in the order of choice."""
     actions: tuple[ActionChosen, ...] = ()
+    done: tuple[Done, ...] = ()
+    """What was carried out, in the order of the outcomes."""
 
     @property
     def pending(self) -> ActionChosen | None:
@@ -129,6 +144,7 @@ class Tree:
     def after(self, events: Iterable[TreeEvent]) -> Tree:
         """The tree with more events taken in."""
         nodes, under_way, actions = list(self.nodes), list(self.under_way), list(self.actions)
+        done = list(self.done)
         for event in events:
             match event:
                 case NodeProposed():
@@ -136,20 +152,22 @@ class Tree:
                     _bind(under_way, event)
                 case NodeJudged():
                     nodes[event.index] = _judged(nodes[event.index], event)
+                    done += [_done(each.action, event) for each in under_way if each.child == event.index]
                     under_way = [each for each in under_way if each.child != event.index]
                 case NodePlanned():
-                    nodes[event.index] = dataclasses.replace(
-                        nodes[event.index], ideas=event.ideas, refused_ideas=dict(event.refused), is_planned=True
-                    )
+                    nodes[event.index] = _planned(nodes[event.index], event)
                 case ActionChosen():
                     under_way.append(UnderWay(event))
                     actions.append(event)
                 case NodeTuned():
+                    count = event.evaluated_count - nodes[event.index].tuning.evaluated_count
                     nodes[event.index] = _tuned(nodes[event.index], event)
+                    ended = [each.action for each in under_way if _is_tuning_of(each.action, event.index)]
+                    done += [_done(action, event, max(0, count)) for action in ended]
                     under_way = [each for each in under_way if not _is_tuning_of(each.action, event.index)]
                 case _:
                     assert_never(event)
-        return Tree(tuple(nodes), tuple(under_way), tuple(actions))
+        return Tree(tuple(nodes), tuple(under_way), tuple(actions), tuple(done))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -225,7 +243,7 @@ class Tree:
                 nodes[node.index] = dataclasses.replace(node, status="refused")
             elif not action.idea and each.child is None and not node.is_planned:
                 nodes[node.index] = dataclasses.replace(node, is_planned=True)
-        return Tree(tuple(nodes), self.under_way, self.actions)
+        return dataclasses.replace(self, nodes=tuple(nodes))
 
     def gain(self, index: int) -> float | None:
         """How many times faster than its nearest working ancestor it was measured during the search; None: unknown."""
@@ -290,6 +308,18 @@ def _judged(node: Node, event: NodeJudged) -> Node:
     return dataclasses.replace(
         node, status=event.status, default_value=event.value, best_value=event.value, failure=failure
     )
+
+
+def _done(action: ActionChosen, event: NodeJudged | NodeTuned, evaluations: int = 0) -> Done:
+    return Done(action, max(0.0, event.elapsed_s - action.elapsed_s), evaluations, event.index)
+
+
+def _planned(node: Node, event: NodePlanned) -> Node:
+    """What is planned later adds to what was planned before."""
+    known = {idea.key for idea in node.ideas}
+    ideas = (*node.ideas, *(idea for idea in event.ideas if idea.key not in known))
+    refused = {**node.refused_ideas, **event.refused}
+    return dataclasses.replace(node, ideas=ideas, refused_ideas=refused, is_planned=True)
 
 
 def _tuned(node: Node, event: NodeTuned) -> Node:

@@ -1,0 +1,79 @@
+"""What can be done on a tree at all. Every policy chooses among these and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelwright.tree.base import Expansion
+from kernelwright.tree.model import Node, Tree
+
+START_ROLES = frozenset({"baseline", "template", "given"})
+"""Roles of nodes that are there before anyone had an idea: they are no attempts."""
+
+
+def attempts(tree: Tree) -> tuple[Node, ...]:
+    """Nodes that a role has proposed for an idea or as a repair, by index; refused ones too."""
+    return tuple(node for node in tree if node.role not in START_ROLES)
+
+
+def start_of(tree: Tree) -> Node:
+    """Where rewriting begins: the baseline with its parameters lifted, where that works, else the baseline."""
+    lifted = [node for node in tree.children(0) if node.role == "template" and node.is_working]
+    return lifted[0] if lifted else tree[0]
+
+
+def open_keys(tree: Tree, node: Node, *, plans_again: bool = False) -> tuple[str, ...]:
+    """Keys of ideas that can be carried out on a working node; empty text: one that the agent plans now.
+
+    Args:
+        tree: that the node is in.
+        node: any.
+        plans_again: whether the agent has more ideas for a node whose ideas are used up, as a model has.
+    """
+    if not node.is_working:
+        return ()
+    keys = tuple(idea.key for idea in tree.open_ideas(node.index))
+    if not node.is_planned or (not keys and plans_again):
+        return (*keys, "")
+    return keys
+
+
+def can_be_repaired(tree: Tree, node: Node) -> bool:
+    """Whether it failed, and no debugger has given it up."""
+    if node.status != "failed" or node.parent is None:
+        return False
+    return not any(child.role == "debug" and child.status == "refused" for child in tree.children(node.index))
+
+
+def can_be_tuned(node: Node) -> bool:
+    """Whether it works and its space has something left."""
+    return node.is_working and not node.tuning.is_exhausted
+
+
+def tuned_first(tree: Tree, evaluations: int) -> Expansion | None:
+    """Tuning of the first working node that has fewer evaluations than these; None: there is none."""
+    for node in tree.working:
+        if can_be_tuned(node) and node.tuning.evaluated_count < evaluations:
+            left = evaluations - node.tuning.evaluated_count
+            return Expansion(node.index, "tune", "a new node is tuned first", evaluations=left)
+    return None
+
+
+def tuned_at_last(tree: Tree, evaluations: int) -> Expansion | None:
+    """Tuning of the fastest node whose space is not used up; None: there is none."""
+    known = [node for node in tree.working if can_be_tuned(node) and node.best_value is not None]
+    for node in sorted(known, key=_place):
+        return Expansion(
+            node.index, "tune", "nothing new is left: the rest goes into the fastest", evaluations=evaluations
+        )
+    return None
+
+
+def by_value(tree: Tree) -> Iterator[Node]:
+    """Working nodes, the fastest first, the earlier of equals."""
+    return iter(sorted((node for node in tree.working if node.best_value is not None), key=_place))
+
+
+def _place(node: Node) -> tuple[float, int]:
+    assert node.best_value is not None
+    return node.best_value, node.index
