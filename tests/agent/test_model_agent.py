@@ -21,10 +21,11 @@ from kernelwright.agent.base import (
     Task,
     TemplateContext,
 )
-from kernelwright.agent.model.agent import ModelAgent, ModelSettings
+from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.agent.model.context import Section, fitted, published_window, ranked_window
 from kernelwright.agent.model.prompting import filled, worked_example
+from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.engine.model_agent import account_of, agent_of
 from kernelwright.engine.optimize import optimize, resume_optimize
@@ -81,6 +82,7 @@ PLAN = json.dumps(
         "title": "Several elements of a thread",
         "family": "parallelism",
         "instruction": "Let each work-item handle ITEMS consecutive elements, base = get_global_id(0) * ITEMS.",
+        "indexing": "base + k, k < ITEMS",
         "because": "less launch overhead",
         "risk": "the last work-item",
         "predicted_gain": 1.7,

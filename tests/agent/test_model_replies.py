@@ -22,6 +22,9 @@ from kernelwright.agent.model.anchors import (
 )
 from kernelwright.agent.model.hostile import check_header, check_source
 from kernelwright.agent.model.replies import (
+    ANALYSIS_SCHEMA,
+    PLAN_SCHEMA,
+    AnalysisReply,
     GivenUp,
     Malformed,
     PlanReply,
@@ -213,6 +216,8 @@ PLAN = {
     "title": "Tile through local memory",
     "family": "tiling",
     "instruction": "Load a 16x16 tile into __local memory and write it transposed.",
+    "indexing": "tile[y][x] = src[(y0 + y) * cols + x0 + x]",
+    "parameters": [{"name": "TILE", "values": [8, 16], "why": "side of the tile"}],
     "because": "writes become contiguous",
     "risk": "bank conflicts",
     "predicted_gain": 1.8,
@@ -225,6 +230,18 @@ def test_a_plan_reads_back() -> None:
     plan = plan_of(reply(json.dumps(PLAN)), 9)
     assert isinstance(plan, PlanReply)
     assert (plan.key, plan.family, plan.predicted_gain) == ("tile-through-local-memory", "tiling", 1.8)
+    assert plan.details.splitlines()[1:] == [
+        "Indices and tiles: tile[y][x] = src[(y0 + y) * cols + x0 + x]",
+        "Parameters: TILE = 8, 16 (side of the tile)",
+    ]
+    assert plan_of(reply(json.dumps({**PLAN, "give_up": None})), 9) == plan
+
+
+def test_the_schema_of_a_plan_asks_for_what_is_read() -> None:
+    """Models that are held to a schema answer what the reader takes; the reason comes before the change."""
+    assert set(PLAN_SCHEMA["properties"]) == {*PlanReply.model_fields, "give_up"}
+    assert next(iter(PLAN_SCHEMA["properties"])) == "because"
+    assert set(ANALYSIS_SCHEMA["properties"]) == set(AnalysisReply.model_fields)
 
 
 def test_a_role_may_give_up() -> None:
@@ -239,6 +256,8 @@ def test_a_role_may_give_up() -> None:
         ({"predicted_gain": -1}, "predicted_gain"),
         ({"instruction": ""}, "instruction"),
         ({"title": None}, "title"),
+        ({"indexing": ""}, "indexing"),
+        ({"parameters": [{"name": "a b", "values": "1"}]}, "parameters.0.name"),
         ({"first_line": 0}, "first_line"),
         ({"last_line": 10}, "numbered from 1 to 9"),
         ({"first_line": 5, "last_line": 4}, "no part of the source"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import traceback
 from collections.abc import Iterator
@@ -186,11 +187,32 @@ def test_a_chain_waits_as_it_is_asked_and_then_succeeds(server: ChatServer) -> N
     waits: list[float] = []
     slow = Answer(status=429, headers={"retry-after": "3"}, body="{}")
     model = provider(server, slow, Answer(status=503, body="{}"), Answer("at last"))
-    chain = ChainModel([model], patience=Patience(first_wait_s=0.5), clock=Clock(sleep_s=waits.append))
+    clock = Clock(now_s=lambda: float(sum(waits)), sleep_s=waits.append)
+    chain = ChainModel([model], patience=Patience(first_wait_s=0.5), clock=clock)
     assert chain.complete(ask()).text == "at last"
     chain.close()
     assert 3.0 <= waits[0] < 3.2
     assert 1.0 <= waits[1] <= 1.5
+
+
+def test_a_schema_is_sent_and_left_out_where_it_is_refused(server: ChatServer) -> None:
+    model = provider(server, Answer("{}"), Answer(status=400, body='{"error": {"message": "response_format?"}}'))
+    request = dataclasses.replace(ask(), schema={"type": "object", "properties": {}, "additionalProperties": False})
+    for _ in range(3):
+        model.complete(request)
+    sent = [each.get("response_format", {}).get("type") for each in server.requests]
+    assert sent == ["json_schema", "json_schema", None, None]
+    model.close()
+
+
+def test_a_request_that_is_refused_for_another_reason_is_refused(server: ChatServer) -> None:
+    model = provider(server, Answer(status=400, body="{}"), Answer(status=400, body="{}"))
+    with pytest.raises(ModelRefused):
+        model.complete(dataclasses.replace(ask(), schema={"type": "object"}))
+    assert len(server.requests) == 2
+    model.complete(dataclasses.replace(ask(), schema={"type": "object"}))
+    assert "response_format" in server.requests[2]  # nothing has shown that the schema was to blame
+    model.close()
 
 
 def test_openais_key_does_not_go_to_another_host(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
