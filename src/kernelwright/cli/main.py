@@ -179,6 +179,12 @@ def optimize(
     ] = "rules",
     max_cost: Annotated[str | None, typer.Option(help="Most money for a model's replies, e.g. 5usd.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens for a model's requests and replies.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option(help="Most structures to ask for, repairs and refused ones included.", min=1)
+    ] = None,
+    roles: Annotated[
+        Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
+    ] = None,
     policy: Annotated[
         str, typer.Option(help="Who chooses where the budget goes: gain, direct, stark, best-of-n, ...")
     ] = "gain",
@@ -230,6 +236,8 @@ def optimize(
         writes_report=report,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        max_attempts=max_attempts,
+        roles=roles,
     )
     raise typer.Exit(run_optimize(words))
 

@@ -24,6 +24,7 @@ from kernelwright.cli.tables import (
 )
 from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.model_agent import account_of
+from kernelwright.engine.model_roles import read_roles
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.optimize_settings import OptimizeSettings
@@ -63,6 +64,8 @@ class OptimizeWords:
     writes_report: bool
     max_cost: str | None = None
     max_tokens: int | None = None
+    max_attempts: int | None = None
+    roles: Path | None = None
 
     def settings(self) -> OptimizeSettings:
         """The settings that the words say."""
@@ -82,6 +85,8 @@ class OptimizeWords:
             start=cast("Literal['all', 'baseline']", self.start),
             max_cost_usd=_dollars(self.max_cost),
             max_tokens=self.max_tokens,
+            max_attempts=self.max_attempts,
+            roles=read_roles(self.roles) if self.roles is not None else {},
         )
 
 
