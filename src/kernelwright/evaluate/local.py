@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -127,6 +127,8 @@ class LocalRunner:
         self._serving_lock = threading.Lock()
         self._notes: list[str] = []
         self._measured_code = MeasuredCode()
+        self._order = tuple(workload.name for workload in problem.workloads)
+        """Of workloads in an evaluation: cheapest first, once the baseline has told which are."""
         self._is_closed = False
 
     # -- the runner seam -----------------------------------------------------------------------------------------
@@ -177,6 +179,9 @@ class LocalRunner:
                     raise error
         if isinstance(measured, Failed):
             raise BaselineFailed(f"the baseline cannot be timed: {measured.message}")
+        times_ms = medians_ms(measured)
+        # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
+        self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
         cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
         outcome = Passed(measured, errors, _resources(built))
         return Evaluation(baseline.id, outcome, cost)
@@ -305,6 +310,9 @@ class LocalRunner:
                 pending.future.set_result(evaluation)
         self._ready.put(None)  # for the next thread
 
+    def _place(self, built: Built) -> int:
+        return self._order.index(built.rendered.workload.name)
+
     def _gives_up(self, station: _Station, error: KernelwrightError) -> bool:
         """Whether a device that failed is left out from now on; the last one never is."""
         with self._serving_lock:
@@ -319,7 +327,7 @@ class LocalRunner:
         start_s = time.perf_counter()
         request = pending.request
         results = [build.result() for build in pending.builds]
-        built = _pair(pending.rendered, results)
+        built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
         known = self._measured_code.find(built, request)
         if known is not None:
@@ -330,10 +338,18 @@ class LocalRunner:
             before_s = lane.worker_seconds
             outcome, check_s, time_s = _check_and_time(lane, built, request)
             inside_s = lane.worker_seconds - before_s
+        if isinstance(outcome, Passed):
+            outcome = replace(outcome, measurements=_in_order(outcome.measurements, self._problem))
         self._measured_code.add(built, request, outcome)
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
         cost = Cost(build_s, check_s, time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
         return Evaluation(request.candidate.id, outcome, cost)
+
+
+def _in_order(measurements: Sequence[Measurement], problem: Problem) -> tuple[Measurement, ...]:
+    """In the problem's order of workloads, whatever order they were taken in."""
+    by_name = {each.workload: each for each in measurements}
+    return tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
 
 
 def _calibrate(station: _Station, built: Sequence[Built]) -> None:

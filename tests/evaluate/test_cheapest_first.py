@@ -1,0 +1,64 @@
+"""An evaluation begins with the workload that is cheapest for the baseline, whatever the problem's order is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelwright.engine.machine import LocalMachine
+from kernelwright.engine.settings import TuneSettings
+from kernelwright.engine.tune import Subject
+from kernelwright.evaluate.base import EvaluationRequest, Incumbent
+from kernelwright.evaluate.local import LocalRunner
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.template.model import Candidate
+
+pytestmark = pytest.mark.opencl
+
+SMALL = '[[workloads]]\nname = "small"\nn = 4096\n'
+LARGE = '[[workloads]]\nname = "large"\nn = 65536\nweight = 2\n'
+
+
+@pytest.fixture
+def subject(saxpy: Path) -> Subject:
+    """The expensive workload is declared first."""
+    file = saxpy / "problem.toml"
+    text = file.read_text()
+    assert SMALL in text
+    assert LARGE in text
+    larger = LARGE.replace("65536", "524288")
+    file.write_text(text.replace(LARGE, "").replace(SMALL, larger + "\n" + SMALL))
+    return Subject.load(saxpy)
+
+
+def test_what_is_wrong_or_hopeless_on_the_cheap_workload_is_not_run_on_the_expensive_one(subject: Subject) -> None:
+    template = subject.template
+    names = [workload.name for workload in subject.problem.workloads]
+    assert names == ["large", "small"]
+    ones, tiny = dict.fromkeys(names, 1.0), dict.fromkeys(names, 1e-9)
+    wrong = replace(template, source=template.source.replace("* x[base + k] + y", "* x[base + k] - y"))
+    assert wrong.source != template.source
+    config = Config({"BLOCK": 64, "ITEMS": 2})
+    device = LocalMachine().device(None, template.language)
+    settings = TuneSettings(seconds_per_measurement=0.05).evaluation(is_cpu=True, core_count=2)
+    settings = replace(settings, wall_ratio_limit=1e6)  # a busy machine is no reason to fail here
+    with LocalRunner(subject.problem, device, settings) as runner:
+        runner.calibrate(subject.baseline)
+        hopeless, whole, refused = (
+            runner.submit(request).result(timeout=120).outcome
+            for request in (
+                EvaluationRequest(Candidate(template, config), incumbent=Incumbent(ones, ones, tiny, 1e-9)),
+                EvaluationRequest(Candidate(template, Config({"BLOCK": 64, "ITEMS": 4}))),
+                EvaluationRequest(Candidate(wrong, config)),
+            )
+        )
+    assert isinstance(hopeless, Passed)
+    assert hopeless.stopped_early
+    assert [each.workload for each in hopeless.measurements] == ["small"]
+    assert isinstance(whole, Passed)
+    assert [each.workload for each in whole.measurements] == names, "results keep the problem's order"
+    assert isinstance(refused, Failed)
+    assert refused.workload == "small"
