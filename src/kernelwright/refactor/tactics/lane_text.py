@@ -85,29 +85,30 @@ template <class A, class B> __device__ __forceinline__ auto kw_select(
   _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) r.v[i] = c.v[i] ? a.v[i] : b.v[i];
   return r;
 }
-template <class T> __device__ __forceinline__ kw_lanes<T> kw_load(const T *from) {
+template <class T> __device__ __forceinline__ kw_lanes<T> kw_load(const T *from, const size_t index) {
   typedef typename kw_packed<(sizeof(T) * @VEC@ < 16 ? sizeof(T) * @VEC@ : 16)>::type packed;
   kw_lanes<T> r;
-  if ((size_t)from % sizeof(packed) == 0) {
-    const packed *at = reinterpret_cast<const packed *>(from);
+  if ((size_t)from % sizeof(packed) == 0 && index * sizeof(T) % sizeof(packed) == 0) {
+    const packed *at = reinterpret_cast<const packed *>(from + index);
     _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) * @VEC@ / sizeof(packed)); ++i) {
       reinterpret_cast<packed *>(r.v)[i] = @LOAD@;
     }
   } else {
-    _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) r.v[i] = from[i];
+    _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) r.v[i] = from[index + i];
   }
   return r;
 }
-template <class T, class S> __device__ __forceinline__ void kw_store(T *to, const kw_lanes<S> &value) {
+template <class T, class S>
+__device__ __forceinline__ void kw_store(T *to, const size_t index, const kw_lanes<S> &value) {
   typedef typename kw_packed<(sizeof(T) * @VEC@ < 16 ? sizeof(T) * @VEC@ : 16)>::type packed;
   const kw_lanes<T> kept(value);
-  if ((size_t)to % sizeof(packed) == 0) {
-    packed *at = reinterpret_cast<packed *>(to);
+  if ((size_t)to % sizeof(packed) == 0 && index * sizeof(T) % sizeof(packed) == 0) {
+    packed *at = reinterpret_cast<packed *>(to + index);
     _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) * @VEC@ / sizeof(packed)); ++i) {
       @STORE@;
     }
   } else {
-    _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) to[i] = kept.v[i];
+    _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) to[index + i] = kept.v[i];
   }
 }
 """

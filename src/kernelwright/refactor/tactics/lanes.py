@@ -133,7 +133,7 @@ class Lanes(LaneChecks):
             case nodes.Call(function=name, arguments=(place, value)) if is_cached_store(name):
                 if self.kind(place).step != 1:
                     raise Unfit("all lanes store at one place")
-                return self._stored(self._text(place), self._wide(value))
+                return self._stored(self._pointed(place), self._wide(value))
             case nodes.Update(operand=nodes.Name()):
                 return self._text(node)
             case nodes.Binary(operator=","):
@@ -154,18 +154,33 @@ class Lanes(LaneChecks):
                 raise Unfit("it stores in a way that is not followed")
         if step != 1:
             raise Unfit("neighbouring lanes store at places that do not lie side by side")
-        place = f"&({self._text(target)})"
+        place = self._place(target)
         text = self._wide(value)
         if operator != "=":
             text = f"{self._load(target, place, self._element_type(target))} {operator[:-1]} ({text})"
         return self._stored(place, text, self._element_type(target))
 
-    def _stored(self, place: str, value: str, c_type: str = "") -> str:
+    def _stored(self, place: tuple[str, str], value: str, c_type: str = "") -> str:
         self.has_stored = True
         self.vector_stores += 1
         if self.dialect.is_opencl:
-            return f"*(__global kw_any_{self._opencl_type(c_type)} *)({place}) = {value};"
-        return f"kw_store({place}, {value});"
+            return f"*(__global kw_any_{self._opencl_type(c_type)} *){_address(place)} = {value};"
+        return f"kw_store({place[0]}, {place[1]}, {value});"
+
+    def _place(self, node: nodes.Expression) -> tuple[str, str]:
+        """Pointer and index of an element; apart, because alignment of a pointer can be asked before a loop."""
+        match node:
+            case nodes.Element(base=base, index=index) if base.place.is_exact and index.place.is_exact:
+                return self._text(base), self._text(index)
+            case nodes.Unary(operator="*", operand=operand) if operand.place.is_exact:
+                return self._text(operand), "0"
+        return f"&({self._text(node)})", "0"
+
+    def _pointed(self, node: nodes.Expression) -> tuple[str, str]:
+        """What a pointer points to: `&x[i]`, or anything else."""
+        if isinstance(node, nodes.Unary) and node.operator == "&":
+            return self._place(node.operand)
+        return self._text(node), "0"
 
     def _store_half(self, name: str, arguments: tuple[nodes.Expression, ...]) -> str:
         value, index, pointer = arguments
@@ -178,13 +193,13 @@ class Lanes(LaneChecks):
         stored = f"KW_JOIN(KW_N(vstore_half), {rounding})" if rounding else "KW_N(vstore_half)"
         return f"{stored}({self._wide(value)}, 0, {place});"
 
-    def _load(self, node: nodes.Expression, place: str, c_type: str) -> str:
+    def _load(self, node: nodes.Expression, place: tuple[str, str], c_type: str) -> str:
         self.vector_loads += 1
         if self.dialect.is_opencl:
             c_type = self._opencl_type(c_type)
-            text = f"(*(__global const kw_any_{c_type} *)({place}))"
+            text = f"(*(__global const kw_any_{c_type} *){_address(place)})"
         else:
-            text = f"kw_load({place})"
+            text = f"kw_load({place[0]}, {place[1]})"
         return self._remembered(node, text, c_type)
 
     def _remembered(self, node: nodes.Expression, text: str, c_type: str) -> str:
@@ -299,9 +314,9 @@ class Lanes(LaneChecks):
             case nodes.Element(base=nodes.Name(name=name)) if name in self.arrays:
                 return self._text(node)
             case nodes.Element() if kind.is_varying:
-                return self._load(node, f"&({self._text(node)})", self._element_type(node))
+                return self._load(node, self._place(node), self._element_type(node))
             case nodes.Unary(operator="*") if kind.is_varying:
-                return self._load(node, f"&({self._text(node)})", self._element_type(node))
+                return self._load(node, self._place(node), self._element_type(node))
             case nodes.Call():
                 return self._call(node)
             case nodes.Conditional(condition=condition, yes=yes, no=no):
@@ -344,7 +359,7 @@ class Lanes(LaneChecks):
             text = f"KW_N(vload_half)(0, ({self._text(arguments[1])}) + ({self._text(arguments[0])}))"
             return self._remembered(node, text, "float")
         if is_cached_load(name):
-            return self._load(node, self._text(arguments[0]), self._element_type(arguments[0]))
+            return self._load(node, self._pointed(arguments[0]), self._element_type(arguments[0]))
         if not self.dialect.is_opencl:
             self.mapped[name, len(arguments)] = None
             return f"kw_{name}({', '.join(self._wide(each) for each in arguments)})"
@@ -396,6 +411,12 @@ class Lanes(LaneChecks):
             for p, kind in zip(function.parameters, kinds, strict=True)
         )
         return f"static inline {self.wide_type(function.c_type)} {name}({parameters}) {{\n  {body}\n}}\n"
+
+
+def _address(place: tuple[str, str]) -> str:
+    """A pointer and an index as one pointer, in parentheses."""
+    pointer, index = place
+    return f"({pointer})" if index == "0" else f"(({pointer}) + ({index}))"
 
 
 def _is_loaded_anyway(value: nodes.Expression, condition: nodes.Expression) -> bool:

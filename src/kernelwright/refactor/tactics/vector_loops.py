@@ -14,6 +14,7 @@ from kernelwright.refactor.pattern import recognise
 from kernelwright.refactor.polynomial import ONE, ZERO, named
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.batches import batched_loop
 from kernelwright.refactor.tactics.cooperation import joining_calls
 from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
@@ -40,6 +41,8 @@ class Loops:
     """Variables that differ from thread to thread."""
     block: tuple[int, str] | None = None
     """The size of a block as a number of the source, and the parameter that it becomes."""
+    count: str = ""
+    """The parameter that says how many steps of a loop are loaded at a time; empty: one."""
     spellings: tuple[str, ...] = ()
     """How the source says that number: digits, macros."""
     calls: dict[Span, Operation] = field(default_factory=dict)
@@ -338,6 +341,10 @@ def emit(loops: Loops) -> None:
     """Write every loop that was prepared; what several load is kept in registers, as far as a parameter says."""
     kept = _kept(loops)
     keep = ""
+    if loops.subject.language != "opencl" and loops.subject.pattern.kind == "whole reduction":
+        why = "vectors that a thread loads before it joins the first"
+        loops.count = loops.plan.parameter("COUNT", (1, 2, 4, 8), 4, why)
+        loops.plan.constraint("loaded", f"{loops.count} * {loops.vec} <= 32")
     if kept:
         keep = loops.plan.parameter(
             "KEEP", (0, 1, 2, 4, 8), _steps_of_a_row(loops), "vectors of a row that a thread keeps in registers"
@@ -424,11 +431,15 @@ def _write(
             "}",
         ]
         first_place = f"(({start}) + {keep} * ({step})) * {vec}"
-    lines += [
-        f"for ({c_type} {name} = {first_place}; {name} < kw_full; {name} += ({step}) * {vec}) {{",
-        f"  {ready.body}",
-        "}",
-    ]
+    if loops.count and not keep:
+        lines += batched_loop(c_type=c_type, name=name, first=first_place, step=step, vec=vec, count=loops.count,
+                              body=ready.body)  # fmt: skip
+    else:
+        lines += [
+            f"for ({c_type} {name} = {first_place}; {name} < kw_full; {name} += ({step}) * {vec}) {{",
+            f"  {ready.body}",
+            "}",
+        ]
     for each in ready.joined:
         across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
         sign = {"sum": "+=", "product": "*="}.get(each.operation, "=")
