@@ -19,6 +19,9 @@ from kernelwright.template.model import Template
 MOST_PAIRED = 12
 """Parameters whose extremes are paired; of more, the pairs of the first."""
 
+PAIRED_POINTS = 2
+"""Corners that are kept for extremes together."""
+
 SAMPLED_OUTSIDE = 64
 """Points drawn without a constraint, among which those that it excludes are looked for."""
 
@@ -26,14 +29,14 @@ SAMPLED_OUTSIDE = 64
 def corners(space: Space, default: Mapping[str, Value], *, count: int) -> list[Config]:
     """Up to `count` feasible configs at the extremes of parameters.
 
-    The first half changes one parameter at a time to the extreme that is farther from the default, so that what it
-    changes is seen alone; the rest covers as many extremes, and pairs of extremes, as so few points can.
+    The first ones change one parameter at a time to the extreme that is farther from the default, so that what it
+    changes is seen alone; the others, two at least, cover as many extremes and pairs of extremes as so few can.
     """
     varied = [parameter for parameter in space.parameters if len(parameter.values) > 1]
     singles = [_at(space, default, {each.name: _extremes(each, default[each.name])[0]}) for each in varied]
-    chosen = list(dict.fromkeys(config for config in singles if config is not None))[: (count + 1) // 2]
+    chosen = list(dict.fromkeys(config for config in singles if config is not None))[: max(0, count - PAIRED_POINTS)]
     pool = list(dict.fromkeys(_pool(space, default, varied)))
-    covered = {mark for config in chosen for mark in _marks(config, varied)}
+    covered = {mark for config in (Config(default), *chosen) for mark in _marks(config, varied)}
     while len(chosen) < count and pool:
         best = max(pool, key=lambda config: _worth(_marks(config, varied) - covered))
         if not _marks(best, varied) - covered:

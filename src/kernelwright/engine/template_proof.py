@@ -10,6 +10,8 @@ Nothing here decides what is fast. Points are evaluated as any other candidate i
 from __future__ import annotations
 
 import itertools
+import math
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -24,12 +26,14 @@ from kernelwright.engine.settings import Budget
 from kernelwright.engine.template_points import corners, differing, outside, random_points
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing, Reproduction, Runner
+from kernelwright.evaluate.stats import median_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.refactor.tactics.draft import strip_header
 from kernelwright.space.parameter import Constraint
 from kernelwright.store.event import Evaluated, Exclusion, TemplateProven
+from kernelwright.store.view import is_partial
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Candidate
 
@@ -45,6 +49,10 @@ OUTSIDE_POINTS = 2
 MOST_OUTSIDE = 6
 MOST_TOGETHER = 3
 """Values that are excluded as a combination; more of them say nothing about any of them."""
+
+LEAST_PAIRS = 3
+NO_EFFECT = 0.02
+"""Of a time, on average: pairs that are closer say that a parameter changes nothing."""
 
 MOST_PAIRS = 80
 """Evaluations of which every pair is looked at."""
@@ -238,29 +246,64 @@ class _Notes:
 
 
 def inert_parameters(evaluations: Sequence[Evaluated]) -> dict[str, str]:
-    """Parameters that changed neither machine code nor launches in any pair of configs that differ in nothing else."""
+    """Parameters that changed nothing in any pair of configs that differ in nothing else, and how that is known.
+
+    Either machine code and launches are the same, where the device tells, or the times of at least `LEAST_PAIRS` pairs
+    are within each other's intervals on every workload, and less than `NO_EFFECT` apart on average.
+    """
     passed = [event for event in evaluations if isinstance(event.outcome, Passed)]
-    same: dict[str, set[Value]] = {}
-    other: set[str] = set()
+    pairs: dict[str, list[tuple[Evaluated, Evaluated]]] = {}
     for first, second in itertools.combinations(passed, 2):
         changed = differing(second.config, first.config)
-        if len(changed) != 1:
-            continue
-        name = next(iter(changed))
-        if _code_of(first) == _code_of(second):
-            same.setdefault(name, set()).update((first.config[name], second.config[name]))
-        else:
-            other.add(name)
-    return {
-        name: f"the same machine code and launches at {_listed(values)}"
-        for name, values in same.items()
-        if name not in other
-    }
+        if len(changed) == 1:
+            pairs.setdefault(next(iter(changed)), []).append((first, second))
+    found = {}
+    for name, each in pairs.items():
+        why = _same_code(name, each) or _no_effect(each)
+        if why:
+            found[name] = why
+    return found
+
+
+def _same_code(name: str, pairs: Sequence[tuple[Evaluated, Evaluated]]) -> str:
+    if any(_code_of(first) != _code_of(second) for first, second in pairs):
+        return ""
+    values = {event.config[name] for pair in pairs for event in pair}
+    return f"the same machine code and launches at {_listed(values)}"
 
 
 def _code_of(event: Evaluated) -> str:
     assert isinstance(event.outcome, Passed)
     return event.outcome.same_as or event.candidate_id
+
+
+def _no_effect(pairs: Sequence[tuple[Evaluated, Evaluated]]) -> str:
+    """Why no pair's times differ by more than noise; empty where one does, or too few were measured to the end."""
+    full = [pair for pair in pairs if not any(is_partial(event) for event in pair)]
+    if len(full) < LEAST_PAIRS:
+        return ""
+    distances = []
+    for first, second in full:
+        if not _overlap(first, second) or not first.value or not second.value:
+            return ""
+        distances.append(abs(math.log(first.value / second.value)))
+    mean = statistics.fmean(distances)
+    return f"no effect beyond noise in {len(full)} pairs, {mean:.1%} on average" if mean < NO_EFFECT else ""
+
+
+def _overlap(first: Evaluated, second: Evaluated) -> bool:
+    """Whether the medians' intervals have something in common on every workload."""
+    assert isinstance(first.outcome, Passed)
+    assert isinstance(second.outcome, Passed)
+    others = {each.workload: each for each in second.outcome.measurements}
+    for each in first.outcome.measurements:
+        one = median_interval(each.samples_ms)
+        if each.workload not in others:
+            return False
+        two = median_interval(others[each.workload].samples_ms)
+        if one.high < two.low or two.high < one.low:
+            return False
+    return True
 
 
 def inert_words(evaluations: Sequence[Evaluated]) -> tuple[str, ...]:
