@@ -29,6 +29,9 @@ MOST_FAILURES = 4
 
 MOST_ERROR = 400
 
+UNTOLD = frozenset({"argument_count"})
+"""Figures of the read-back that say nothing about speed."""
+
 CLEARLY = 1.03
 """How many times faster, of two measurements of the search; less is noise."""
 
@@ -45,7 +48,7 @@ RESOURCE_WORDS: Mapping[str, str] = {
     "occupancy": "of the warps that fit are resident (occupancy)",
     "blocks_per_multiprocessor": "blocks on a multiprocessor at once",
     "max_threads_per_block": "threads a block can have at most",
-    "preferred_work_group_multiple": "work-items is the preferred multiple of a group",
+    "preferred_multiple": "work-items is what a group's size should be a multiple of",
 }
 """What the compiler and the driver read back, as a person says it; other figures keep their names."""
 
@@ -131,7 +134,7 @@ def resource_lines(resources: Mapping[str, Mapping[str, float]]) -> list[str]:
     """What compiler and driver read back, a line for each kernel."""
     lines = []
     for entry, figures in sorted(resources.items()):
-        words = [_resource(name, value) for name, value in sorted(figures.items())]
+        words = [_resource(name, value) for name, value in sorted(figures.items()) if name not in UNTOLD]
         if words:
             lines.append(f"compiled {entry}: {'; '.join(words)}")
     return lines

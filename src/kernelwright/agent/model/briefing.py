@@ -29,6 +29,7 @@ from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.errors import SpecError, UserError
+from kernelwright.refactor.tactics.registry import TACTICS
 from kernelwright.tree.model import Node, Tree
 
 BEST_SHOWN = 3
@@ -53,7 +54,7 @@ class Briefer:
         window = window_sections(tree, choose(tree, node, role), self.source_of, self.evidence_of)
         dynamic = [constraints_section(tree, node), history_section(tree), *window]
         if role == "plan" and self.settings.shows_tactics:
-            ideas = ideas_section(_by_rules(task, tree, node, written))
+            ideas = ideas_section(_by_rules(task, tree, node, written), {each.name: each.summary for each in TACTICS})
             dynamic += [ideas] if ideas is not None else []
         dynamic.append(landscape_section(node, self.evidence(node)))
         return briefed(self._static(task, written), dynamic, tokens=self.settings.context_tokens)

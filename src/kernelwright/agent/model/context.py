@@ -34,7 +34,8 @@ MOST_REFERENCE_CHARACTERS = 4000
 MOST_IDEAS = 8
 """Tactics that apply, shown to a planner."""
 
-MOST_REFUSED_IDEAS = 8
+MOST_REFUSED_IDEAS = 12
+MOST_FINDING_CHARACTERS = 400
 MOST_LESSONS = 12
 MOST_DIFF_LINES = 120
 MOST_EVIDENCE_LINES = 3
@@ -124,7 +125,7 @@ def task_section(task: Task) -> Section:
     lines.append("Workloads (all count, by weight, in a geometric mean):")
     for workload in problem.workloads:
         sizes = ", ".join(f"{name}={value}" for name, value in workload.sizes.items())
-        lines.append(f"- {sizes}; weight {workload.weight:g}")
+        lines.append(f"- {workload.name}: {sizes}; weight {workload.weight:g}")
     for name, tolerance in problem.tolerances.items():
         lines.append(f"Tolerance of {name}: rtol {tolerance.rtol:g}, atol {tolerance.atol:g}")
     lines += _work(task)
@@ -177,6 +178,10 @@ def device_section(task: Task) -> Section:
     return Section("The device", "\n".join(lines), 0)
 
 
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 4] + " ..."
+
+
 def lessons_section(task: Task) -> Section | None:
     """What earlier runs taught; None where they taught nothing."""
     lessons = [" ".join(each.split()) for each in task.lessons[:MOST_LESSONS]]
@@ -187,25 +192,32 @@ def lessons_section(task: Task) -> Section | None:
     return Section("What earlier runs taught", text, 2, f"- {len(lessons)} lessons of earlier runs")
 
 
-def ideas_section(plan: Plan) -> Section | None:
+def ideas_section(plan: Plan, summaries: Mapping[str, str]) -> Section | None:
     """The library of tactics for this source: what applies by rules, what it should gain, and what does not apply.
 
     Args:
         plan: of the rules.
+        summaries: by a tactic's name what it does, in one sentence.
     """
     lines = []
     for idea in plan.ideas[:MOST_IDEAS]:
         gain = f"; a simple model says {idea.predicted_gain:.2f}x" if idea.predicted_gain else ""
         because = f" ({idea.because.rstrip('.')})" if idea.because else ""
         lines.append(f"- {idea.key} [{idea.family}]: {idea.instruction.rstrip('.')}{because}{gain}")
-    refused = [f"- {name}: {reason}" for name, reason in list(plan.refused.items())[:MOST_REFUSED_IDEAS]]
+    refused = [
+        f"- {name} ({summaries.get(name.partition('@')[0], 'a tactic').rstrip('.')}): {reason}"
+        for name, reason in list(plan.refused.items())[:MOST_REFUSED_IDEAS]
+    ]
     if not lines and not refused:
         return None
     parts = ["Take one, combine them, or do better; their gains are guesses of a rule."]
     if lines:
         parts.append(data("\n".join(lines)))
     if refused:
-        parts.append("What a rule could not do safely, and why; you may find a way:\n" + data("\n".join(refused)))
+        parts.append(
+            "What rules do not do here, and why; where they only could not follow, you may find a way:\n"
+            + data("\n".join(refused))
+        )
     return Section("Ideas from the library of tactics", "\n".join(parts), 2, f"- {len(lines)} tactics apply")
 
 
@@ -224,7 +236,7 @@ def landscape_section(node: Node, evidence: Sequence[str] = ()) -> Section:
     tuning = node.tuning
     if tuning.evaluated_count:
         lines.append(f"{tuning.evaluated_count} configurations were evaluated, {tuning.failed_count} of them failed")
-    lines += [f"- {each}" for each in tuning.findings]
+    lines += [f"- {_shortened(each, MOST_FINDING_CHARACTERS)}" for each in tuning.findings]
     if evidence:
         lines.append("measured, and read back from compiler and driver, at the best parameters:")
         lines += [f"- {each}" for each in evidence]
