@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,7 +25,7 @@ from kernelwright.refactor.literals import find_literals
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.refactor.state import State
 from kernelwright.refactor.statements import Statements
-from kernelwright.refactor.syntax import parse
+from kernelwright.refactor.syntax import KEPT_TREES, parse
 from kernelwright.refactor.values import Lanes, Pointer
 
 
@@ -80,7 +81,16 @@ def analyse(
         SpecError: the file defines no such kernel, or several and `entry` is not given.
     """
     tree = parse(source, language, defines=defines)
-    return analyse_function(tree, choose_kernel(tree, entry, file=file), language)
+    chosen = choose_kernel(tree, entry, file=file)
+    number = next(index for index, each in enumerate(tree.functions) if each is chosen)
+    return _analysed(source, language, tuple((defines or {}).items()), number)
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _analysed(source: str, language: Language, defines: tuple[tuple[str, str], ...], number: int) -> Analysis:
+    """The facts of the file's function of that number."""
+    tree = parse(source, language, defines=dict(defines))
+    return analyse_function(tree, tree.functions[number], language)
 
 
 def choose_kernel(tree: nodes.SyntaxTree, entry: str | None, *, file: Path | None = None) -> nodes.Function:

@@ -7,7 +7,7 @@ reason and the names that stand in it; whoever reads the tree must assume that i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeAlias
 
 from kernelwright.refactor.preprocess import Expanded, Mark, Place
@@ -366,6 +366,19 @@ def same(left: Node, right: Node) -> bool:
             elif a != b:
                 return False
     return True
+
+
+def shape(value: object) -> object:
+    """What a node says, wherever it stands: equal for nodes that are the `same`, and hashable."""
+    if isinstance(value, tuple):
+        return tuple(map(shape, value))
+    if isinstance(value, Mark):
+        return value.text
+    if isinstance(value, Place):
+        return None
+    if not is_dataclass(value):
+        return value
+    return (type(value).__name__, *(shape(getattr(value, each.name)) for each in fields(value)))
 
 
 def assigned_names(node: Node) -> frozenset[str]:

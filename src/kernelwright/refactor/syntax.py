@@ -6,6 +6,7 @@ Nothing here fails: what the grammar or this file does not know becomes an opaqu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 import tree_sitter
@@ -15,6 +16,9 @@ from kernelwright.problem.model import Language
 from kernelwright.refactor import nodes
 from kernelwright.refactor.lowering import Lowering
 from kernelwright.refactor.preprocess import Expanded, preprocess
+
+KEPT_TREES = 64
+"""Trees that are kept: a rewrite is read when it is made, and again when the next one starts from it."""
 
 _CONTAINERS = frozenset((
     "translation_unit", "linkage_specification", "declaration_list", "template_declaration", "namespace_definition",
@@ -29,7 +33,12 @@ def parse(source: str, language: Language, *, defines: Mapping[str, str] | None 
         language: which dialect it is; Triton sources give an empty tree.
         defines: macros from outside, by name, as with `-D`.
     """
-    expanded = preprocess(source if language != "triton" else "", language, defines=defines)
+    return _parsed(source, language, tuple((defines or {}).items()))
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _parsed(source: str, language: Language, defines: tuple[tuple[str, str], ...]) -> nodes.SyntaxTree:
+    expanded = preprocess(source if language != "triton" else "", language, defines=dict(defines))
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
     root = parser.parse(expanded.text.encode("latin-1")).root_node
     return _FileReader(source, expanded, language).read(root)

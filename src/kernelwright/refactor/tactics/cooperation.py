@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from kernelwright.refactor import nodes
@@ -81,9 +82,36 @@ def joins_block(
         arguments: integer arguments, by parameter.
         own: the parameter that holds the thread's value.
     """
-    block = _Block(size, functions)
+    return _asked(_Question(_key(function, functions, size, arguments, own), function, functions, size, arguments, own))
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Whether a function joins; equal for functions that say the same, in whichever file."""
+
+    key: object
+    function: nodes.Function = field(compare=False)
+    functions: Mapping[str, nodes.Function] = field(compare=False)
+    size: int
+    arguments: Mapping[str, int] = field(compare=False)
+    own: str
+
+
+def _key(
+    function: nodes.Function, functions: Mapping[str, nodes.Function], size: int, arguments: Mapping[str, int], own: str
+) -> object:
+    """All that an answer depends on."""
+    called = _names_reached(functions, {function.name})
+    shapes = tuple((name, nodes.shape(functions[name])) for name in sorted(called & functions.keys()))
+    return shapes, nodes.shape(function), size, tuple(sorted(arguments.items())), own
+
+
+@lru_cache(maxsize=128)  # every tactic about joins asks, of every rewrite
+def _asked(question: _Question) -> tuple[Operation, bool] | None:
+    size = question.size
+    block = _Block(size, question.functions)
     try:
-        results = _all_threads(block, function, arguments, own)
+        results = _all_threads(block, question.function, question.arguments, question.own)
     except Unfit:
         return None
     everyone = frozenset(range(size))
@@ -97,7 +125,10 @@ def joins_block(
 
 def reached_from(tree: nodes.SyntaxTree, names: set[str]) -> set[str]:
     """Functions and all that they call."""
-    functions = {each.name: each for each in tree.functions}
+    return _names_reached({each.name: each for each in tree.functions}, names)
+
+
+def _names_reached(functions: Mapping[str, nodes.Function], names: set[str]) -> set[str]:
     found = set(names)
     for _ in functions:
         for name in sorted(found & functions.keys()):
