@@ -13,7 +13,7 @@ from kernelwright.refactor.tactics.cooperation import joining_calls, reached_fro
 from kernelwright.refactor.tactics.dialect import AXES, dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes
-from kernelwright.refactor.tactics.lane_text import prelude
+from kernelwright.refactor.tactics.lane_text import operators_in, prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
@@ -260,7 +260,15 @@ def _finish(
     else:
         known = {"float", "double", "int", "uint"}
         c_types = {c_type, "float"} | {a.c_type for a in subject.analysis.facts.arrays.values()}
-        plan.prelude.append(prelude(words, vec, c_types=c_types & known, mapped=wide[0].mapped))
+        plan.prelude.append(
+            prelude(
+                words,
+                vec,
+                c_types=c_types & known,
+                mapped=wide[0].mapped,
+                operators=operators_in(subject.analysis.function.body),
+            )
+        )
         plan.prelude += [text for text in wide[0].clones.values() if text]
         plan.prelude.append(across_lanes(words, found.operation, c_type, vec))
     plan.prelude.append(block_function(words, found.operation, c_type, threads))

@@ -125,6 +125,7 @@ class Plan:
         macros = "".join(_macro(self.draft.parameter(name)) for name in self.added)
         if macros:
             self.insert(top(subject.source), macros + "\n")
+        self._rename_taken()
         if self.prelude:
             self.insert(declaration_start(subject.source, subject.analysis.function), "".join(self.prelude))
         try:
@@ -137,6 +138,33 @@ class Plan:
             self.tactic, self.family, source, self.draft, anchors, explanation, effect, tuple(self.added),
             frozenset(properties),
         )  # fmt: skip
+
+    def _rename_taken(self) -> None:
+        """Give another name to what the text before the kernel defines and the source has: of another kernel's rewrite.
+
+        What the kernel's own code calls by such a name is there already, and stays.
+        """
+        subject = self.subject
+        new = set(_OWN_WORD.findall("".join(self.prelude)))
+        taken = new & set(_OWN_WORD.findall(subject.source))
+        if not taken:
+            return
+        facts, function = subject.analysis.facts, subject.analysis.function
+        helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
+        for each in (function, *helpers):
+            taken -= set(_OWN_WORD.findall(each.place.span.text(subject.source)))
+        present = used_words(subject.source, subject.language) | new
+        names: dict[str, str] = {}
+        for name in sorted(taken):
+            names[name] = next(f"{name}_{n}" for n in range(2, 999) if f"{name}_{n}" not in present)
+        self.prelude = [_OWN_WORD.sub(lambda word: names.get(word[0], word[0]), text) for text in self.prelude]
+        self.edits = [
+            Edit(each.span, _OWN_WORD.sub(lambda word: names.get(word[0], word[0]), each.replacement))
+            for each in self.edits
+        ]
+
+
+_OWN_WORD = re.compile(r"\b(?:kw|KW)_\w+")
 
 
 def _macro(parameter: Parameter | None) -> str:
@@ -184,10 +212,32 @@ def refuse_hidden_branches(subject: Subject) -> None:
         Unfit: naming the parameter.
     """
     names = {each.name for each in subject.draft.parameters if not each.name.startswith("UNROLL")}
-    for match in re.finditer(r"^[ \t]*#[ \t]*(?:el)?if(?:def)?\b(.*)$", subject.source, re.MULTILINE):
-        for name in re.findall(r"[A-Za-z_]\w*", match[1]):
-            if name in names:
+    lines = subject.source.splitlines()
+    for number, line in enumerate(lines):
+        match = re.match(r"[ \t]*#[ \t]*(?:el)?if(?:def)?\b(.*)$", line)
+        for name in re.findall(r"[A-Za-z_]\w*", match[1]) if match else ():
+            if name in names and not _defines_others(subject, lines, number):
                 raise Unfit(f"{name}, a parameter, decides on what is compiled")
+
+
+def _defines_others(subject: Subject, lines: Sequence[str], number: int) -> bool:
+    """Whether a conditional, from line `number` on, does nothing but define macros that this kernel does not use."""
+    facts, function = subject.analysis.facts, subject.analysis.function
+    helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
+    own = " ".join(each.place.span.text(subject.source) for each in (function, *helpers))
+    used = set(re.findall(r"\w+", own))
+    depth = 0
+    for line in lines[number:]:
+        words = re.match(r"[ \t]*#[ \t]*(\w+)(?:[ \t]+(\w+))?", line)
+        if words is None or words[1] not in ("if", "ifdef", "ifndef", "elif", "else", "endif", "define"):
+            return False
+        if words[1] == "define" and words[2] in used:
+            return False
+        depth += words[1] in ("if", "ifdef", "ifndef")
+        depth -= words[1] == "endif"
+        if depth <= 0 and words[1] == "endif":
+            return True
+    return False
 
 
 # Places

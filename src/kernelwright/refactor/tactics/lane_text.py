@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernelwright.refactor import nodes
 from kernelwright.refactor.tactics.dialect import Dialect
 
 _OPENCL = """\
@@ -74,11 +75,7 @@ template <class T> __device__ __forceinline__ kw_lanes<T> kw_wide(const T &a) { 
     _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) r.v[i] = op a.v[i]; \\
     return r; \\
   }
-KW_BINARY(+) KW_BINARY(-) KW_BINARY(*) KW_BINARY(/) KW_BINARY(%) KW_BINARY(&) KW_BINARY(|) KW_BINARY(^) KW_BINARY(<<)
-KW_BINARY(>>) KW_BINARY(<) KW_BINARY(<=) KW_BINARY(>) KW_BINARY(>=) KW_BINARY(==) KW_BINARY(!=) KW_BINARY(&&)
-KW_BINARY(||)
-KW_COMPOUND(+=) KW_COMPOUND(-=) KW_COMPOUND(*=) KW_COMPOUND(/=) KW_COMPOUND(&=) KW_COMPOUND(|=) KW_COMPOUND(^=)
-KW_UNARY(-) KW_UNARY(!) KW_UNARY(~)
+@OPERATORS@
 template <class A, class B> __device__ __forceinline__ auto kw_select(
     const kw_lanes<bool> &c, const kw_lanes<A> &a, const kw_lanes<B> &b) -> kw_lanes<decltype(true ? A() : B())> {
   kw_lanes<decltype(true ? A() : B())> r;
@@ -127,15 +124,47 @@ def opencl_prelude(vec: str, c_types: Iterable[str]) -> str:
     return "".join(parts)
 
 
-def cuda_prelude(vec: str, mapped: Iterable[tuple[str, int]], *, load: str = "", store: str = "") -> str:
+_BINARY = ("+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!=", "&&", "||")
+_COMPOUND = ("+=", "-=", "*=", "/=", "&=", "|=", "^=")
+_UNARY = ("-", "!", "~")
+_ALWAYS = frozenset(("+", "*", "+=", "*="))
+"""Operators that tactics write themselves."""
+
+
+def operators_in(node: nodes.Node) -> frozenset[str]:
+    """The operators of a function's own code; of `a += b` also `+`."""
+    found: set[str] = set()
+    for each in nodes.walk(node):
+        if isinstance(each, nodes.Binary | nodes.Unary | nodes.Assign):
+            found |= {each.operator, each.operator.removesuffix("=")}
+    return frozenset(found)
+
+
+def _operators(used: frozenset[str] | None) -> str:
+    known = (("BINARY", _BINARY), ("COMPOUND", _COMPOUND), ("UNARY", _UNARY))
+    return " ".join(
+        f"KW_{kind}({each})" for kind, signs in known for each in signs if used is None or each in used | _ALWAYS
+    )
+
+
+def cuda_prelude(
+    vec: str,
+    mapped: Iterable[tuple[str, int]],
+    *,
+    load: str = "",
+    store: str = "",
+    operators: frozenset[str] | None = None,
+) -> str:
     """Lanes with their arithmetic, and functions that are called lane by lane, with their argument counts.
 
-    `load` and `store` name parameters that choose cache hints (`LOAD_HINTS`); empty: none.
+    `load` and `store` name parameters that choose cache hints (`LOAD_HINTS`); empty: none. `operators` are those that
+    lanes are given, see `operators_in`; None: all.
     """
     value = "reinterpret_cast<const packed *>(kept.v)[i]"
     load_text = f"{load} == 1 ? __ldcs(at + i) : {load} == 2 ? __ldcg(at + i) : at[i]" if load else "at[i]"
     store_text = f"if ({store} == 1) __stcs(at + i, {value}); else at[i] = {value}" if store else f"at[i] = {value}"
     text = _CUDA.replace("@VEC@", vec).replace("@LOAD@", load_text).replace("@STORE@", store_text)
+    text = text.replace("@OPERATORS@", _operators(operators))
     return text + "".join(_mapped(name, count, vec) for name, count in sorted(mapped))
 
 
@@ -160,8 +189,12 @@ def prelude(
     mapped: Iterable[tuple[str, int]],
     load: str = "",
     store: str = "",
+    operators: frozenset[str] | None = None,
 ) -> str:
-    """What vector code needs before it; `load` and `store` name parameters for cache hints, in CUDA."""
+    """What vector code needs before it; `load` and `store` name parameters for cache hints, in CUDA.
+
+    `operators` are those that the code uses, as `operators_in` finds them; None: any.
+    """
     if dialect.is_opencl:
         return opencl_prelude(vec, c_types)
-    return cuda_prelude(vec, mapped, load=load, store=store)
+    return cuda_prelude(vec, mapped, load=load, store=store, operators=operators)

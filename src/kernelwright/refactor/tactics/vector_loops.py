@@ -20,7 +20,7 @@ from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes, joined_variables
 from kernelwright.refactor.tactics.lane_kinds import COMPARISONS, Kind
-from kernelwright.refactor.tactics.lane_text import prelude
+from kernelwright.refactor.tactics.lane_text import operators_in, prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
@@ -605,7 +605,15 @@ def add_prelude(loops: Loops) -> None:
         c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
     c_types |= {re.sub(r"^unsigned( int)?$", "uint", a.c_type) for a in subject.analysis.facts.arrays.values()}
     mapped = {key for lanes in loops.wide for key in lanes.mapped}
-    plan.prelude.append(prelude(words, loops.vec, c_types=c_types & _VECTOR_TYPES, mapped=mapped))
+    plan.prelude.append(
+        prelude(
+            words,
+            loops.vec,
+            c_types=c_types & _VECTOR_TYPES,
+            mapped=mapped,
+            operators=operators_in(subject.analysis.function.body),
+        )
+    )
     plan.prelude += {name: text for lanes in loops.wide for name, text in lanes.clones.items() if text}.values()
     for operation, c_type in sorted({(each.operation, each.c_type) for each in loops.joined}):
         plan.prelude.append(across_lanes(words, operation, c_type, loops.vec))

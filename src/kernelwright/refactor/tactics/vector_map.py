@@ -11,7 +11,7 @@ from kernelwright.refactor.tactics.base import DeviceFacts, Effect, Rewrite, Rul
 from kernelwright.refactor.tactics.c_text import c_text
 from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.editing import Plan
-from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, STORE_HINTS, prelude
+from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, STORE_HINTS, operators_in, prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.virtual import (
@@ -73,7 +73,15 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
         store = plan.parameter("STORE", STORE_HINTS, 0, "0: plain stores; 1: streaming")
     words = dialect(subject.language)
     plan.prelude.append(
-        prelude(words, names.vec, c_types=c_types & _KNOWN, mapped=lanes.mapped, load=load, store=store)
+        prelude(
+            words,
+            names.vec,
+            c_types=c_types & _KNOWN,
+            mapped=lanes.mapped,
+            load=load,
+            store=store,
+            operators=operators_in(subject.analysis.function.body),
+        )
     )
     plan.prelude += [each for each in lanes.clones.values() if each]
     extra = _extra(subject)
