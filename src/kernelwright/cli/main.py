@@ -201,6 +201,15 @@ def optimize(
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    runner: Annotated[
+        str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
+    ] = "",
+    in_flight: Annotated[
+        int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
+    ] = None,
+    part: Annotated[
+        int, typer.Option(help="Evaluations that a spool is asked for with each new structure.", min=1, max=1000)
+    ] = 24,
     cache: Annotated[
         str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
     ] = None,
@@ -236,10 +245,34 @@ def optimize(
         writes_report=report,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        runner=runner,
+        in_flight=in_flight,
+        part=part,
         max_attempts=max_attempts,
         roles=roles,
     )
     raise typer.Exit(run_optimize(words))
+
+
+@app.command(short_help="Do on this machine's device what another machine asks for.")
+def worker(
+    spool: Annotated[Path, typer.Option(help="The folder between the two machines.", show_default=False)],
+    device: Annotated[
+        str | None, typer.Option(help="Device id or a part of its name (default: as the requests say).")
+    ] = None,
+    limit: Annotated[str | None, typer.Option(help="Begin no request after so long, e.g. 8m.")] = None,
+    *,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no request is left.")] = False,
+) -> None:
+    """Build, check, tune and time on this machine's device what `optimize --runner spool:DIR` asks for elsewhere.
+
+    Whoever writes to the spool decides what runs here: kernels, and a problem's own reference. For example:
+
+      kernelwright worker --spool spool --until-idle
+    """
+    from kernelwright.cli.worker import WorkerWords, run_worker
+
+    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit)))
 
 
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")

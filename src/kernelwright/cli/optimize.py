@@ -27,7 +27,7 @@ from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.model_roles import read_roles
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
-from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.errors import KernelwrightError, UsageError
 from kernelwright.export.run import export_run
@@ -66,6 +66,9 @@ class OptimizeWords:
     max_tokens: int | None = None
     max_attempts: int | None = None
     roles: Path | None = None
+    runner: str = ""
+    in_flight: int | None = None
+    part: int = 24
 
     def settings(self) -> OptimizeSettings:
         """The settings that the words say."""
@@ -85,9 +88,18 @@ class OptimizeWords:
             start=cast("Literal['all', 'baseline']", self.start),
             max_cost_usd=_dollars(self.max_cost),
             max_tokens=self.max_tokens,
+            runner=_absolute(self.runner),
+            in_flight=self.in_flight,
+            part_evaluations=self.part,
             max_attempts=self.max_attempts,
             roles=read_roles(self.roles) if self.roles is not None else {},
         )
+
+
+def _absolute(runner: str) -> str:
+    """The runner with its folder named from the root, so that a resume finds it from anywhere."""
+    name = runner.removeprefix(SPOOL)
+    return f"{SPOOL}{Path(name).absolute()}" if runner.startswith(SPOOL) and name.strip() else runner
 
 
 def _dollars(text: str | None) -> float | None:

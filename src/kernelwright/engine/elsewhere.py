@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernelwright.problem.config import Config
-from kernelwright.store.event import Evaluated, FinalistsCompared
+from kernelwright.problem.outcome import Failed
+from kernelwright.store.event import Evaluated, FinalistsCompared, TemplateProven
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateAsked:
+    """A lifted template is proven against its origin, and at points of its space, see `engine.template_proof`."""
+
+    points: int
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,10 @@ class NodeJob:
     """The node's in all when the search ends."""
     seconds: float | None
     """Of the search, at most; None: no limit."""
+    template: TemplateAsked | None = None
+    """Of a lifted template that is not proven yet."""
+    proof: TemplateProven | None = None
+    """Of one that is: what it excludes is not searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,10 @@ class NodeDone:
     """New ones, in order."""
     reason: str
     """Why the search ended; empty: there was none, because the proof failed or there is nothing to search."""
+    failure: Failed | None = None
+    """Why a template that computes what the reference does is refused all the same."""
+    proof: TemplateProven | None = None
+    """Of a lifted template."""
 
 
 @dataclass(frozen=True, slots=True)

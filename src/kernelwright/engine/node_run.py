@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.elsewhere import NodeDone, NodeJob
+from kernelwright.engine.elsewhere import NodeDone, NodeJob, TemplateAsked
 from kernelwright.engine.first_configs import FirstConfigs, sweep
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener
@@ -54,6 +54,7 @@ from kernelwright.store.event import (
     RunFinished,
     RunStarted,
     SessionStarted,
+    TemplateProven,
 )
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
@@ -214,6 +215,16 @@ class NodeRun:
         passed = [event for event in self._evaluations if event.value is not None]
         return min(passed, key=lambda event: (event.value, event.index), default=None)
 
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Of its problem."""
+        return self._folder.problem_files()
+
+    @property
+    def proven(self) -> Evaluated | None:
+        """The first evaluation that passed: that of the proof."""
+        return next((event for event in self._evaluations if event.value is not None), None)
+
     def expected_gain_fraction(self, count: int) -> float | None:
         """What `count` more evaluations would bring, where the searcher can tell."""
         searcher = self._search_state()
@@ -300,7 +311,14 @@ class NodeRun:
         finally:
             self._spent_s = clock.spent_s
 
-    def job(self, *, evaluations: int, seconds: float | None) -> NodeJob:
+    def job(
+        self,
+        *,
+        evaluations: int,
+        seconds: float | None,
+        template: TemplateAsked | None = None,
+        proof: TemplateProven | None = None,
+    ) -> NodeJob:
         """The same as `prove` and `search`, for another machine; what comes back is given to `take`."""
         incumbent, blob = self._shared.incumbent, self._blob_of_priors()
         return NodeJob(
@@ -313,6 +331,8 @@ class NodeRun:
             best_value=incumbent.value,
             evaluations=evaluations,
             seconds=seconds,
+            template=template,
+            proof=proof,
         )
 
     def take(self, done: NodeDone) -> None:
@@ -322,7 +342,7 @@ class NodeRun:
             self._state.add(event, self._shared.settings.budget)
             self._spent_s = max(self._spent_s, event.elapsed_s)
         if self._searcher is not None:
-            self._searcher.tell(observations(done.events))
+            self._searcher.tell([each for each in observations(done.events) if each.config in self._space])
 
     def finish(self, comparison: FinalistsCompared | None, reason: str) -> None:
         """Record what the final comparison said of this node's finalists, and the end."""

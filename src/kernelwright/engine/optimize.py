@@ -8,32 +8,32 @@ import os
 import secrets
 import shlex
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelwright import knobs
 from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.direct import DirectAgent
-from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.model_agent import agent_of
 from kernelwright.engine.node_run import Shared, new_incumbent, unlimited
 from kernelwright.engine.objective import medians_ms
-from kernelwright.engine.optimize_finals import Entrant, compare_entrants, entrants, of_node
+from kernelwright.engine.optimize_finals import Entrant, entrants, of_node
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
-from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
+from kernelwright.engine.optimize_settings import NODES_FOLDER, SPOOL, OptimizeSettings
 from kernelwright.engine.optimizer import Optimizer, OptimizerParts
+from kernelwright.engine.site import Comparing, LocalSite, Site
 from kernelwright.engine.speed_of_light import (
-    device_ceilings,
     doubt,
     recorded_floors,
     share_of_floor,
     without_impossible,
 )
+from kernelwright.engine.spool.client import SpoolMachine, SpoolSite
 from kernelwright.engine.started import run_started
 from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject
 from kernelwright.errors import (
@@ -45,7 +45,6 @@ from kernelwright.errors import (
     StoreError,
     UserError,
 )
-from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Passed
@@ -63,7 +62,8 @@ from kernelwright.store.run_folder import RunFolder, default_run_path
 from kernelwright.store.view import RunView
 from kernelwright.template.load import problem_files
 from kernelwright.tree.base import SelectionPolicy
-from kernelwright.tree.model import Tree
+from kernelwright.tree.gain import GainPerCost
+from kernelwright.tree.model import Node, Tree
 from kernelwright.tree.registry import DIRECT
 
 
@@ -73,7 +73,7 @@ def optimize(
     settings: OptimizeSettings | None = None,
     run: Path | None = None,
     listener: RunListener | None = None,
-    machine: Machine | None = None,
+    machine: Machine | SpoolMachine | None = None,
     agent: Agent | None = None,
     policy: SelectionPolicy | None = None,
 ) -> OptimizeResult:
@@ -84,7 +84,7 @@ def optimize(
         settings: budget, device, policy and so on.
         run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
         listener: hears every event of the run and of its nodes.
-        machine: where to run; None: here.
+        machine: where to run; None: as the settings say, which is here unless they name a spool.
         agent: who proposes; None: as the settings say.
         policy: who chooses; None: as the settings say. A run with its own agent or policy is resumed with the same.
 
@@ -97,10 +97,13 @@ def optimize(
     if settings.tune.data_seed is None:
         tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
         settings = dataclasses.replace(settings, tune=tune)
-    listener, machine = listener or SilentListener(), machine or LocalMachine()
+    listener = listener or SilentListener()
+    machine = machine or _machine_of(settings, listener)
     listener.on_progress(Progress(phase="prepare"))
     subject = Subject.load(problem)
-    device = machine.device(settings.tune.device, subject.baseline.template.language)
+    device = None
+    if not isinstance(machine, SpoolMachine):
+        device = machine.device(settings.tune.device, subject.baseline.template.language)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = run or default_run_path(subject.problem.name)
     with (
@@ -109,16 +112,21 @@ def optimize(
         _agent(agent, settings, folder) as own,
     ):
         subject = Subject.load(folder.problem_file)
-        runner = machine.runner(subject.problem, device, settings.tune)
-        parts = _Parts(subject, settings, device, folder, files, listener, own, policy)
-        return _Session(parts).run_new(runner)
+        if isinstance(machine, SpoolMachine):
+            listener.on_progress(Progress(phase="baseline"))
+            site: Site = machine.begin(subject, files, settings.tune)
+        else:
+            assert device is not None
+            site = LocalSite(machine.runner(subject.problem, device, settings.tune), device)
+        parts = _Parts(subject, settings, site, folder, files, listener, own, policy)
+        return _Session(parts).run_new()
 
 
 def resume_optimize(
     run: Path | str,
     *,
     listener: RunListener | None = None,
-    machine: Machine | None = None,
+    machine: Machine | SpoolMachine | None = None,
     agent: Agent | None = None,
     policy: SelectionPolicy | None = None,
 ) -> OptimizeResult:
@@ -128,7 +136,7 @@ def resume_optimize(
         StoreError: no run of `optimize` there, or another process writes to it.
         UserError: the device is not here.
     """
-    listener, machine = listener or SilentListener(), machine or LocalMachine()
+    listener = listener or SilentListener()
     with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
         if not is_optimize_run(view):
@@ -137,16 +145,40 @@ def resume_optimize(
         if view.finished is not None and view.finished.reason != "interrupted":
             return OptimizeResult(view)
         settings = OptimizeSettings.from_record(view.started.settings)
-        subject = Subject.load(folder.problem_file)
-        device = machine.device(str(view.started.device.get("id", "")) or None, subject.baseline.template.language)
-        runner = machine.runner(subject.problem, device, settings.tune)
+        subject, files = Subject.load(folder.problem_file), folder.problem_files()
+        site = _site_again(machine or _machine_of(settings, listener), subject, files, settings, view)
         try:
             with _agent(agent, settings, folder) as own:
-                parts = _Parts(subject, settings, device, folder, folder.problem_files(), listener, own, policy)
-                return _Session(parts).run_again(runner, view)
+                parts = _Parts(subject, settings, site, folder, files, listener, own, policy)
+                return _Session(parts).run_again(view)
         except (InfrastructureError, ModelError, ScratchFull) as error:
             _tell_to_resume(error, folder.path)
             raise
+
+
+def _machine_of(settings: OptimizeSettings, listener: RunListener) -> Machine | SpoolMachine:
+    """Where to run, as the settings say."""
+    if not settings.runner:
+        return LocalMachine()
+
+    def say(text: str) -> None:
+        listener.on_event(Noted("info", text), Progress(phase="expand"))
+
+    return SpoolMachine(Path(settings.runner.removeprefix(SPOOL)), say=say)
+
+
+def _site_again(
+    machine: Machine | SpoolMachine,
+    subject: Subject,
+    files: Mapping[str, bytes],
+    settings: OptimizeSettings,
+    view: RunView,
+) -> Site:
+    """The site of a run that is resumed: the device that it began on."""
+    if isinstance(machine, SpoolMachine):
+        return machine.again(subject, files, settings.tune, view.started)
+    device = machine.device(str(view.started.device.get("id", "")) or None, subject.baseline.template.language)
+    return LocalSite(machine.runner(subject.problem, device, settings.tune), device)
 
 
 @contextlib.contextmanager
@@ -182,7 +214,7 @@ class _Parts:
 
     subject: Subject
     settings: OptimizeSettings
-    device: DeviceInfo
+    site: Site
     folder: RunFolder
     files: Mapping[str, bytes]
     listener: RunListener
@@ -195,7 +227,8 @@ class _Session:
 
     def __init__(self, parts: _Parts) -> None:
         self._parts = parts
-        self._clock = RunClock()
+        self._site = parts.site
+        self._clock = RunClock(now=parts.site.now_s)
         self._progress = Progress(phase="prepare")
         self._optimizer: Optimizer | None = None
         self._is_started = False
@@ -203,48 +236,48 @@ class _Session:
 
     # -- the two ways to run -------------------------------------------------------------------------------------
 
-    def run_new(self, runner: MeasuringRunner) -> OptimizeResult:
-        parts = self._parts
-        with self._stopping_cleanly(), runner:
-            ceilings = device_ceilings(parts.device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
+    def run_new(self) -> OptimizeResult:
+        parts, site = self._parts, self._site
+        with self._stopping_cleanly(), site:
             started = run_started(
                 parts.subject.problem,
-                parts.device,
+                site.device,
                 parts.settings.tune,
-                ceilings,
+                site.ceilings(),
                 problem_id=content_id(dict(parts.files)),
                 record=parts.settings.as_record(),
                 space=None,
             )
+            started = dataclasses.replace(started, environment=dict(site.environment))
             self._append([started, self._session_started(0.0)])
-            self._work(runner, started, self._measure_baseline(runner, started), None)
+            self._work(started, self._measure_baseline(started), None)
         return self._result()
 
-    def run_again(self, runner: MeasuringRunner, view: RunView) -> OptimizeResult:
-        parts = self._parts
+    def run_again(self, view: RunView) -> OptimizeResult:
+        parts, site = self._parts, self._site
         spent_s = view.spent_s + self._unrecorded_s(view)
-        self._clock = RunClock(earlier_s=spent_s)
+        self._clock = RunClock(earlier_s=spent_s, now=site.now_s)
         self._append([self._session_started(spent_s)])
-        if view.started.device.get("name") != parts.device.name:
-            text = f"resumed on {parts.device.name!r}; it was started on {view.started.device.get('name')!r}: "
+        if view.started.device.get("name") != site.device.name:
+            text = f"resumed on {site.device.name!r}; it was started on {view.started.device.get('name')!r}: "
             self._append([Noted("warning", text + "times before and after do not compare")])
-        with self._stopping_cleanly(), runner:
+        with self._stopping_cleanly(), site:
             if view.baseline is None:
-                baseline = self._measure_baseline(runner, view.started)
+                baseline = self._measure_baseline(view.started)
             else:
                 baseline = view.baseline
                 self._enter("baseline")
-                runner.calibrate(parts.subject.baseline)  # the referee's tolerances live in its process
-                self._clock = RunClock(earlier_s=spent_s)  # which the budget has paid for once
-            self._work(runner, view.started, baseline, view)
+                site.calibrate_again(parts.subject.baseline)
+                self._clock = RunClock(earlier_s=spent_s, now=site.now_s)  # which the budget has paid for once
+            self._work(view.started, baseline, view)
         return self._result()
 
-    def _work(
-        self, runner: MeasuringRunner, started: RunStarted, baseline: BaselineMeasured, view: RunView | None
-    ) -> None:
+    def _work(self, started: RunStarted, baseline: BaselineMeasured, view: RunView | None) -> None:
         """Search, compare, record the end."""
+        if isinstance(self._site, SpoolSite):
+            self._site.of_run(started, baseline)
         relay = _Relay(self)
-        parts = self._optimizer_parts(runner, started, baseline, relay)
+        parts = self._optimizer_parts(started, baseline, relay)
         if view is not None:
             parts = dataclasses.replace(parts, proofs=view.proofs)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
@@ -253,7 +286,7 @@ class _Session:
             comparison = None
             if reason != "interrupted":
                 try:
-                    comparison = self._compare(runner, optimizer, started, parts.shared.baseline_ms)
+                    comparison = self._compare(optimizer, started, parts.shared.baseline_ms)
                 except KeyboardInterrupt:
                     reason = "interrupted"
             for index, run in optimizer.runs.items():
@@ -263,9 +296,8 @@ class _Session:
             optimizer.close()
         self._enter("done")
 
-    def _optimizer_parts(
-        self, runner: MeasuringRunner, started: RunStarted, baseline: BaselineMeasured, relay: RunListener
-    ) -> OptimizerParts:
+    def _optimizer_parts(self, started: RunStarted, baseline: BaselineMeasured, relay: RunListener) -> OptimizerParts:
+        site = self._site
         parts, settings, subject = self._parts, self._parts.settings, self._parts.subject
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
@@ -275,11 +307,12 @@ class _Session:
             baseline=baseline,
             baseline_ms=baseline_ms,
             weights=weights,
-            device=parts.device,
+            device=site.device,
             settings=unlimited(settings.tune),
-            runner=runner,
+            runner=site.runner,
             incumbent=new_incumbent(baseline_ms, weights),
             listener=relay,
+            is_stopping=lambda: self._optimizer is not None and self._optimizer.is_stopping,
         )
         return OptimizerParts(
             problem=subject.problem,
@@ -288,16 +321,17 @@ class _Session:
             baseline=subject.baseline,
             given=subject.template if self._has_given() else None,
             agent=parts.agent,
-            policy=parts.policy or settings.selection_policy(),
+            policy=parts.policy or self._policy(),
             settings=settings,
             task=Task(
                 subject.problem,
-                parts.device,
+                site.device,
                 copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
                 operations_per_s=_rate(started, "operations_per_s"),
                 limit_value=self._limit(started, baseline_ms, weights),
             ),
             shared=shared,
+            elsewhere=site.elsewhere,
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
@@ -305,11 +339,18 @@ class _Session:
             show=parts.listener.on_progress,
         )
 
+    def _policy(self) -> SelectionPolicy:
+        """As the settings say; elsewhere a structure is judged by the part that was asked for with its proof."""
+        policy = self._parts.settings.selection_policy()
+        if self._site.elsewhere is not None and isinstance(policy, GainPerCost):
+            return dataclasses.replace(policy, slice_evaluations=self._parts.settings.part_evaluations)
+        return policy
+
     def _limit(
         self, started: RunStarted, baseline_ms: Mapping[str, float], weights: Mapping[str, float]
     ) -> float | None:
         """The objective at the device's floor; None on a CPU, whose ceilings move with what else the host does."""
-        if self._parts.device.shares_host_cores:
+        if self._site.device.shares_host_cores:
             return None
         return share_of_floor(recorded_floors(started), baseline_ms, weights)
 
@@ -331,10 +372,10 @@ class _Session:
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
-    def _measure_baseline(self, runner: MeasuringRunner, started: RunStarted) -> BaselineMeasured:
+    def _measure_baseline(self, started: RunStarted) -> BaselineMeasured:
         self._enter("baseline")
         baseline = self._parts.subject.baseline
-        evaluation = runner.calibrate(baseline)
+        evaluation = self._site.calibrate(baseline)
         assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
         reason = doubt(recorded_floors(started), medians_ms(evaluation.outcome.measurements))
         if reason:
@@ -345,12 +386,11 @@ class _Session:
             )
         source = self._parts.folder.blobs.put(baseline.template.source)
         event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
-        self._append([event, *(Noted("warning", text) for text in runner.notes)])
+        self._append([event, *(Noted("warning", text) for text in self._site.notes)])
         return event
 
     def _compare(
         self,
-        runner: MeasuringRunner,
         optimizer: Optimizer,
         started: RunStarted,
         baseline_ms: Mapping[str, float],
@@ -369,14 +409,17 @@ class _Session:
             return entrants(optimizer.tree, usable, templates, count=count)
 
         least_s = MIN_ROUNDS * 1e-3 * _round_ms(baseline_ms, choose(frozenset()))
-        comparison = compare_entrants(
-            runner,
-            self._parts.subject.baseline,
-            choose,
+        seconds = self._parts.settings.tune.budget.seconds
+        comparing = Comparing(
+            baseline=self._parts.subject.baseline,
+            choose=choose,
+            files=optimizer.files,
             rounds=self._rounds(baseline_ms, choose(frozenset())),
+            seconds=None if seconds is None else max(0.0, seconds - self._clock.spent_s - least_s),
             on_step=lambda: self._enter("compare"),
             is_late=lambda: self._is_late(least_s),
         )
+        comparison = self._site.compare(comparing)
         if comparison is not None:
             comparison = without_impossible(comparison, recorded_floors(started))
             self._append([comparison])
@@ -406,14 +449,15 @@ class _Session:
     def _unrecorded_s(self, view: RunView) -> float:
         """What a node's run had spent when the session was killed, and the whole run had not recorded yet."""
         tree = Tree.of(view.tree_events)
-        if tree.pending is None:
-            return 0.0
-        path = self._parts.folder.path / NODES_FOLDER / f"{tree.pending.node:03d}"
+        return sum(self._unrecorded_of(tree[each.action.node]) for each in tree.under_way)
+
+    def _unrecorded_of(self, node: Node) -> float:
+        path = self._parts.folder.path / NODES_FOLDER / f"{node.index:03d}"
         try:
             spent_s = RunView.read(path).spent_s
         except StoreError:
             return 0.0
-        return max(0.0, spent_s - tree[tree.pending.node].tuning.spent_s)
+        return max(0.0, spent_s - node.tuning.spent_s)
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -465,11 +509,14 @@ class _Relay:
 
     def __init__(self, session: _Session) -> None:
         self._session = session
+        self._lock = threading.Lock()  # several nodes may be searched at once
 
     def on_event(self, event: Event, progress: Progress) -> None:
         """Pass it on."""
-        self._session.tell(event, progress)
+        with self._lock:
+            self._session.tell(event, progress)
 
     def on_progress(self, progress: Progress) -> None:
         """Pass it on."""
-        self._session.show(progress)
+        with self._lock:
+            self._session.show(progress)

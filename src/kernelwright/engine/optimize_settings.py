@@ -26,6 +26,14 @@ NODES_FOLDER = "nodes"
 
 DEFAULT_BUDGET_S = 120.0
 
+SPOOL = "spool:"
+"""Before the folder of a spool in the place of a runner."""
+
+MOST_IN_FLIGHT = 1000
+
+SPOOL_IN_FLIGHT = 4
+"""Structures under way where the device is behind a spool, unless said otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class OptimizeSettings:
@@ -51,6 +59,13 @@ class OptimizeSettings:
     roles: Mapping[str, Any] = field(default_factory=dict)
     """Who plays which role, and how; the tables of a file of roles, see `engine.model_roles`."""
 
+    runner: str = ""
+    """`spool:DIR`: the device is on another machine; empty: here."""
+    in_flight: int | None = None
+    """Structures that are written, proven or searched beside each other; None: 1 here, `SPOOL_IN_FLIGHT` elsewhere."""
+    part_evaluations: int = 24
+    """Elsewhere: of a new structure, as many evaluations are asked for at once as its proof is."""
+
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
         object.__setattr__(self, "policy", known(self.policy))
@@ -65,8 +80,19 @@ class OptimizeSettings:
             raise UsageError(_unknown("start", self.start, ["all", "baseline"]))
         if self.proof_points < 0:
             raise UsageError(f"proof_points is {self.proof_points!r}, expected at least 0")
+        if self.runner and not self.runner.removeprefix(SPOOL).strip():
+            raise UsageError(f"the runner {self.runner!r} names no folder", hint="say spool:DIR")
+        if self.runner and not self.runner.startswith(SPOOL):
+            raise UsageError(f"there is no runner {self.runner!r}", hint="say spool:DIR, or leave it out to run here")
+        for name, number in (("in_flight", self.in_flight), ("part_evaluations", self.part_evaluations)):
+            if number is not None and not 1 <= number <= MOST_IN_FLIGHT:
+                raise UsageError(f"{name} is {number!r}, expected 1 to {MOST_IN_FLIGHT}")
         if self.most_nodes < 1:
             raise UsageError(f"most_nodes is {self.most_nodes!r}, expected at least 1")
+
+    def in_flight_count(self, *, is_elsewhere: bool) -> int:
+        """How many structures may be under way."""
+        return self.in_flight or (SPOOL_IN_FLIGHT if is_elsewhere else 1)
 
     def selection_policy(self) -> SelectionPolicy:
         """The policy with this run's seed."""
@@ -74,7 +100,18 @@ class OptimizeSettings:
 
     def as_record(self) -> dict[str, Any]:
         """JSON-ready, for the run folder."""
-        names = ("model", "policy", "start", "most_nodes", "proof_points", "max_cost_usd", "max_tokens")
+        names = (
+            "model",
+            "policy",
+            "start",
+            "most_nodes",
+            "proof_points",
+            "max_cost_usd",
+            "max_tokens",
+            "runner",
+            "in_flight",
+            "part_evaluations",
+        )
         own = {name: getattr(self, name) for name in (*names, "max_attempts", "roles")}
         return {**self.tune.as_record(), RECORD_KEY: own}
 

@@ -22,23 +22,28 @@ from kernelwright.agent.base import (
     DebugContext,
     Declined,
     Draft,
+    Finding,
+    Plan,
     PlanContext,
     Task,
     TemplateContext,
     Written,
 )
 from kernelwright.agent.written import written_template
+from kernelwright.engine.elsewhere import Elsewhere, NodeDone, TemplateAsked
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
 from kernelwright.engine.node_run import NodeRun, Parent, Shared
 from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
+from kernelwright.engine.steps import Step, Steps
 from kernelwright.engine.template_proof import (
+    DefaultProof,
     TemplateProof,
     constraints_of,
     inert_words,
-    not_reproduced,
     proof_budget,
+    proof_of,
     reproduction_of,
     text_with,
 )
@@ -46,7 +51,7 @@ from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.evaluate.base import Reproduction
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Problem, SourceSpec
-from kernelwright.problem.outcome import Failed, Outcome, Passed
+from kernelwright.problem.outcome import Failed, Outcome
 from kernelwright.store.event import (
     ActionChosen,
     Event,
@@ -95,6 +100,8 @@ class OptimizerParts:
     settings: OptimizeSettings
     task: Task
     shared: Shared
+    elsewhere: Elsewhere | None
+    """Where nodes are proven and searched, if not here."""
     folder: RunFolder
     clock: RunClock
     reserved_s: float
@@ -114,6 +121,11 @@ class Optimizer:
         self._runs: dict[int, NodeRun] = {}
         self._identities: dict[str, int] = {}
         self._proofs = {each.index: each for each in parts.proofs}
+        self._steps = Steps(parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None))
+        self._promised: dict[int, int] = {}
+        """By node: evaluations that are under way."""
+        self._coded: dict[int, set[str]] = {}
+        """By node: ideas that were given to the coder in this session."""
         for node in self.tree:
             if node.source_blob:
                 self._identities.setdefault(self._identity(self._written(node)), node.index)
@@ -134,25 +146,35 @@ class Optimizer:
                 pass
         except KeyboardInterrupt:
             return "interrupted"
+        finally:
+            if len(self._steps):
+                self._stop()
         return reason
 
     def _step(self) -> str | None:
-        """One decision carried out; the reason when there is none to make."""
-        pending = self.tree.pending
-        if pending is not None:
-            return self._carried_out(pending)
-        if self._is_spent():
+        """One decision, or one result taken in; the reason when there is neither to make nor to wait for."""
+        self._begin_what_is_open()
+        if len(self._steps) < self._steps.size:
+            choice = self._choice()
+            if isinstance(choice, Expansion):
+                self._record([self._chosen(choice)])
+                return None
+            if not len(self._steps):
+                return choice
+        self._take_one()
+        return None
+
+    def _choice(self) -> Expansion | str:
+        """What to begin next, or why nothing."""
+        if self._is_spent() or len(self.tree) + len(self._steps) > self._parts.settings.most_nodes:
             return "budget"
-        if len(self.tree) > self._parts.settings.most_nodes:
-            return "budget"
-        choice = self._parts.policy.choose(self.tree, self._left())
-        if isinstance(choice, Stop):
+        choice = self._parts.policy.choose(self.tree.idle, self._left())
+        if not isinstance(choice, Stop):
+            return choice
+        if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
-            return choice.reason
-        event = self._chosen(choice)
-        self._record([event])
-        return self._carried_out(event)
+        return choice.reason
 
     def _chosen(self, choice: Expansion) -> ActionChosen:
         left = self._left().evaluations
@@ -167,29 +189,66 @@ class Optimizer:
             elapsed_s=self._parts.clock.spent_s,
         )
 
-    def _carried_out(self, action: ActionChosen) -> str | None:
-        try:
-            return self._carry_out(action)
-        finally:
+    def _begin_what_is_open(self) -> None:
+        """Begin every action and every proof that the tree holds and nobody is at: also those of a killed session."""
+        for node in self.tree:
+            if node.status == "proposed" and ("node", node.index) not in self._steps:
+                self._begin_step(("node", node.index), self._judging(node.index))
+        for place, each in enumerate(self.tree.under_way):
+            key = ("action", self._number(place))
+            if each.child is None and key not in self._steps:
+                self._begin_step(key, self._carrying_out(each.action))
+
+    def _number(self, place: int) -> int:
+        """Which of all actions the one at this place under way is: equal ones in the order of choice."""
+        action = self.tree.under_way[place].action
+        earlier = sum(each.action == action for each in self.tree.under_way[:place])
+        same = [number for number, each in enumerate(self.tree.actions) if each == action]
+        count = sum(each.action == action for each in self.tree.under_way)
+        return same[len(same) - count + earlier]
+
+    def _begin_step(self, key: object, step: Step | None) -> None:
+        if step is not None:
+            self._steps.begin(key, step)
+
+    def _take_one(self) -> None:
+        if not len(self._steps):
+            return
+        if self._steps.take_one() is not None:
             self._doing = ""
+
+    def _do_now(self, step: Step | None) -> None:
+        """A chain of steps, before anything else."""
+        self._begin_step("now", step)
+        while "now" in self._steps:
+            self._take_one()
+
+    def _stop(self) -> None:
+        self._steps.stop()
+        if self._parts.elsewhere is not None:
+            self._parts.elsewhere.stop()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether threads should end."""
+        return self._steps.is_stopping
 
     def _evaluated_count(self, index: int) -> int:
         run = self._runs.get(index)
         return run.evaluated_count if run is not None else 0
 
-    def _carry_out(self, action: ActionChosen) -> str | None:
+    def _carrying_out(self, action: ActionChosen) -> Step | None:
         node = self.tree[action.node]
         match action.action:
             case "expand":
                 self._say(f"node {node.index}: {action.idea or 'a new idea'}: {action.reason}")
-                self._expand(node, action.idea)
+                return self._expanding(action)
             case "repair":
                 self._say(f"node {node.index}: repair: {action.reason}")
-                self._repair(node)
+                return self._repairing(node)
             case "tune":
                 self._say(f"node {node.index} ({node.label}): tuning: {action.reason}", phase="search")
-                return self._tune(node, action.until_evaluations)
-        return None
+                return self._tuning(node, action.until_evaluations)
 
     def _begin(self) -> None:
         """The baseline as node 0, its parameters lifted, and the problem's own template."""
@@ -201,59 +260,95 @@ class Optimizer:
         if not parts.baseline.template.parameters and not self.tree[0].tuning.is_exhausted:
             self._record([NodeTuned(0, 0, 0, None, {}, 0.0, "exhausted", elapsed_s=parts.clock.spent_s)])
         for node in self.tree:
-            if node.status == "proposed":
-                self._judge(node.index)
+            if node.status == "proposed" and self._steps.size == 1:
+                self._do_now(self._judging(node.index))
             elif node.role == LIFTED and node.is_working and node.index not in self._proofs:
-                run = self._node_run(node)  # a session ended between the two
-                self._prove_template(node.index, run, self._reproduction(run))
+                self._do_now(self._proving_again(node))  # a session ended between the two
         roles = {node.role for node in self.tree}
         if "given" not in roles and parts.given is not None:
             self._say("the problem's own template")
             draft = Draft(written_template(parts.given), "the template that the problem declares")
-            self._judge(self._propose(0, "given", draft))
+            self._begin_first(self._propose(0, "given", draft))
         if "template" not in roles:
             self._say("lifting launch shape and literals into parameters")
             lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0])))
             if isinstance(lifted, Draft):
-                self._judge(self._propose(0, "template", lifted))
+                self._begin_first(self._propose(0, "template", lifted))
+        self._begin_what_is_proposed()
+        while any(node.status == "proposed" for node in self.tree):
+            self._take_one()
         self._plan_all()
+
+    def _begin_first(self, index: int) -> None:
+        """Prove a first structure: at once where one step is all, else beside the others."""
+        if self._steps.size == 1:
+            self._do_now(self._judging(index))
+
+    def _begin_what_is_proposed(self) -> None:
+        for node in self.tree:
+            if node.status == "proposed" and ("node", node.index) not in self._steps:
+                self._begin_step(("node", node.index), self._judging(node.index))
 
     # -- actions -------------------------------------------------------------------------------------------------
 
-    def _expand(self, node: Node, key: str) -> None:
-        parts = self._parts
-        written = self._written(node)
-        if not key:
-            has_more = not parts.agent.plans_ahead and not self.tree.open_ideas(node.index)
-            if not node.is_planned or has_more:  # a session that ended behind the plan has left it recorded
-                self._plan(node)
-                node = self.tree[node.index]
-            ideas = self.tree.open_ideas(node.index)
-            if not ideas:
-                self._refuse(node, Idea("nothing", "", "nothing more is proposed", "", None), "no idea")
-                return
-            key = ideas[0].key
-        idea = next(each for each in node.ideas if each.key == key)
-        result = parts.agent.code(CodeContext(parts.task, self.tree, node, written, idea))
-        self._propose_and_judge(node, "code", idea, result)
+    def _expanding(self, action: ActionChosen) -> Step | None:
+        parts, node = self._parts, self.tree[action.node]
+        if action.idea:
+            return self._coding(node, action.idea)
+        ideas = self._untaken(node)
+        has_more = not parts.agent.plans_ahead and not ideas
+        if not node.is_planned or has_more:  # a session that ended behind the plan has left it recorded
+            context = PlanContext(parts.task, self.tree, node, self._written(node))
 
-    def _repair(self, node: Node) -> None:
+            def planned(plan: Plan) -> Step | None:
+                self._record([self._planned(node.index, plan)])
+                return self._coding_first(action.node)
+
+            return Step(lambda: parts.agent.plan(context), planned)
+        return self._coding_first(action.node)
+
+    def _untaken(self, node: Node) -> list[Idea]:
+        """Ideas that no child has come of and nobody is at."""
+        taken = {child.tactic for child in self.tree.children(node.index)} | self._coded.get(node.index, set())
+        taken |= {each.action.idea for each in self.tree.under_way if each.action.node == node.index}
+        return [idea for idea in self.tree[node.index].ideas if idea.key not in taken]
+
+    def _coding_first(self, index: int) -> Step | None:
+        node = self.tree[index]
+        ideas = self._untaken(node)
+        if not ideas:
+            self._refuse(node, Idea("nothing", "", "nothing more is proposed", "", None), "no idea")
+            return None
+        return self._coding(node, ideas[0].key)
+
+    def _coding(self, node: Node, key: str) -> Step | None:
+        parts = self._parts
+        idea = next(each for each in node.ideas if each.key == key)
+        context = CodeContext(parts.task, self.tree, node, self._written(node), idea)
+        self._coded.setdefault(node.index, set()).add(key)
+        return Step(lambda: parts.agent.code(context), lambda result: self._proposed(node.index, "code", idea, result))
+
+    def _repairing(self, node: Node) -> Step | None:
         parts = self._parts
         failure = node.failure or Failure("", "", "")
         context = DebugContext(parts.task, self.tree, node, self._written(node), failure)
         idea = Idea("repair", node.family, f"repair: {node.instruction}", failure.message, node.predicted_gain)
-        self._propose_and_judge(node, "debug", idea, parts.agent.debug(context))
+        return Step(
+            lambda: parts.agent.debug(context), lambda result: self._proposed(node.index, "debug", idea, result)
+        )
 
-    def _propose_and_judge(self, node: Node, role: str, idea: Idea, result: Draft | Declined) -> None:
+    def _proposed(self, parent: int, role: str, idea: Idea, result: Draft | Declined) -> Step | None:
+        """Record what a role has written, or why it has not; its proof comes next."""
+        node = self.tree[parent]
         if isinstance(result, Declined):
             self._refuse(node, idea, result.reason, role=role)
-            return
+            return None
         twin = self._identities.get(self._identity(result.written))
         if twin is not None:
             self._refuse(node, idea, f"the same template as node {twin}", role=role, reason="duplicate")
-            return
-        self._judge(self._propose(node.index, role, result, idea))
-        self._plan_all()
+            return None
+        self._propose(node.index, role, result, idea)
+        return None
 
     def _propose(self, parent: int | None, role: str, draft: Draft, idea: Idea | None = None) -> int:
         written, index = draft.written, len(self.tree)
@@ -297,51 +392,106 @@ class Optimizer:
         judged = NodeJudged(index, "refused", None, "lint", reason, message, elapsed_s=spent_s)
         self._record([proposed, judged])
 
-    def _judge(self, index: int) -> None:
+    def _judging(self, index: int) -> Step | None:
         """Prove a node's template, or say why it is none."""
         node = self.tree[index]
         try:
             run = self._node_run(node)
-            outcome = run.prove()
         except (SpecError, EmptySpace) as error:
             self._record([self._refused_by_lint(index, error)])
-            return
-        is_lifted = node.role == LIFTED and isinstance(outcome, Passed)
-        reproduction = self._reproduction(run) if is_lifted else None
-        if isinstance(reproduction, Failed):
-            outcome = reproduction
-        elif reproduction is not None and reproduction.difference:
-            outcome = not_reproduced(reproduction)
-        self._record([self._judged(index, run, outcome)])
-        if is_lifted:
-            self._prove_template(index, run, reproduction)
+            self._plan_all()
+            return None
+        if self._parts.elsewhere is not None:
+            return self._judging_elsewhere(index, run, self._parts.elsewhere)
+        original = self._parts.baseline if node.role == LIFTED else None
+        shared = self._parts.shared
+        return Step(lambda: proof_of(run, shared, original), lambda proof: self._judged_here(index, run, proof))
+
+    def _judged_here(self, index: int, run: NodeRun, proof: DefaultProof | SpecError | EmptySpace) -> Step | None:
+        if isinstance(proof, SpecError | EmptySpace):
+            self._record([self._refused_by_lint(index, proof)])
+            self._plan_all()
+            return None
+        self._record([self._judged(index, run, proof.outcome)])
+        if self.tree[index].role == LIFTED:
+            following = self._proving_template(index, run, proof.reproduction)
+            if following is not None:
+                return following
         if self.tree[index].is_working and not run.parameters:
-            self._record([self._tuned(index, run, "exhausted")])
+            self._record([self._tuned(index, run, "exhausted", ())])
+        self._plan_all()
+        return None
+
+    def _judging_elsewhere(self, index: int, run: NodeRun, elsewhere: Elsewhere) -> Step:
+        most, settings = self._left().evaluations, self._parts.settings
+        until, asked = settings.part_evaluations, None
+        if self.tree[index].role == LIFTED:
+            budget = proof_budget(settings.tune.budget, points=settings.proof_points)
+            asked = TemplateAsked(budget.points, budget.seconds)
+            until += budget.points
+        until = max(1, until if most is None else min(until, most))
+        job = run.job(evaluations=until, seconds=self._seconds_of_one(), template=asked)
+        self._promised[index] = until - run.evaluated_count
+        return Step(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
+
+    def _judged_elsewhere(self, index: int, run: NodeRun, done: NodeDone) -> Step | None:
+        self._promised.pop(index, None)
+        run.take(done)
+        outcome = done.failure or run.prove()  # from what is recorded
+        self._record([self._judged(index, run, outcome)])
+        if done.proof is not None:
+            self._keep_proof(index, run, done.proof)
+        self._plan_all()
+        if not self.tree[index].is_working:
+            return None
+        return self._analysing(index, run, done.reason or "exhausted")
 
     # -- proofs of lifted templates --------------------------------------------------------------------------------
 
-    def _reproduction(self, run: NodeRun) -> Reproduction | Failed | None:
-        self._say(f"node {run.index}: holding its default against what it was lifted from")
-        return reproduction_of(run, self._parts.baseline, self._parts.shared)
+    def _proving_again(self, node: Node) -> Step | None:
+        if self._parts.elsewhere is not None:
+            return None  # what was measured there came with its proof, or not at all
+        run, shared, baseline = self._node_run(node), self._parts.shared, self._parts.baseline
+        return Step(
+            lambda: reproduction_of(run, baseline, shared),
+            lambda reproduction: self._proving_template(node.index, run, reproduction),
+        )
 
-    def _prove_template(self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None) -> None:
+    def _proving_template(self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None) -> Step | None:
         """Check the corners of a lifted template's space before its landscape is trusted; what fails is left out."""
         if not self.tree[index].is_working or isinstance(reproduction, Failed) or not run.parameters:
-            return
+            return None
         self._say(f"node {index}: checking corners and random points of its space")
         parts, settings = self._parts, self._parts.settings
         budget = proof_budget(settings.tune.budget, points=settings.proof_points)
-        event = TemplateProof(run, parts.shared, budget, seed=settings.tune.seed).prove(reproduction)
-        blob = ""
+        proof = TemplateProof(run, parts.shared, budget, seed=settings.tune.seed)
+
+        def proven(event: TemplateProven) -> Step | None:
+            self._keep_proof(index, run, event)
+            following = self._analysing(index, run, "budget") if run.evaluated_count > 1 else None
+            if following is None:
+                self._plan_all()
+                return None
+            return Step(following.work, lambda found: self._analysed_and_planned(following, found))
+
+        return Step(lambda: proof.prove(reproduction), proven)
+
+    def _analysed_and_planned(self, step: Step, found: Sequence[Finding]) -> Step | None:
+        following = step.then(found)
+        self._plan_all()
+        return following
+
+    def _keep_proof(self, index: int, run: NodeRun, event: TemplateProven) -> None:
+        """Record a template's proof; from now on the node is what its proof has left."""
+        parts, blob = self._parts, ""
         if event.excluded:
-            text = text_with(self._written(self.tree[index]), event.excluded)
-            blob = parts.folder.blobs.put(text)
+            blob = parts.folder.blobs.put(text_with(self._written(self.tree[index]), event.excluded))
+            if parts.elsewhere is not None:
+                run.exclude(constraints_of(event.excluded))
         event = replace(event, source_blob=blob, elapsed_s=parts.clock.spent_s)
         parts.folder.append([event])
         self._proofs[index] = event
         parts.tell(event, self.progress("expand"))
-        if run.evaluated_count > 1:
-            self._record([self._tuned(index, run, "budget")])
 
     def _judged(self, index: int, run: NodeRun, outcome: Outcome) -> NodeJudged:
         spent_s = self._parts.clock.spent_s
@@ -350,7 +500,7 @@ class Optimizer:
             return NodeJudged(
                 index, "failed", None, outcome.stage, outcome.reason, outcome.message, log, elapsed_s=spent_s
             )
-        best = run.best
+        best = run.proven
         return NodeJudged(index, "working", best.value if best else None, elapsed_s=spent_s)
 
     def _refused_by_lint(self, index: int, error: SpecError | EmptySpace) -> NodeJudged:
@@ -358,19 +508,49 @@ class Optimizer:
             index, "refused", None, "lint", type(error).__name__, str(error), elapsed_s=self._parts.clock.spent_s
         )
 
-    def _tune(self, node: Node, until: int) -> str | None:
-        run = self._node_run(node)
-        reason = run.search(evaluations=until, seconds=self._seconds_left())
-        if reason == "interrupted":
-            return reason
-        self._record([self._tuned(node.index, run, reason)])
-        return None
+    def _tuning(self, node: Node, until: int) -> Step | None:
+        run, elsewhere, index = self._node_run(node), self._parts.elsewhere, node.index
+        if elsewhere is None:
+            seconds = self._seconds_left()
+            self._promised[index] = until - run.evaluated_count if self._steps.size > 1 else 0
+            return Step(
+                lambda: run.search(evaluations=until, seconds=seconds),
+                lambda reason: self._searched(index, run, reason),
+            )
+        if run.evaluated_count >= until:  # taken in, and then killed
+            return self._analysing(index, run, "budget")
+        job = run.job(evaluations=until, seconds=self._seconds_of_one(), proof=self._proofs.get(index))
+        self._promised[index] = until - run.evaluated_count
 
-    def _tuned(self, index: int, run: NodeRun, reason: str) -> NodeTuned:
-        parts, best = self._parts, run.best
+        def done(result: NodeDone) -> Step | None:
+            run.take(result)
+            return self._searched(index, run, result.reason or "exhausted")
+
+        return Step(lambda: elsewhere.search(job), done)
+
+    def _searched(self, index: int, run: NodeRun, reason: str) -> Step | None:
+        self._promised.pop(index, None)
+        if reason == "interrupted":
+            raise KeyboardInterrupt
+        return self._analysing(index, run, reason)
+
+    def _analysing(self, index: int, run: NodeRun, reason: str) -> Step | None:
+        """Have the landscape put in words, and record where the node stands."""
+        parts = self._parts
+        if not run.parameters:
+            self._record([self._tuned(index, run, reason, ())])
+            return None
         proof = self._proofs[index].findings if index in self._proofs else inert_words(run.evaluations)
         context = AnalyseContext(parts.task, self.tree[index], run.parameters, run.observations, proof)
-        found = parts.agent.analyse(context)[:FINDING_COUNT] if run.parameters else ()
+
+        def analysed(found: Sequence[Finding]) -> Step | None:
+            self._record([self._tuned(index, run, reason, found)])
+            return None
+
+        return Step(lambda: parts.agent.analyse(context), analysed)
+
+    def _tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding]) -> NodeTuned:
+        best = run.best
         return NodeTuned(
             index=index,
             evaluated_count=run.evaluated_count,
@@ -380,8 +560,8 @@ class Optimizer:
             spent_s=run.spent_s,
             reason=reason,
             expected_gain_fraction=run.expected_gain_fraction(run.evaluated_count) if run.parameters else None,
-            findings=tuple(str(each) for each in found),
-            elapsed_s=parts.clock.spent_s,
+            findings=tuple(str(each) for each in found[:FINDING_COUNT]),
+            elapsed_s=self._parts.clock.spent_s,
         )
 
     # -- planning ------------------------------------------------------------------------------------------------
@@ -397,14 +577,17 @@ class Optimizer:
     def _plan(self, node: Node) -> None:
         parts = self._parts
         plan = parts.agent.plan(PlanContext(parts.task, self.tree, node, self._written(node)))
+        self._record([self._planned(node.index, plan)])
+
+    def _planned(self, index: int, plan: Plan) -> NodePlanned:
         ideas, refused = list(plan.ideas), dict(plan.refused)
-        better = self._lifted_child(node)
+        better = self._lifted_child(self.tree[index])
         if better is not None:
             for idea in plan.ideas:
                 if any(idea.key == other.key for other in better.ideas):
                     ideas.remove(idea)
                     refused[idea.key] = f"planned for node {better.index}, which is the same with parameters"
-        self._record([NodePlanned(node.index, tuple(ideas), refused, elapsed_s=parts.clock.spent_s)])
+        return NodePlanned(index, tuple(ideas), refused, elapsed_s=self._parts.clock.spent_s)
 
     def _lifted_child(self, node: Node) -> Node | None:
         children = self.tree.children(node.index)
@@ -480,7 +663,9 @@ class Optimizer:
 
     def _left(self) -> BudgetLeft:
         budget = self._parts.settings.tune.budget
-        evaluations = None if budget.evaluations is None else max(0, budget.evaluations - self.evaluated_count)
+        promised = sum(self._promised.values())
+        spent = self.evaluated_count + promised
+        evaluations = None if budget.evaluations is None else max(0, budget.evaluations - spent)
         return BudgetLeft(
             seconds=self._seconds_left(),
             evaluations=evaluations,
@@ -492,11 +677,16 @@ class Optimizer:
         seconds = self._parts.settings.tune.budget.seconds
         return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._parts.clock.spent_s)
 
+    def _seconds_of_one(self) -> float | None:
+        """What one of several that are under way may take of the time that is left."""
+        left = self._seconds_left()
+        return None if left is None else left / self._steps.size
+
     def _reserved_s(self, seconds: float) -> float:
         """Kept for the final comparison: its rounds, and checks as long as the longest so far."""
         parts = self._parts
         checks_s = (parts.settings.tune.finalists + 1) * max(
-            (run.longest_check_s for run in self._runs.values()), default=0.0
+            (run.longest_check_s for run in list(self._runs.values())), default=0.0
         )
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
 
@@ -528,7 +718,7 @@ class Optimizer:
         return Progress(
             phase=phase,
             evaluated_count=self.evaluated_count,
-            failed_count=sum(run.failed_count for run in self._runs.values()),
+            failed_count=sum(run.failed_count for run in list(self._runs.values())),
             in_flight_count=running.in_flight_count if running else 0,
             best_speedup=1 / best if best and math.isfinite(best) else None,
             spent_s=parts.clock.spent_s,
@@ -544,6 +734,10 @@ class Optimizer:
     def runs(self) -> Mapping[int, NodeRun]:
         """The nodes' runs that are open."""
         return self._runs
+
+    def files(self, index: int) -> Mapping[str, bytes]:
+        """The files of a node's problem."""
+        return self._runs[index].files
 
     def close(self) -> None:
         """Give every node's folder back."""

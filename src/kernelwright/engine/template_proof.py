@@ -24,12 +24,12 @@ from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.engine.node_run import NodeRun, Shared
 from kernelwright.engine.settings import Budget
 from kernelwright.engine.template_points import corners, differing, outside, random_points
-from kernelwright.errors import InfrastructureError
+from kernelwright.errors import EmptySpace, InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing, Reproduction, Runner
 from kernelwright.evaluate.stats import median_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
-from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.refactor.tactics.draft import strip_header
 from kernelwright.space.parameter import Constraint
 from kernelwright.store.event import Evaluated, Exclusion, TemplateProven
@@ -94,6 +94,37 @@ def not_reproduced(found: Reproduction) -> Failed:
         f"the template at its default does not compute what the source that it was lifted from computes: "
         f"{found.difference}",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultProof:
+    """What came of a node's default."""
+
+    outcome: Outcome
+    reproduction: Reproduction | Failed | None = None
+    """Of a lifted template; None: not compared."""
+
+
+def proof_of(run: NodeRun, shared: Shared, original: Candidate | None) -> DefaultProof | SpecError | EmptySpace:
+    """A node's default evaluated, and held against `original` where that is given.
+
+    What is wrong with its files is an answer too.
+
+    Raises:
+        InfrastructureError: the machine failed twice.
+    """
+    try:
+        outcome = run.prove()
+    except (SpecError, EmptySpace) as error:
+        return error
+    if original is None or not isinstance(outcome, Passed):
+        return DefaultProof(outcome)
+    reproduction = reproduction_of(run, original, shared)
+    if isinstance(reproduction, Failed):
+        return DefaultProof(reproduction, reproduction)
+    if reproduction is not None and reproduction.difference:
+        return DefaultProof(not_reproduced(reproduction), reproduction)
+    return DefaultProof(outcome, reproduction)
 
 
 class TemplateProof:

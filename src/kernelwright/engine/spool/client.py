@@ -46,9 +46,16 @@ from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.identity import content_id
-from kernelwright.problem.outcome import Evaluation
+from kernelwright.problem.outcome import STAGES, Evaluation, Failed
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
-from kernelwright.store.event import BaselineMeasured, Evaluated, Event, FinalistsCompared, RunStarted
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Evaluated,
+    Event,
+    FinalistsCompared,
+    RunStarted,
+    TemplateProven,
+)
 from kernelwright.template.model import Candidate
 
 _R = TypeVar("_R", bound=Result)
@@ -278,6 +285,9 @@ class SpoolSite:
             blobs=folder.put_files(job.blobs),
             evaluations=job.evaluations,
             seconds=job.seconds,
+            template_points=job.template.points if job.template else None,
+            template_seconds=job.template.seconds if job.template else None,
+            proof=_line(job.proof) if job.proof else "",
         )
         key = ("node", run.id, job.index, job.evaluated_count, job.evaluations)
         answer = self._mailbox.wait(self._mailbox.ask(key, request), NodeAnswered)
@@ -288,7 +298,10 @@ class SpoolSite:
         found = [event for event in events if isinstance(event, Evaluated)]
         if [event.index for event in found] != list(range(job.evaluated_count, job.evaluated_count + len(found))):
             raise StoreError(f"the result of node {job.index} does not go on where the node ends")
-        return NodeDone(found, answer.reason)
+        proof = _event(answer.proof) if answer.proof else None
+        if proof is not None and not (isinstance(proof, TemplateProven) and proof.index == job.index):
+            raise StoreError(f"the result of node {job.index} holds the proof of something else")
+        return NodeDone(found, answer.reason, _failed(answer.failure), proof)
 
     def compare(self, comparing: Comparing | CompareJob) -> FinalistsCompared | None:
         """Ask for a comparison, and wait."""
@@ -362,6 +375,15 @@ def _event(line: str) -> Event | None:
     except (RecordDamaged, FormatTooNew) as error:
         hint = "use the same version of Kernelwright on both machines"
         raise StoreError(f"a result of the spool holds an event that cannot be read: {error}", hint=hint) from error
+
+
+def _failed(record: Mapping[str, str] | None) -> Failed | None:
+    if record is None:
+        return None
+    stage = record.get("stage", "")
+    if stage not in STAGES:
+        raise StoreError(f"a result of the spool names the stage {stage[:40]!r}, which this version does not know")
+    return Failed(stage, record.get("reason", ""), record.get("message", ""), record.get("log", ""))
 
 
 def _error(refused: Refused) -> KernelwrightError:

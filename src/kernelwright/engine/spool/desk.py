@@ -42,15 +42,16 @@ from kernelwright.engine.spool.messages import (
     Work,
     check_files,
 )
+from kernelwright.engine.template_proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import BaselineFailed, StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Language
-from kernelwright.problem.outcome import Evaluation, Passed
+from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
-from kernelwright.store.event import BaselineMeasured, Evaluated, Event, RunStarted
+from kernelwright.store.event import BaselineMeasured, Evaluated, Event, RunStarted, TemplateProven
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate
 
@@ -176,21 +177,38 @@ class Desk:
             given = self._write_run(folder, request)
             run = NodeRun.open(request.node, folder, shared)
             try:
-                reason = self._proven_and_searched(run, request)
+                answer = self._proven_and_searched(run, shared, session, request)
                 events = tuple(_line(event) for event in run.evaluations[given:])
             finally:
                 run.close()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return NodeAnswered(events, reason, 0.0, socket.gethostname())
+        return dataclasses.replace(answer, events=events)
 
-    def _proven_and_searched(self, run: NodeRun, request: NodeAsked) -> str:
-        if not isinstance(run.prove(), Passed) or not run.parameters:
-            return ""
+    def _proven_and_searched(self, run: NodeRun, shared: Shared, session: _Session, request: NodeAsked) -> NodeAnswered:
+        answer = NodeAnswered((), "", 0.0, socket.gethostname())
+        is_lifted = request.template_points is not None
+        done = proof_of(run, shared, session.subject.baseline if is_lifted else None)
+        if not isinstance(done, DefaultProof):
+            raise done
+        if isinstance(done.outcome, Failed):
+            failed = done.outcome
+            record = {"stage": failed.stage, "reason": failed.reason, "message": failed.message, "log": failed.log}
+            return dataclasses.replace(answer, failure=record)
+        if not run.parameters:
+            return answer
+        if request.template_points is not None and not isinstance(done.reproduction, Failed):
+            budget = ProofBudget(request.template_points, request.template_seconds)
+            proof = TemplateProof(run, shared, budget, seed=shared.settings.seed).prove(done.reproduction)
+            answer = dataclasses.replace(answer, proof=_line(proof))
+        elif request.proof:
+            known = _event(request.proof.encode())
+            if isinstance(known, TemplateProven):
+                run.exclude(constraints_of(known.excluded))
         reason = run.search(evaluations=request.evaluations, seconds=request.seconds)
         if reason == "interrupted":
             raise KeyboardInterrupt
-        return reason
+        return dataclasses.replace(answer, reason=reason)
 
     def _compared(self, session: _Session, request: CompareAsked) -> CompareAnswered:
         templates = {

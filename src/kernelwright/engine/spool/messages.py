@@ -89,6 +89,11 @@ class NodeAsked:
     """The node's in all when the search ends."""
     seconds: float | None
     """Of the search; None: no limit."""
+    template_points: int | None = None
+    """Of the proof of a lifted template; None: it is none, or is proven."""
+    template_seconds: float | None = None
+    proof: str = ""
+    """The line of its `TemplateProven`, where it is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,10 @@ class NodeAnswered:
     """Why the search ended; empty: there was none, because the proof failed or there is nothing to search."""
     worked_s: float
     worker: str
+    failure: Mapping[str, str] | None = None
+    """A `Failed`, where a template that computes what the reference does is refused all the same."""
+    proof: str = ""
+    """The line of a `TemplateProven`."""
 
 
 @dataclass(frozen=True, slots=True)

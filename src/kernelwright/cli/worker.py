@@ -1,0 +1,101 @@
+"""`worker`: the machine with the device answers what another one asks for through a spool."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import typer
+
+from kernelwright.engine.machine import LocalMachine
+from kernelwright.engine.settings import parse_budget
+from kernelwright.engine.spool.folder import SpoolFolder
+from kernelwright.engine.spool.worker import Ended, SpoolWorker
+from kernelwright.errors import UsageError
+
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerWords:
+    """The words of `kernelwright worker`."""
+
+    spool: Path
+    is_until_idle: bool
+    device: str | None
+    limit: str | None
+
+    def seconds(self) -> float | None:
+        """After how long no request may begin any more.
+
+        Raises:
+            UsageError: it is no time.
+        """
+        if self.limit is None:
+            return None
+        seconds = parse_budget(self.limit).seconds
+        if seconds is None:
+            raise UsageError(f"--limit {self.limit!r} is no time", hint="say 90s, 8m or 1h")
+        return seconds
+
+
+def run_worker(words: WorkerWords) -> int:
+    """Work; exit status 0 when everything that was there is done, 1 when something had to be left, 130 after Ctrl-C.
+
+    Raises:
+        ScratchFull: there is no room for scratch files.
+        StoreError: the spool cannot be used.
+    """
+    seconds = words.seconds()
+    _forget_secrets()
+    spool = SpoolFolder(words.spool)
+    _say(f"working on the spool {spool.path}; Ctrl-C ends")
+    worker = SpoolWorker(spool, LocalMachine(), device=words.device, say=_say)
+    with _terminating_as_interrupt():
+        ended = worker.run(until_idle=words.is_until_idle, seconds=seconds)
+    return _tell(ended)
+
+
+def _tell(ended: Ended) -> int:
+    for identity, reason in ended.left.items():
+        _say(f"left undone: request {identity}: {reason}")
+    how = "interrupted" if ended.is_interrupted else "ended"
+    refused = f", {ended.refused} refused" if ended.refused else ""
+    _say(f"{how}: {ended.done} requests done{refused}, {len(ended.left)} left")
+    if ended.is_interrupted:
+        return 130
+    return 1 if ended.left else 0
+
+
+def _say(text: str) -> None:
+    """A line with the time, on standard error: batch systems keep it."""
+    with contextlib.suppress(OSError):
+        typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+        sys.stderr.flush()
+
+
+def _forget_secrets() -> None:
+    """Drop what looks like a key from the environment: nothing that a spool can bring finds one."""
+    for name in [name for name in os.environ if any(word in name.upper() for word in _SECRET_WORDS)]:
+        del os.environ[name]
+
+
+@contextlib.contextmanager
+def _terminating_as_interrupt() -> Iterator[None]:
+    """A batch system ends its jobs with SIGTERM: as Ctrl-C, so that the claim is given back."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

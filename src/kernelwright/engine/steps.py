@@ -1,0 +1,95 @@
+"""Steps of work that may run beside each other: each in a thread of its own, or one after the other where one is all.
+
+What a step finds is taken in by the caller's thread alone, so that nothing that decides or records needs a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+WAIT_S = 0.2
+"""How often Ctrl-C is heard while everything runs in threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Work that touches nothing of the caller's, and what the caller does with its result."""
+
+    work: Callable[[], Any]
+    then: Callable[[Any], Step | None]
+    """Gives what comes next, None: nothing."""
+
+
+class Steps:
+    """Chains of steps under way."""
+
+    def __init__(self, size: int) -> None:
+        """At a `size` of 1 every step is done where it is begun, in the caller's thread."""
+        self.size = size
+        self._running: dict[object, tuple[Step, Future[Any]]] = {}
+        self._is_stopping = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._running
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the threads should end."""
+        return self._is_stopping.is_set()
+
+    def begin(self, key: object, step: Step) -> None:
+        """Begin a chain; `key` names it."""
+        if self.size == 1:
+            done: Future[Any] = Future()
+            self._running[key] = (step, done)
+            try:
+                result = step.work()
+            except BaseException:
+                del self._running[key]
+                raise
+            done.set_result(result)
+            return
+        future: Future[Any] = Future()
+        self._running[key] = (step, future)
+        threading.Thread(target=_run, args=(step, future), name=f"step-{key}", daemon=True).start()
+
+    def take_one(self) -> object | None:
+        """Wait for the next result, give it to its `then`, and begin what comes next; gives the key of a chain's end.
+
+        Of several results that are there, that of the chain that began first.
+
+        Raises:
+            BaseException: whatever the work raised.
+        """
+        while True:
+            futures = [future for _, future in self._running.values()]
+            if wait(futures, timeout=WAIT_S, return_when=FIRST_COMPLETED).done or not futures:
+                break
+        for key, (step, future) in self._running.items():
+            if future.done():
+                following = step.then(future.result())
+                del self._running[key]
+                if following is None:
+                    return key
+                self.begin(key, following)
+                return None
+        return None
+
+    def stop(self) -> None:
+        """Have the threads end as soon as they can; nobody waits for them."""
+        self._is_stopping.set()
+
+
+def _run(step: Step, future: Future[Any]) -> None:
+    """A thread's work: whatever it raises is the caller's to hear."""
+    try:
+        future.set_result(step.work())
+    except BaseException as error:
+        future.set_exception(error)
