@@ -21,6 +21,7 @@ context_tokens = 9000
 corrections = 1
 requests_per_minute = 30
 requests_in_flight = 4
+timeout_s = 1500
 tactics = false
 
 [plan]
@@ -87,6 +88,7 @@ def test_the_tables_become_settings(tmp_path: Path) -> None:
     assert (roles.settings.window, roles.settings.context_tokens, roles.settings.corrections) == ("published", 9000, 1)
     assert not roles.settings.shows_tactics
     assert roles.pace == Pace(30, 4)
+    assert roles.timeout_s == 1500
 
 
 def test_settings_keep_roles_for_a_resumed_run(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from kernelwright.engine.optimize_settings import REPLAY, OptimizeSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.account import Account, AccountedModel, Caps
 from kernelwright.llm.base import ChatModel
+from kernelwright.llm.chain import Patience
 from kernelwright.llm.pace import Gates
 from kernelwright.llm.providers import open_models
 from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, encode, read_exchanges
@@ -46,7 +48,7 @@ def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener | 
     if settings.model == RULES:
         yield RulesAgent()
         return
-    opener = opener or functools.partial(open_models, gates=Gates(roles.pace))
+    opener = opener or _opener(roles)
     with contextlib.ExitStack() as stack:
         opened = _opened(settings, roles, folder, opener, stack)
         agent = ModelAgent(
@@ -58,6 +60,16 @@ def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener | 
         )
         by_rules = {role for role, name in roles.models.items() if name == RULES}
         yield MixedAgent(agent, by_rules) if by_rules else agent
+
+
+def _opener(roles: Roles) -> Opener:
+    """Opens services at the pace, and with the patience, that the roles say."""
+    gates = Gates(roles.pace)
+    if roles.timeout_s is None:
+        return functools.partial(open_models, gates=gates)
+    patience = Patience()
+    patience = dataclasses.replace(patience, deadline_s=max(patience.deadline_s, 2.0 * roles.timeout_s))
+    return functools.partial(open_models, gates=gates, timeout_s=float(roles.timeout_s), patience=patience)
 
 
 def _opened(

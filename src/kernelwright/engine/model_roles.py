@@ -2,7 +2,7 @@
 
 ```toml
 window = "ranked"               # or "published"
-requests_per_minute = 60
+requests_per_minute = 60        # of each model; requests_in_flight, timeout_s likewise
 
 [plan]
 model = "openai:gpt-5,anthropic:claude-sonnet-4-5"     # a chain; else what --model says
@@ -52,6 +52,7 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     "corrections": (0, 10),
     "requests_per_minute": (1, 1_000_000),
     "requests_in_flight": (1, 1_000),
+    "timeout_s": (1, 86_400),
 }
 _SWITCHES = ("counters", "tactics", "analyses")
 _KEYS = (*ROLES, *_NUMBERS, *_SWITCHES, "window")
@@ -74,6 +75,8 @@ class Roles:
     """Names of models, as `--model` takes them, or `rules`; roles that are missing are played by the run's model."""
     settings: ModelSettings = field(default_factory=ModelSettings)
     pace: Pace = field(default_factory=Pace)
+    timeout_s: int | None = None
+    """For one attempt at a reply; None: what providers take by default."""
     reads_counters: bool = False
     """Whether hardware counters are read for planners where this machine allows it."""
 
@@ -124,6 +127,7 @@ def roles_of(tables: Mapping[str, Any]) -> Roles:
             analyses=switches.get("analyses", defaults.analyses),
             shows_tactics=switches.get("tactics", defaults.shows_tactics),
         ),
+        timeout_s=numbers.get("timeout_s"),
         pace=Pace(numbers.get("requests_per_minute"), numbers.get("requests_in_flight")),
         reads_counters=switches.get("counters", False),
     )
