@@ -341,7 +341,8 @@ def emit(loops: Loops) -> None:
     """Write every loop that was prepared; what several load is kept in registers, as far as a parameter says."""
     kept = _kept(loops)
     keep = ""
-    if loops.subject.language != "opencl" and loops.subject.pattern.kind == "whole reduction":
+    is_long = any("block.x" in each.fact.start.names for each in loops.ready if each.fact.start is not None)
+    if loops.subject.language != "opencl" and loops.subject.pattern.kind == "whole reduction" and is_long:
         why = "vectors that a thread loads before it joins the first"
         loops.count = loops.plan.parameter("COUNT", (1, 2, 4, 8), 4, why)
         loops.plan.constraint("loaded", f"{loops.count} * {loops.vec} <= 32")
