@@ -55,6 +55,7 @@ template <class T> static inline T __shfl_down_sync(unsigned, T value, int dista
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
+template <class T> static inline void __stcg(T *p, T v) { *p = v; }
 #define __expf expf
 #define __logf logf
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

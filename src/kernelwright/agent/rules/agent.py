@@ -39,6 +39,9 @@ Compile options are none of them: what relaxes arithmetic is an idea of its own,
 without taking structures with it.
 """
 
+LIFTING_TACTICS = frozenset({"restrict"})
+"""Tactics of other families that change nothing that is computed either: they are sure wherever they apply."""
+
 FOLLOW_UP = 0.5
 """Which share (in logarithms) of what a tactic makes possible counts for it. A guess."""
 
@@ -53,8 +56,8 @@ class RulesAgent:
     """`--model rules`; see the module."""
 
     def __init__(self, tactics: Sequence[Tactic] = TACTICS) -> None:
-        self._tactics = tuple(each for each in tactics if each.family not in LIFTING_FAMILIES)
-        self._lifting = tuple(each for each in tactics if each.family in LIFTING_FAMILIES)
+        self._tactics = tuple(each for each in tactics if not _is_lifting(each))
+        self._lifting = tuple(each for each in tactics if _is_lifting(each))
         self._subjects: OrderedDict[tuple[Written, str], Subject] = OrderedDict()
 
     @property
@@ -144,7 +147,7 @@ class RulesAgent:
 
     def _apply(self, tactic: Tactic, subject: Subject) -> Rewrite | NotApplicable:
         """The tactic's answer; one that gives the same text again does not apply."""
-        if subject.history.count(tactic.name):
+        if self._is_done(tactic, subject):
             return NotApplicable(tactic.name, tactic.family, "it was applied before", is_already_so=True)
         try:
             result = tactic.apply(subject)
@@ -156,6 +159,15 @@ class RulesAgent:
         if isinstance(result, Rewrite) and result.source == subject.source and result.draft == subject.draft:
             return NotApplicable(tactic.name, tactic.family, "it would change nothing", is_already_so=True)
         return result
+
+    def _is_done(self, tactic: Tactic, subject: Subject) -> bool:
+        """Whether a tactic was applied; lifting is due again once another tactic has given the kernel a new launch."""
+        history = subject.history
+        if tactic.name not in history:
+            return False
+        since = history[len(history) - history[::-1].index(tactic.name) :]
+        lifting = {each.name for each in self._lifting}
+        return tactic.name not in lifting or all(name in lifting for name in since)
 
     def _idea(self, key: str, subject: Subject, rewrite: Rewrite, known: Mapping[str, float]) -> Idea:
         factor = rewrite.effect.factor
@@ -171,7 +183,7 @@ class RulesAgent:
 
     def _opened(self, subject: Subject, rewrite: Rewrite, known: Mapping[str, float]) -> float:
         """The best that another tactic gains afterwards and would not have gained before."""
-        after = subject.rewritten(rewrite)
+        after = dataclasses.replace(subject, is_tentative=True).rewritten(rewrite)
         best = 1.0
         for tactic in self._tactics:
             if tactic.name != rewrite.tactic:
@@ -189,3 +201,7 @@ class RulesAgent:
                 self._subjects.popitem(last=False)
         self._subjects.move_to_end(key)
         return known
+
+
+def _is_lifting(tactic: Tactic) -> bool:
+    return tactic.family in LIFTING_FAMILIES or tactic.name in LIFTING_TACTICS

@@ -1,0 +1,801 @@
+"""Rows that a block walks together stay in registers: each element is loaded once, all loads before the first use.
+
+A kernel that walks a row several times (a sum, then a scaled copy) loads it several times, a step at a time. Here every
+thread loads all that it will need of the row at once, as vectors, keeps it in registers over all loops, and joins with
+the others by shuffles and one barrier.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kernelwright.errors import SpecError
+from kernelwright.problem.config import Value
+from kernelwright.problem.expression import Expression
+from kernelwright.refactor import nodes
+from kernelwright.refactor.facts import LoopFact
+from kernelwright.refactor.headers import Header
+from kernelwright.refactor.span import Span
+from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.block_joins import own_argument, spellings_of
+from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
+from kernelwright.refactor.tactics.dialect import dialect
+from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
+from kernelwright.refactor.tactics.hints import allowed_error
+from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes, joined_variables
+from kernelwright.refactor.tactics.lane_kinds import Kind
+from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, prelude
+from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.row_lanes import RowLanes, element_text
+from kernelwright.refactor.tactics.row_text import Step, division, hinted_access, joining_function, step_lines
+from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
+from kernelwright.refactor.tactics.vector_loops import (
+    _is_own_place,
+    _plain,
+    outer_loops,
+    refuse_memory_between,
+)
+from kernelwright.refactor.tactics.virtual import expression_of
+
+BLOCKS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
+STORE_HINTS = (0, 1, 2)
+MOST_REGISTERS = 96
+"""Of 32 bits, that one thread keeps of a row; more leave too few for the rest. A guess."""
+
+MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class RowLoop:
+    """One loop along the row."""
+
+    node: nodes.Loop
+    fact: LoopFact
+    header: Header
+    declared: nodes.Declarator
+    joined: tuple[Joined, ...]
+    bound_text: str
+    """Where it ends, as the source says it."""
+
+
+@dataclass
+class RowKernel:
+    """One kernel while its rows move into registers."""
+
+    subject: Subject
+    plan: Plan
+    loops: list[RowLoop]
+    calls: list[tuple[nodes.Call, Operation, bool]]
+    size: int
+    length: str
+    """Of a row, as an expression in sizes."""
+    types: dict[str, str]
+    personal: frozenset[str]
+    names: dict[str, str] = field(default_factory=dict)
+    """Of the parameters, by what they are: `block`, `vec`, `rows`, ..."""
+    registers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By what they hold (the text of a load, or of an expression): the array and its element type."""
+    wide: list[RowLanes] = field(default_factory=list)
+
+
+def _keep(subject: Subject) -> Rewrite:
+    row = _understood(subject)
+    _declare_parameters(row)
+    steps = _steps(row)
+    _constrain(row, steps)
+    _write_loops(row, steps)
+    _write_joins(row)
+    return _finished(row, steps)
+
+
+# What it must be
+
+
+def _understood(subject: Subject) -> RowKernel:
+    """The kernel's loops and joins, where it is certain that this tactic may change them.
+
+    Raises:
+        Unfit: it is not.
+    """
+    if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins", "block-items"} & set(subject.history):
+        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    if subject.language == "opencl" or subject.device.kind != "gpu":
+        raise Unfit("rows are kept in registers on GPUs, in CUDA and HIP")
+    refuse_hidden_branches(subject)
+    facts = subject.analysis.facts
+    if facts.opaque:
+        line = facts.opaque[0].span.line(subject.source)
+        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    if subject.pattern.kind != "row-wise":
+        raise Unfit(f"it is {subject.pattern.kind}, not row-wise")
+    size = _block_size(subject)
+    calls = joining_calls(subject.analysis.tree, subject.analysis.function, size)
+    if not calls or any(is_stored for _, _, is_stored in calls):
+        raise Unfit("its threads join nothing by a function that gives all of them the result")
+    _refuse_other_meetings(subject, calls)
+    refuse_aliases(subject)
+    loops = _row_loops(subject)
+    refuse_memory_between(subject, [each.fact for each in loops])
+    length = expression_of(subject, loops[0].fact.bound) if loops[0].fact.bound is not None else None
+    if length is None:
+        raise Unfit("how long a row is, is not known in sizes")
+    function = subject.analysis.function
+    sums = {joined.name for loop in loops for joined in loop.joined}
+    personal = _personal(function.body, [call.place.span for call, _, _ in calls], sums)
+    row = RowKernel(
+        subject, Plan(subject, "row-registers", "row"), loops, calls, size, length, declared_types(subject), personal
+    )
+    _refuse_places(row)
+    _refuse_lone_results(row)
+    _refuse_other_sizes(row)
+    return row
+
+
+def _block_size(subject: Subject) -> int:
+    step = only_shape(subject)
+    size = number(step.block[0])
+    parameter = subject.draft.parameter(step.block[0])
+    if size is None and parameter is not None and isinstance(parameter.default, int):
+        size = int(parameter.default)
+    if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
+        raise Unfit("its blocks are not a number of threads along x")
+    return size
+
+
+def _refuse_other_meetings(subject: Subject, calls: Sequence[tuple[nodes.Call, Operation, bool]]) -> None:
+    facts, body = subject.analysis.facts, subject.analysis.function.body
+    reached = reached_from(subject.analysis.tree, {call.function for call, _, _ in calls})
+    meetings = [each.inlined_in for each in facts.barriers] + [each.inlined_in for each in facts.exchanges]
+    if any(each not in reached for each in meetings):
+        raise Unfit("its threads meet outside of the functions that join")
+    for node in nodes.walk(body):
+        if isinstance(node, nodes.Loop | nodes.If):
+            inside = [call for call, _, _ in calls if node.place.span.contains(call.place.span)]
+            if inside:
+                raise Unfit(f"{inside[0].function} is called in a loop or under a condition")
+
+
+def refuse_aliases(subject: Subject) -> None:
+    """No launch may pass one array as two pointers: what was loaded before a store is used after it.
+
+    Raises:
+        Unfit: one does.
+    """
+    function = subject.analysis.function
+    names = [each.name for each in function.parameters]
+    pointers = {each.name for each in function.parameters if each.is_pointer}
+    for step in subject.draft.steps:
+        if step.entry.partition("<")[0].strip() == subject.entry:
+            passed = [array for name, array in zip(names, step.arguments or (), strict=False) if name in pointers]
+            if len(set(passed)) != len(passed):
+                raise Unfit("a launch passes one array as two pointers")
+
+
+def _row_loops(subject: Subject) -> list[RowLoop]:
+    """All loops of the kernel, which must all walk the row alike, outside of conditions."""
+    facts, body = subject.analysis.facts, subject.analysis.function.body
+    by_span = {loop.span: loop for loop in facts.loops if not loop.inlined_in}
+    types = declared_types(subject)
+    found = []
+    for node in outer_loops(body):
+        fact = by_span.get(node.place.span)
+        if fact is None or not any(node is each for each in body.statements):
+            raise Unfit("a loop stands under a condition or is not understood")
+        header = _plain(node, fact)
+        if fact.start is None or fact.start.single_name != "thread.x" or not _is_own_place(fact):
+            raise Unfit("a loop is not walked by one block")
+        assert isinstance(node.initial, nodes.Declaration)
+        bound = header.bound.place.span.text(subject.source)
+        found.append(RowLoop(node, fact, header, node.initial.declarators[0], joined_variables(node, types), bound))
+    if not found:
+        raise Unfit("its threads walk no row in a loop")
+    walks = {(str(each.fact.bound), str(each.fact.step), each.declared.c_type) for each in found}
+    if len(walks) != 1:
+        raise Unfit("its loops walk different rows")
+    if any(isinstance(each, nodes.Loop) for loop in found for each in nodes.walk(loop.node.body)):
+        raise Unfit("a loop stands in a loop along the row")
+    return found
+
+
+def declared_types(subject: Subject) -> dict[str, str]:
+    """Types of the kernel's parameters and variables; pointers and arrays end in `*`."""
+    function = subject.analysis.function
+    types = {each.name: f"{each.c_type} *" if each.is_pointer else each.c_type for each in function.parameters}
+    for node in nodes.walk(function.body):
+        if isinstance(node, nodes.Declarator):
+            types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
+    return types
+
+
+def _refuse_places(row: RowKernel) -> None:
+    """Outside of the loops the thread's place may only say which one is the first.
+
+    Raises:
+        Unfit: it is used in another way.
+    """
+    body = row.subject.analysis.function.body
+    allowed = [each.node.place.span for each in row.loops] + first_thread_conditions(body, row.personal)
+    allowed += [each.place.span for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
+    for node in nodes.walk(body):
+        is_place = query_text(node).startswith(("threadIdx.", "warp"))
+        is_place |= isinstance(node, nodes.Name) and node.name in row.personal
+        if is_place and not any(span.contains(node.place.span) for span in allowed):
+            raise Unfit("the thread's place is used as a number")
+
+
+def first_thread_conditions(body: nodes.Block, personal: Collection[str]) -> list[Span]:
+    """Where a condition asks whether the thread is the first: `threadIdx.x == 0`, which every block has."""
+
+    def is_place(node: nodes.Expression) -> bool:
+        return query_text(node) == "threadIdx.x" or (isinstance(node, nodes.Name) and node.name in personal)
+
+    def is_number(node: nodes.Expression, value: int) -> bool:
+        return isinstance(node, nodes.Literal) and node.value == value
+
+    found = []
+    for node in nodes.walk(body):
+        match node:
+            case nodes.Unary(operator="!", operand=operand) if is_place(operand):
+                found.append(node.place.span)
+            case nodes.Binary(operator="==", left=left, right=right) if (is_place(left) and is_number(right, 0)) or (
+                is_place(right) and is_number(left, 0)
+            ):
+                found.append(node.place.span)
+            case nodes.Binary(operator="<", left=left, right=right) if is_place(left) and is_number(right, 1):
+                found.append(node.place.span)
+    return found
+
+
+def _refuse_lone_results(row: RowKernel) -> None:
+    """What a thread sums in a loop must be joined next, and start from what changes no sum.
+
+    Raises:
+        Unfit: a thread's own part matters, or is counted once for each thread.
+    """
+    body = row.subject.analysis.function.body
+    operations = {call.place.span: operation for call, operation, _ in row.calls}
+    for loop in row.loops:
+        for each in loop.joined:
+            refuse_start(body, loop.node, each)
+            after = [
+                s for s in body.statements
+                if s.place.span.start >= loop.node.place.span.end and _mentions(s, each.name)
+            ]  # fmt: skip
+            joins = [
+                node for node in (nodes.walk(after[0]) if after else ())
+                if isinstance(node, nodes.Call) and operations.get(node.place.span) == each.operation
+                and any(isinstance(a, nodes.Name) and a.name == each.name for a in node.arguments)
+            ]  # fmt: skip
+            is_last = len(after) == 1 and _mentions(after[0], each.name) == 1
+            if len(joins) != 1 or not (is_last or _is_replaced(after[0], each.name)):
+                raise Unfit(f"what a thread has in {each.name} is used by itself")
+
+
+def refuse_start(body: nodes.Block, loop: nodes.Loop, joined: Joined) -> None:
+    """A sum must start from 0 and a product from 1: every thread brings its own start.
+
+    Raises:
+        Unfit: it starts from something else, or that is not known.
+    """
+    if joined.is_idempotent:
+        return
+    starts: list[nodes.Expression | None] = []
+    for node in nodes.walk(body):
+        if node.place.span.start >= loop.place.span.start:
+            continue
+        match node:
+            case nodes.Declarator(name=joined.name, initial=initial):
+                starts = [initial]
+            case nodes.Assign(target=nodes.Name(name=joined.name), operator=operator, value=value):
+                starts = [value if operator == "=" else None]
+    text = starts[0].text if starts and isinstance(starts[0], nodes.Literal) else ""
+    try:
+        is_neutral = float(text.rstrip("fFlLuU")) == float(joined.identity)
+    except ValueError:
+        is_neutral = False
+    if not is_neutral:
+        raise Unfit(f"{joined.name} does not start from {joined.identity}")
+
+
+def _personal(body: nodes.Block, calls: Sequence[Span], sums: Collection[str]) -> frozenset[str]:
+    """Variables that are made of the thread's place; what `calls` give, and so `sums`, is the same for all threads."""
+    found: set[str] = set()
+    while True:
+        before = len(found)
+        for node in nodes.walk(body):
+            match node:
+                case nodes.Declarator(name=name, initial=initial) if initial is not None:
+                    source: nodes.Node = initial
+                case nodes.Assign(target=nodes.Name(name=name), value=value):
+                    source = value
+                case _:
+                    continue
+            if name not in sums and any(
+                (isinstance(each, nodes.Name) and each.name in found)
+                or query_text(each).startswith(("threadIdx.", "warp"))
+                for each in nodes.walk(source)
+                if not any(span.contains(each.place.span) for span in calls)
+            ):
+                found.add(name)
+        if len(found) == before:
+            return frozenset(found)
+
+
+def _mentions(node: nodes.Node, name: str) -> int:
+    return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
+
+
+def _is_replaced(node: nodes.Statement, name: str) -> bool:
+    """Whether a statement is `v = join(v)`."""
+    match node:
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=target), value=nodes.Call())):
+            return target == name and _mentions(node, name) == 2
+    return False
+
+
+def _refuse_other_sizes(row: RowKernel) -> None:
+    """The block's size may stand in the heads of the loops only, once.
+
+    Raises:
+        Unfit: it stands elsewhere.
+    """
+    subject = row.subject
+    heads = [Span(each.node.place.span.start, each.node.body.place.span.start) for each in row.loops]
+    for node in nodes.walk(subject.analysis.function.body):
+        is_size = isinstance(node, nodes.Literal) and node.value == row.size
+        is_size |= query_text(node).startswith("blockDim") or query_text(node) == "warpSize"
+        if is_size and not any(head.contains(node.place.span) for head in heads):
+            raise Unfit(f"{row.size}, the block's size, stands outside of the heads of loops")
+        if is_size and isinstance(node, nodes.Literal) and not node.place.is_exact:
+            raise Unfit("the block's size is made by a macro")
+    for each in row.loops:
+        assert each.header.step is not None
+        if each.fact.step is None or str(each.fact.step.amount) not in (str(row.size), "block_size.x", *_spelled(row)):
+            raise Unfit("a loop does not step by the block's size")
+
+
+def _spelled(row: RowKernel) -> tuple[str, ...]:
+    block = only_shape(row.subject).block[0]
+    own = (block,) if row.subject.draft.parameter(block) is not None else ()
+    return (*spellings_of(row.subject, row.size), *own)
+
+
+# Parameters
+
+
+def _declare_parameters(row: RowKernel) -> None:
+    subject, plan = row.subject, row.plan
+    most = subject.device.max_threads_per_block
+    blocks = tuple(each for each in BLOCKS if each <= most)
+    row.names["block"] = plan.parameter("BLOCK", blocks, 256 if most >= 256 else blocks[-1], "threads that share a row")
+    narrow = min((a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter), default=4)
+    widest = min(8, max(1, subject.device.vector_bytes // narrow))
+    values = tuple(each for each in (1, 2, 4, 8) if each <= max(2, widest))
+    row.names["vec"] = plan.parameter("VEC", values, widest, "elements of a load and store")
+    if can_stand_beside(subject):
+        row.names["rows"] = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1, "rows side by side in a block, for short rows")
+    if subject.language == "cuda":
+        loads = "0: plain loads; 1: streaming; 2: past the first-level cache"
+        row.names["load"] = plan.parameter("LOAD", LOAD_HINTS, 0, loads)
+        stores = "0: plain stores; 1: streaming; 2: past the first-level cache"
+        row.names["store"] = plan.parameter("STORE", STORE_HINTS, 0, stores)
+    if allowed_error(subject) > 0.0 and not any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
+        why = "0: divisions by one number for a row; 1: multiplications by its reciprocal"
+        row.names["reciprocal"] = plan.parameter("RECIPROCAL", (0, 1), 1, why)
+    why = "blocks of a multiprocessor that registers must leave room for"
+    known = subject.draft.parameter("MIN_BLOCKS")
+    row.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
+
+
+def can_stand_beside(subject: Subject) -> bool:
+    """Whether a block may take several rows: only the block's place along x chooses a row, and none ends early."""
+    body = subject.analysis.function.body
+    queries = set(thread_queries(body))
+    step = only_shape(subject)
+    is_line = all(number(extent) == 1 for extent in step.grid[1:])
+    exact = all(n.place.is_exact for n in nodes.walk(body) if query_text(n) == "blockIdx.x")
+    return (
+        is_line and exact and "blockIdx.x" in queries
+        and queries <= {"blockIdx.x", "threadIdx.x", "blockDim.x"}
+        and not any(isinstance(each, nodes.Return) for each in nodes.walk(body))
+        and "blockIdx" not in "".join(mark.text for mark in subject.analysis.function.attributes)
+    )  # fmt: skip
+
+
+# Steps: what each loop loads, keeps and computes
+
+
+def _steps(row: RowKernel) -> list[Step]:
+    """What every loop becomes, with the register arrays that they share.
+
+    Raises:
+        Unfit: a loop has no vector form, or nothing lies side by side.
+    """
+    plain = [_lanes(row, loop, {}, {}, {}) for loop in row.loops]
+    for lanes, loop in zip(plain, row.loops, strict=True):
+        _body(lanes, loop)
+    stored = _kept_shared(row)
+    _name_loads(row, plain, stored)
+    results = _kept_results(row, plain)
+    steps = []
+    filled: set[str] = set()
+    for number_, loop in enumerate(row.loops):
+        steps.append(_step(row, number_, loop, stored, results, filled))
+    if not any(lanes.vector_loads + lanes.vector_stores for lanes in row.wide):
+        raise Unfit("nothing that its loops load or store lies side by side")
+    return steps
+
+
+def _step(
+    row: RowKernel, place: int, loop: RowLoop, stored: Mapping[str, str], results: Mapping[str, tuple[str, int]],
+    filled: set[str],
+) -> Step:  # fmt: skip
+    arrays = {text: name for text, (name, _) in row.registers.items()}
+    own_results = {text: (name, first == place) for text, (name, first) in results.items()}
+    lanes = _lanes(row, loop, arrays, own_results, stored)
+    body = _body(lanes, loop)
+    row.wide.append(lanes)
+    new = {
+        arrays[text]: text for text in lanes.loaded
+        if text in arrays and arrays[text] not in filled and arrays[text] not in stored.values()
+    }  # fmt: skip
+    filled |= set(new)
+    return Step(loop, body, new, tuple(lanes.place_declarations(_statements(loop))))
+
+
+def _lanes(
+    row: RowKernel,
+    loop: RowLoop,
+    arrays: Mapping[str, str],
+    results: Mapping[str, tuple[str, bool]],
+    stored: Mapping[str, str],
+) -> RowLanes:
+    """What turns a loop's body into one for vectors.
+
+    Raises:
+        Unfit: the body depends on which thread runs it.
+    """
+    subject, words = row.subject, dialect(row.subject.language)
+    own = nodes.declared_names(loop.node)
+    for each in nodes.walk(loop.node.body):
+        if isinstance(each, nodes.Name) and each.name in row.personal - own - {j.name for j in loop.joined}:
+            raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
+        if query_text(each).startswith(("threadIdx.", "warp")):
+            raise Unfit("the loop asks which thread it runs in")
+    start = {loop.header.variable: Kind(1)}
+    start |= {each.name: Kind(is_varying=True, c_type=each.c_type) for each in loop.joined}
+    return RowLanes(
+        subject.source, words, subject.analysis.tree, dict.fromkeys(thread_queries(loop.node.body), 0), frozenset(),
+        {name: c_type.removesuffix(" *") for name, c_type in row.types.items() if name not in own},
+        vec=row.names["vec"], renamed={each.name: f"kw_{each.name}" for each in loop.joined}, start=start,
+        registers=arrays, results=results, stored=stored, reciprocal=row.names.get("reciprocal", ""),
+    )  # fmt: skip
+
+
+def _statements(loop: RowLoop) -> Sequence[nodes.Statement]:
+    body = loop.node.body
+    return body.statements if isinstance(body, nodes.Block) else (body,)
+
+
+def _body(lanes: RowLanes, loop: RowLoop) -> str:
+    statements = _statements(loop)
+    lanes.settle(statements)
+    return lanes.block(statements)
+
+
+def _kept_shared(row: RowKernel) -> dict[str, str]:
+    """By name, register arrays for shared memory that keeps a row between loops, each thread its own elements."""
+    facts, body = row.subject.analysis.facts, row.subject.analysis.function.body
+    kept: dict[str, str] = {}
+    heads = [each.node.body.place.span for each in row.loops]
+    for key, array in facts.arrays.items():
+        if array.space != "shared":
+            continue
+        name = key.partition("#")[0]
+        uses = [n.place.span for n in nodes.walk(body) if isinstance(n, nodes.Name) and n.name == name]
+        if not uses:
+            continue  # a joining function's own
+        touches = [a for a in facts.accesses if a.array == key]
+        in_loops = all(any(head.contains(use) for head in heads) for use in uses)
+        first = min(touches, key=lambda each: each.span.start, default=None)
+        indices = {each.fact.index for each in row.loops}
+        if not in_loops or first is None or first.kind != "write" or not all(indices & set(a.loops) for a in touches):
+            raise Unfit(f"{name} is more than a row that each thread keeps its part of")
+        if any(a.guards for a in touches) or any(a.element is None for a in touches):
+            raise Unfit(f"{name} is more than a row that each thread keeps its part of")
+        kept[name] = row.plan.fresh(f"kw_{name}")
+    return kept
+
+
+def _name_loads(row: RowKernel, plain: Sequence[RowLanes], stored: Mapping[str, str]) -> None:
+    """A register array for every load that can stand before its loop's arithmetic."""
+    facts = row.subject.analysis.facts
+    written = {a.array for a in facts.accesses if a.kind != "read"}
+    for lanes, loop in zip(plain, row.loops, strict=True):
+        early = lanes.early_loads(_statements(loop))
+        for text, (c_type, span) in lanes.loaded.items():
+            arrays = {a.array for a in facts.accesses if a.span == span}
+            root = next(iter(arrays)).partition("#")[0] if len(arrays) == 1 else ""
+            if root in stored:
+                row.registers[text] = (stored[root], c_type)
+                continue
+            if span not in early or not arrays:
+                continue
+            if text in row.registers and arrays & written:
+                continue  # another loop's: that one may have changed it since; loaded where it stands
+            if arrays & written and any(text in other.loaded for other in plain if other is not lanes):
+                continue
+            if text not in row.registers:
+                row.registers[text] = (row.plan.fresh(f"kw_row_{len(row.registers)}"), c_type)
+
+
+def _kept_results(row: RowKernel, plain: Sequence[RowLanes]) -> dict[str, tuple[str, int]]:
+    """By text, what several loops compute alike and what takes long: a register array and the first loop."""
+    found: dict[str, tuple[str, int]] = {}
+    seen: dict[str, list[int]] = {}
+    for place, (lanes, loop) in enumerate(zip(plain, row.loops, strict=True)):
+        for text in lanes.costly(_statements(loop)):
+            seen.setdefault(text, []).append(place)
+    written = {a.array.partition("#")[0] for a in row.subject.analysis.facts.accesses if a.kind != "read"}
+    for text, places in seen.items():
+        words = set(re.findall(r"[A-Za-z_]\w*", text))
+        first, last = row.loops[places[0]].node, row.loops[places[-1]].node
+        between = [
+            s for s in row.subject.analysis.function.body.statements
+            if first.place.span.start <= s.place.span.start <= last.place.span.start
+        ]  # fmt: skip
+        changed = set().union(*(nodes.assigned_names(s) for s in between)) if between else set()
+        own = set().union(*(nodes.declared_names(row.loops[p].node) for p in places))
+        own -= {row.loops[p].header.variable for p in places}
+        names = {row.loops[p].header.variable for p in places}
+        is_same = len(names) == 1 and not words & ((changed - names) | own | written)
+        if len(places) > 1 and is_same and not any(text in other for other in found):
+            name = row.plan.fresh(f"kw_result_{len(found)}")
+            found[text] = (name, places[0])
+            row.registers[element_text(text)] = (name, "float")
+    return found
+
+
+# Constraints
+
+
+def _constrain(row: RowKernel, steps: Sequence[Step]) -> None:
+    """What fits into registers, what is aligned; defaults that meet it on every workload.
+
+    Raises:
+        Unfit: no values do.
+    """
+    plan, names, length = row.plan, row.names, row.length
+    block, vec, held = names["block"], names["vec"], names["held"]
+    rows = names.get("rows", "1")
+    conditions = {"whole": f"({length}) % {vec} == 0"}
+    aligned = [text for text in _alignments(row) if text != row.length]
+    if aligned:
+        conditions["aligned"] = " and ".join(f"({text}) % {vec} == 0" for text in aligned)
+    per_thread = f"ceil_div({length}, {block} * {vec}) * {vec}"
+    bytes_each = _bytes_each(row, steps)
+    conditions["registers"] = f"{per_thread} * {bytes_each} <= {4 * MOST_REGISTERS}"
+    conditions["busy"] = f"{block} * {vec} < ({length}) + 32 * {vec}"
+    threads = f"{block} * {rows}" if rows != "1" else block
+    if rows != "1":
+        conditions["threads"] = f"{threads} <= 1024"
+        total = only_shape(row.subject).grid[0]
+        conditions["rows"] = f"({total}) % {rows} == 0"
+    conditions["room"] = f"{threads} * {held} <= 2048"
+    conditions["fits"] = f"{threads} * {held} * ({per_thread} * {bytes_each} // 4 + 24) <= 65536"
+    _choose(row, conditions)
+    for name, condition in conditions.items():
+        plan.constraint(name, condition)
+
+
+def _choose(row: RowKernel, conditions: Mapping[str, str]) -> None:
+    """Defaults that meet the conditions: the widest vectors, then about two of them to a thread."""
+    plan = row.plan
+    parsed = [Expression.parse(text) for text in conditions.values()]
+    vec, block = (plan.draft.parameter(row.names[name]) for name in ("vec", "block"))
+    assert vec is not None
+    assert block is not None
+    defaults: dict[str, Value] = {each.name: each.default for each in plan.draft.parameters}
+    order = sorted(block.values, key=lambda each: abs(int(each) - 384))
+    for wide, threads in itertools.product(sorted(vec.values, key=lambda each: -int(each)), order):
+        names = {**defaults, vec.name: wide, block.name: threads}
+        try:
+            if all(each.evaluate({**sizes, **names}) for each in parsed for sizes in row.subject.sizes()):
+                plan.draft = plan.draft.with_parameters(replace(vec, default=wide), replace(block, default=threads))
+                return
+        except SpecError as error:
+            raise Unfit(f"a condition has no value: {error}") from error
+    raise Unfit("a row does not fit into the registers of a block")
+
+
+def _bytes_each(row: RowKernel, steps: Sequence[Step]) -> int:
+    """Bytes of registers for each element of a row: what several loops use, and the most that one has for itself."""
+    used = {name: [step for step in steps if f"{name}[" in step.body] for name, _ in row.registers.values()}
+    types = dict(row.registers.values())
+    common = sum(_bytes_of(row, types[name]) for name, users in used.items() if len(users) > 1)
+    own = [
+        sum(_bytes_of(row, types[name]) for name, users in used.items() if len(users) == 1 and users[0] is step)
+        for step in steps
+    ]
+    return common + max(own)
+
+
+def _bytes_of(row: RowKernel, c_type: str) -> int:
+    known = {"float": 4, "int": 4, "unsigned": 4, "double": 8, "unsigned int": 4}
+    if c_type in known:
+        return known[c_type]
+    sizes = {a.element_bytes for a in row.subject.analysis.facts.arrays.values() if a.c_type == c_type}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size or 8
+
+
+def _alignments(row: RowKernel) -> list[str]:
+    """What must be a multiple of the vector's length for all vectors to be aligned, as expressions in sizes.
+
+    Raises:
+        Unfit: that is not known of some access.
+    """
+    facts, subject = row.subject.analysis.facts, row.subject
+    atoms = {each.fact.index: each.fact.atom for each in row.loops}
+    found: dict[str, None] = {}
+    for access in facts.accesses:
+        own = [atoms[index] for index in access.loops if index in atoms]
+        if not own or access.space != "global":
+            continue
+        if access.element is None:
+            raise Unfit(f"which element of {access.array} is touched is not known")
+        if own[0] not in access.element.names:
+            continue  # the same for all lanes
+        for monomial, coefficient in access.element.terms:
+            if own[0] in monomial:
+                continue
+            sizes = [str(coefficient)] if abs(coefficient) != 1 else []
+            for name in monomial:
+                if facts.atoms.get(name) is not None and facts.atoms[name].kind in ("thread", "loop"):
+                    continue
+                text = expression_of(subject, type(access.element)((((name,), 1),)))
+                if text is not None:
+                    sizes.append(text)
+            if not sizes:
+                raise Unfit(f"whether vectors of {access.array} are aligned is not known")
+            found[" * ".join(sizes)] = None
+    return list(found)
+
+
+# Text
+
+
+def _write_loops(row: RowKernel, steps: Sequence[Step]) -> None:
+    plan, names = row.plan, row.names
+    subject = row.subject
+    define = plan.fresh("KW_STEPS")
+    names["steps"] = define
+    plan.draft = plan.draft.with_define(define, f"ceil_div({row.length}, {names['block']} * {names['vec']})")
+    plan.prelude.append(f"#ifndef {define}  // vectors that a thread has of a row\n#define {define} 1\n#endif\n")
+    declared = dict(row.registers.values())
+    available = _known_before(row)
+    movable = [
+        (array, text) for step in steps[1:] for array, text in step.loads.items()
+        if not step.declarations and set(re.findall(r"[A-Za-z_]\w*", text.partition("(")[2])) & row.types.keys()
+        <= available | {step.loop.declared.name}
+        and step.loop.declared.name == steps[0].loop.declared.name
+    ]  # fmt: skip
+    early = ""
+    if movable:
+        early = names["early"] = plan.parameter(
+            "EARLY", (0, 1), 0, "1: what later loops load is loaded with the row, before threads wait for each other"
+        )
+    for place, step in enumerate(steps):
+        lines = []
+        if place == 0:
+            lines += [f"kw_lanes<{c_type}> {name}[{define}];" for name, c_type in declared.items()]
+        extra = movable if place == 0 else ()
+        late = frozenset(array for array, _ in movable) if place else frozenset()
+        lines += step_lines(step, names, extra=extra, late=late, early=early)
+        row.plan.replace(step.loop.node.place.span, _with_rows(row, "\n".join(lines)))
+        for mark in step.loop.node.pragmas:
+            plan.replace(mark.span, "")
+    pointers = sorted({
+        a.array for a in subject.analysis.facts.accesses
+        if a.space == "global" and any(each.fact.index in a.loops for each in row.loops)
+    })  # fmt: skip
+    addresses = " | ".join(f"(size_t){each}" for each in pointers)
+    head = f"\n  const bool kw_aligned = (({addresses}) & 15) == 0;"
+    warps = f"({names['block']} + 31) / 32"
+    kinds = sorted({own_argument(subject, call)[1] for call, _, _ in row.calls})
+    rows = names.get("rows", "1")
+    for c_type in kinds:
+        count = sum(own_argument(subject, call)[1] == c_type for call, _, _ in row.calls)
+        head += f"\n  __shared__ {c_type} kw_part_{c_type}[{count}][{rows}][{warps}];"
+    if "rows" in names:
+        head += f"\n  const unsigned kw_row = blockIdx.x * {rows} + threadIdx.y;"
+    plan.insert(subject.analysis.function.body.place.span.start + 1, head)
+
+
+def _known_before(row: RowKernel) -> set[str]:
+    """Variables that have their values before the first loop and keep them."""
+    function = row.subject.analysis.function
+    first = row.loops[0].node.place.span.start
+    known = {each.name for each in function.parameters}
+    for statement in function.body.statements:
+        if isinstance(statement, nodes.Declaration) and statement.place.span.end <= first:
+            known |= {each.name for each in statement.declarators if each.initial is not None or each.extents}
+    changed = {n for s in function.body.statements if s.place.span.end > first for n in nodes.assigned_names(s)}
+    return known - changed
+
+
+def _with_rows(row: RowKernel, text: str) -> str:
+    return re.sub(r"\bblockIdx\s*\.\s*x\b", "kw_row", text) if "rows" in row.names else text
+
+
+def _write_joins(row: RowKernel) -> None:
+    subject, plan = row.subject, row.plan
+    counts: dict[str, int] = {}
+    line = "threadIdx.y" if "rows" in row.names else "0"
+    for call, operation, _ in row.calls:
+        own, c_type = own_argument(subject, call)
+        place = counts.setdefault(c_type, 0)
+        counts[c_type] += 1
+        part = f"kw_part_{c_type}[{place}][{line}]"
+        plan.replace(call.place.span, _with_rows(row, f"kw_row_{operation}_{c_type}({own}, {part})"))
+    if "rows" not in row.names:
+        return
+    covered = [each.node.place.span for each in row.loops] + [call.place.span for call, _, _ in row.calls]
+    for node in nodes.walk(subject.analysis.function.body):
+        span = node.place.span
+        if query_text(node) == "blockIdx.x" and not any(each.contains(span) for each in covered):
+            plan.replace(span, "kw_row")
+
+
+def _finished(row: RowKernel, steps: Sequence[Step]) -> Rewrite:
+    subject, plan, names = row.subject, row.plan, row.names
+    words = dialect(subject.language)
+    block, vec, rows = names["block"], names["vec"], names.get("rows", "1")
+    mapped = {key for lanes in row.wide for key in lanes.mapped}
+    hinted = hinted_access(vec, names.get("load", ""), names.get("store", ""))
+    texts = [prelude(words, vec, c_types=(), mapped=mapped), hinted]
+    if any(lanes.divisions for lanes in row.wide):
+        texts.append(division(names["reciprocal"], vec))
+    elif "reciprocal" in names:
+        plan.drop(names["reciprocal"])
+    joined = sorted({(each.operation, each.c_type) for step in steps for each in step.loop.joined})
+    texts += [across_lanes(words, operation, c_type, vec) for operation, c_type in joined]
+    kinds = sorted({(operation, own_argument(subject, call)[1]) for call, operation, _ in row.calls})
+    texts += [joining_function(words, operation, c_type, block) for operation, c_type in kinds]
+    plan.prelude = [*plan.prelude, *texts]
+    step = only_shape(subject)
+    grid = step.grid if rows == "1" else (f"ceil_div({step.grid[0]}, {rows})", *step.grid[1:])
+    shape = (block,) if rows == "1" else (block, rows)
+    shared = "0" if step.shared_bytes is not None and any(lanes.stored for lanes in row.wide) else None
+    plan.draft = plan.draft.relaunched(step.entry, grid=grid, block=shape, shared_bytes=shared)
+    function = subject.analysis.function
+    for mark in function.attributes:
+        if re.search(r"__launch_bounds__|__maxnreg__", mark.text):
+            plan.replace(mark.span, "")
+    plan.insert(function.name_place.span.start, f"__launch_bounds__({block} * {rows}, {names['held']}) ")
+    loads = sum(len(each.loads) for each in steps)
+    return plan.finish(
+        f"{block} threads keep a row in registers as vectors of {vec}, its {loads} loads before the first use, and "
+        "join by shuffles.",
+        _effect(row),
+        properties=("rows-in-registers",),
+    )
+
+
+def _effect(row: RowKernel) -> Effect:
+    """Bytes that the kernel moves before over those that it moves afterwards, times what late loads cost. A guess."""
+    facts = row.subject.analysis.facts
+    indices = {each.fact.index for each in row.loops}
+    touches = [a for a in facts.accesses if a.space == "global" and indices & set(a.loops)]
+    distinct = {(a.array, a.kind) for a in touches}
+    share = len(touches) / max(1, len(distinct))
+    because = f"{len(touches)} passes over rows become {len(distinct)}, in loads of 16 bytes that wait for memory once"
+    return Effect(2.0 * share, because)
+
+
+ROW_REGISTERS = RuleTactic(
+    "row-registers", "row", "Rows that a block walks several times stay in registers, every element loaded once.", _keep
+)
