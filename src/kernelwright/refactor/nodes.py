@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 from kernelwright.refactor.preprocess import Expanded, Mark, Place
 
@@ -330,10 +331,21 @@ class SyntaxTree:
         return tuple(function for function in self.functions if function.is_kernel)
 
 
+_PLAIN = frozenset(("Place", "str", "bool", "int", "int | None"))
+"""Types of fields, as they are written above, that hold no nodes."""
+
+
+@cache
+def _parts(kind: Any) -> tuple[str, ...]:
+    """The fields of a kind of node that may hold nodes."""
+    return tuple(each.name for each in fields(kind) if each.type not in _PLAIN)
+
+
 def children(node: Node) -> Iterator[Node]:
     """The nodes right below one, in the order of the source."""
-    for each in fields(node):
-        value = getattr(node, each.name)
+    kind: Any = type(node)
+    for name in _parts(kind):
+        value = getattr(node, name)
         for item in value if isinstance(value, tuple) else (value,):
             if hasattr(item, "place"):
                 yield item

@@ -136,6 +136,8 @@ class Subject:
     properties: frozenset[str] = frozenset()
     """What earlier rewrites promise of the source. `independent`: no thread sees what another one does, and which
     thread does what does not matter."""
+    is_tentative: bool = False
+    """Whether rewrites are only weighed, and need not be read again to see that they can be."""
 
     @staticmethod
     def make(
@@ -252,6 +254,7 @@ class Subject:
             self.device,
             (*self.history, rewrite.tactic),
             rewrite.properties,
+            self.is_tentative,
         )
 
 

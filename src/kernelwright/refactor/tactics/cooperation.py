@@ -129,11 +129,15 @@ def reached_from(tree: nodes.SyntaxTree, names: set[str]) -> set[str]:
 
 
 def _names_reached(functions: Mapping[str, nodes.Function], names: set[str]) -> set[str]:
-    found = set(names)
-    for _ in functions:
-        for name in sorted(found & functions.keys()):
-            called = {n.function for n in nodes.walk(functions[name].body) if isinstance(n, nodes.Call)}
-            found |= called & functions.keys()
+    found, waiting = set(names), list(names)
+    while waiting:
+        function = functions.get(waiting.pop())
+        if function is None:
+            continue
+        called = {n.function for n in nodes.walk(function.body) if isinstance(n, nodes.Call)}
+        new = (called & functions.keys()) - found
+        found |= new
+        waiting += new
     return found
 
 

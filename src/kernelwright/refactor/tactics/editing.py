@@ -132,7 +132,8 @@ class Plan:
             source = apply(subject.source, self.edits)
         except EditConflict as conflict:
             raise Unfit(f"two changes meet at one place ({conflict})") from conflict
-        _check_source(subject, source)
+        if not subject.is_tentative:
+            _check_source(subject, source)
         check_defaults(subject, self.draft)
         return Rewrite(
             self.tactic, self.family, source, self.draft, anchors, explanation, effect, tuple(self.added),
