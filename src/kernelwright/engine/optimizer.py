@@ -168,13 +168,24 @@ class Optimizer:
         """What to begin next, or why nothing."""
         if self._is_spent() or len(self.tree) + len(self._steps) > self._parts.settings.most_nodes:
             return "budget"
-        choice = self._parts.policy.choose(self.tree.idle, self._left())
+        choice = self._parts.policy.choose(self._offered(), self._left())
         if not isinstance(choice, Stop):
             return choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
         return choice.reason
+
+    def _offered(self) -> Tree:
+        """The tree without what is under way: the idea that a coder took by itself is not open either."""
+        tree = self.tree.idle
+        if not len(self._steps):
+            return tree
+        nodes = list(tree.nodes)
+        for index, keys in self._coded.items():
+            ideas = tuple(idea for idea in nodes[index].ideas if idea.key not in keys)
+            nodes[index] = replace(nodes[index], ideas=ideas)
+        return replace(tree, nodes=tuple(nodes))
 
     def _chosen(self, choice: Expansion) -> ActionChosen:
         left = self._left().evaluations
@@ -435,16 +446,30 @@ class Optimizer:
         return Step(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
 
     def _judged_elsewhere(self, index: int, run: NodeRun, done: NodeDone) -> Step | None:
-        self._promised.pop(index, None)
+        """Record proof and search at once: a policy should not take a node for new whose search is over."""
         run.take(done)
         outcome = done.failure or run.prove()  # from what is recorded
-        self._record([self._judged(index, run, outcome)])
-        if done.proof is not None:
-            self._keep_proof(index, run, done.proof)
-        self._plan_all()
-        if not self.tree[index].is_working:
+        if isinstance(outcome, Failed):
+            self._promised.pop(index, None)
+            self._record([self._judged(index, run, outcome)])
+            self._plan_all()
             return None
-        return self._analysing(index, run, done.reason or "exhausted")
+
+        def analysed(found: Sequence[Finding]) -> Step | None:
+            self._promised.pop(index, None)
+            self._record([self._judged(index, run, outcome)])
+            if done.proof is not None:
+                self._keep_proof(index, run, done.proof)
+            self._record([self._tuned(index, run, done.reason or "exhausted", found)])
+            self._plan_all()
+            return None
+
+        if not run.parameters:
+            return analysed(())
+        proof = done.proof.findings if done.proof is not None else inert_words(run.evaluations)
+        node = replace(self.tree[index], status="working")
+        context = AnalyseContext(self._parts.task, node, run.parameters, run.observations, proof)
+        return Step(lambda: self._parts.agent.analyse(context), analysed)
 
     # -- proofs of lifted templates --------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class SpoolWorker:
         self._whole: set[str] = set()
         self._in_a_row = 0
         self._doing = "waiting"
-        self._ended = Ended()
+        self.ended = Ended()
 
     def run(self, *, until_idle: bool, seconds: float | None = None) -> Ended:
         """Work until nothing is left (`until_idle`), no request may begin any more (`seconds`), or Ctrl-C.
@@ -126,19 +126,19 @@ class SpoolWorker:
                         continue
                     now_s = time.monotonic()
                     idle_since_s = idle_since_s or now_s
-                    is_waiting = bool(self._ended.left) and now_s - idle_since_s < self._grace_s
+                    is_waiting = bool(self.ended.left) and now_s - idle_since_s < self._grace_s
                     if until_idle and not is_waiting:
                         break
                     time.sleep(min(self._poll_s, self._grace_s))
         except KeyboardInterrupt:
-            self._ended.is_interrupted = True
+            self.ended.is_interrupted = True
         finally:
             stop.set()
             beat.join()
             shutil.rmtree(scratch, ignore_errors=True)
             self._doing = "gone"
             self._tell_of_itself()
-        return self._ended
+        return self.ended
 
     # -- one request ---------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class SpoolWorker:
             return
         self._spool.put("results", seen.id, result)
         self._claims.give_back(seen.id)
-        self._ended.done += 1
+        self.ended.done += 1
         self._say(f"{self._doing}: done after {time.monotonic() - start_s:.1f} s{_outcome(result)}")
 
     def _refuse(self, seen: _Seen, error: KernelwrightError) -> None:
@@ -195,14 +195,14 @@ class SpoolWorker:
         refused = Refused(type(error).__name__, message, error.hint or "", socket.gethostname())
         self._spool.put("results", seen.id, refused)
         self._claims.give_back(seen.id)
-        self._ended.refused += 1
+        self.ended.refused += 1
         self._say(f"{self._doing}: refused: {message.splitlines()[0]}")
 
     # -- choosing ------------------------------------------------------------------------------------------------
 
     def _next(self, desk: Desk) -> _Seen | None:
         """The next request to do: of the problem that is open, else the oldest; one that failed before comes last."""
-        self._ended.left.clear()
+        self.ended.left.clear()
         ready: list[tuple[int, int, _Seen]] = []
         for place, (identity, changed_s, size) in enumerate(self._spool.ids("requests")):
             if self._is_done(identity):
@@ -240,21 +240,21 @@ class SpoolWorker:
             try:
                 message = self._spool.message("requests", identity)
                 if message is None:
-                    self._ended.left[identity] = "it is incomplete: its copy is under way, or was cut off"
+                    self.ended.left[identity] = "it is incomplete: its copy is under way, or was cut off"
                     return None
                 if not isinstance(message, Begin | NodeAsked | CompareAsked):
                     raise StoreError("it asks for nothing")
                 known = (facts, _Seen(identity, message, frozenset(all_files(message))))
             except SpoolTooNew as error:
-                self._ended.left[identity] = error.message
+                self.ended.left[identity] = error.message
                 return None
             except StoreError as error:
-                self._ended.left[identity] = f"it cannot be read: {error.message}"
+                self.ended.left[identity] = f"it cannot be read: {error.message}"
                 return None
             self._known[identity] = known
         missing = [name for name in known[1].files if not self._has(name)]
         if missing:
-            self._ended.left[identity] = f"{len(missing)} of its files are not here, or not whole yet"
+            self.ended.left[identity] = f"{len(missing)} of its files are not here, or not whole yet"
             return None
         return known[1]
 
@@ -268,10 +268,10 @@ class SpoolWorker:
         try:
             desk.device(seen.request.work)
         except OtherDevice as error:
-            self._ended.left[seen.id] = str(error)
+            self.ended.left[seen.id] = str(error)
             return False
         except MissingDependency as error:
-            self._ended.left[seen.id] = error.message
+            self.ended.left[seen.id] = error.message
             return False
         except KernelwrightError:
             return True  # `answer` says so
