@@ -35,10 +35,37 @@ C_LIBRARY = (
     "creat", "unlink", "remove", "rename", "rmdir", "chmod", "socket", "connect", "sendto", "syscall", "ptrace", "mmap",
     "mprotect", "getenv", "setenv", "putenv", "environ", "kill", "raise", "signal", "sigaction", "exit", "_exit",
     "longjmp", "pthread_create", "puts", "fputs", "fwrite", "fprintf", "sprintf", "memfd_create", "fexecve",
+    "printf", "vprintf", "snprintf", "malloc", "calloc", "realloc", "enqueue_kernel", "get_default_queue",
 )  # fmt: skip
 """Names that a kernel has no use for. Where one is refused that was only a variable, another name does as well."""
 
-_PRAGMAS = re.compile(r"^[ \t]*(unroll|nounroll|OPENCL (EXTENSION|FP_CONTRACT)|clang loop|clang fp|once|GCC ivdep)\b")
+OF_THE_COMPILER = (
+    "_Pragma", "__pragma", "typeof", "__typeof", "__typeof__", "__auto_type", "__DATE__", "__TIME__", "__TIMESTAMP__",
+    "__FILE__", "__BASE_FILE__",
+)  # fmt: skip
+"""What hides directives and declarations, or makes a source mean something else at another time or place."""
+
+UNDECLARED = ("printf", "enqueue_kernel", "__builtin_")
+"""What a source may use without declaring it; all others that could be pasted would be seen where they are declared."""
+
+ATTRIBUTES = frozenset((
+    "reqd_work_group_size", "work_group_size_hint", "vec_type_hint", "intel_reqd_sub_group_size", "aligned", "packed",
+    "always_inline", "noinline", "flatten", "unused", "maybe_unused", "nodiscard", "pure", "const", "convergent",
+    "noduplicate", "may_alias", "ext_vector_type", "vector_size", "opencl_unroll_hint", "overloadable", "nonnull",
+    "launch_bounds", "restrict", "likely", "unlikely", "fallthrough",
+))  # fmt: skip
+"""Attributes that say something of a kernel's own code; others make code run by itself, or under another's name."""
+
+BUILTINS = re.compile(
+    r"__builtin_(expect|assume|assume_aligned|unreachable|prefetch|shufflevector|convertvector|nontemporal_(load|store)"
+    r"|fmaf?|sqrtf?|rsqrtf?|expf?|exp2f?|fabsf?|fminf?|fmaxf?|clzl{0,2}|ctzl{0,2}|popcountl{0,2}|bswap\d+|elementwise_\w+"
+    r"|reduce_\w+|is_aligned|align_(up|down)|memcpy|memset|isnan|isinf|huge_valf?|inff?|nanf?|choose_expr|constant_p"
+    r"|types_compatible_p|bit_cast)"
+)
+
+_PRAGMAS = re.compile(
+    r"^[ \t]*(unroll|nounroll|OPENCL (EXTENSION (cl_|all\b)|FP_CONTRACT)|clang loop|clang fp|once|GCC ivdep)"
+)
 _OPTION = re.compile(
     r"-cl-[a-z0-9.=-]+|--?use_fast_math|-O[0-3]|--?(fmad|ftz|prec-div|prec-sqrt|extra-device-vectorization)(=(true|false))?"
     r"|--?maxrregcount=[\w{} ]+"
@@ -78,10 +105,14 @@ def _problems(source: str, original: str) -> Iterator[str]:
     source = source.replace("\r\n", "\n")
     yield from _odd_characters(source, original)
     spliced = source.replace("\\\n", "")
+    yield from _odd_quotes(spliced)  # behind these, what a comment is can be told as every compiler does
     code, old_code = mask_comments(spliced), mask_comments(original)
+    yield from _odd_letters(code, original)
     yield from _directives(spliced, code, original, old_code)
-    yield from _forbidden_words(code, old_code)
+    yield from _forbidden_words(code, old_code, _header_words(spliced))
+    yield from _attributes(code, old_code)
     yield from _paths(spliced, code, original)
+    yield from _launches(code, old_code)
     yield from _undefined_functions(code, old_code)
 
 
@@ -93,12 +124,38 @@ def _odd_characters(source: str, original: str) -> Iterator[str]:
                 continue
             if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
                 yield f"line {number} holds the invisible character U+{ord(character):04X}"
-    if re.search(r"\?\?[=/'()!<>-]|%:", source):
+    if re.search(r"\?\?[=/'()!<>-]|%:|<%|%>", source):
         yield "it holds a digraph or trigraph, which compilers read differently"
     if re.search(r"\\[ \t]+\n", source):
         yield "a line ends with a backslash and blanks, which compilers read differently"
     if re.search(r"\\[uUN][0-9a-fA-F{]", source) and not re.search(r"\\[uUN][0-9a-fA-F{]", original):
         yield "it spells a character by its number"
+
+
+_LEXEMES = re.compile(
+    r"//[^\n]*|/\*.*?\*/|(?P<raw>\b(?:u8|[uUL])?R\")|(?P<separator>\b[0-9][0-9a-zA-Z.]*'[0-9a-zA-Z])"
+    r"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|(?P<open>[\"']|/\*)",
+    re.DOTALL,
+)
+
+
+def _odd_quotes(source: str) -> Iterator[str]:
+    """Quotes that lexers do not agree about: text that is code for one and a comment for another."""
+    for match in _LEXEMES.finditer(source):
+        line = source.count("\n", 0, match.start()) + 1
+        if match["raw"] is not None:
+            yield f"line {line} (joined lines counted once) begins a raw string, which is not read here"
+        if match["separator"] is not None:
+            yield f"line {line} (joined lines counted once) has a quote inside of a number"
+        if match["open"] is not None:
+            yield f"line {line} (joined lines counted once) opens {match['open']!r} and does not close it"
+
+
+def _odd_letters(code: str, original: str) -> Iterator[str]:
+    """Letters outside of comments and strings that look like others."""
+    for character in sorted(set(code) - set(original)):
+        if not character.isascii():
+            yield f"its code holds {character!r} (U+{ord(character):04X}); names are written in ASCII"
 
 
 def _directives(source: str, code: str, original: str, old_code: str) -> Iterator[str]:
@@ -120,25 +177,45 @@ def _directives(source: str, code: str, original: str, old_code: str) -> Iterato
         yield "an #include names its file by a macro, or in no way that can be read"
 
 
-def _forbidden_words(code: str, old_code: str) -> Iterator[str]:
+_HEADER = re.compile(r"\A//[ \t]*///[ \t]*kernelwright[^\n]*\n(?:[ \t]*//[^\n]*\n)*")
+_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+(?:\([^)\n]*\))?(?P<body>[^\n]*)", re.MULTILINE)
+
+
+def _header_words(source: str) -> frozenset[str]:
+    """Words in the header's texts: values of parameters become macros."""
+    header = _HEADER.match(source)
+    texts = _STRING.findall(header.group()) if header else []
+    return frozenset(word for text in texts for word in _WORD.findall(text))
+
+
+def _forbidden_words(code: str, old_code: str, header_words: frozenset[str]) -> Iterator[str]:
     words, old_words = set(_WORD.findall(code)), set(_WORD.findall(old_code))
-    forbidden = (*ASSEMBLER, *C_LIBRARY, "_Pragma", "__pragma", "__has_include", "__has_embed")
+    forbidden = (*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER)
     for word in forbidden:
         if word in words and word not in old_words:
             yield f"{word!r} is not allowed: the original does not use it"
+    for word in sorted(words - old_words):
+        if word.startswith(("__has_include", "__has_embed", "__builtin_")) and not BUILTINS.fullmatch(word):
+            yield f"{word!r} is not allowed: the original does not use it"
     if "##" in code:
-        parts = {match["word"] or match["before"] for match in _PASTED.finditer(code)}
-        for word in forbidden:
+        parts = {match["word"] or match["before"] for match in _PASTED.finditer(code)} | header_words
+        for match in _DEFINITION.finditer(code):
+            body = _WORD.findall(match["body"])
+            parts.update(body if len(body) <= 2 else [])
+        for word in (*ASSEMBLER, *OF_THE_COMPILER, *UNDECLARED):
             if word not in old_words and _can_be_pasted(word, parts):
                 yield f"it pastes tokens (##) and holds the parts of {word!r}"
 
 
 def _can_be_pasted(word: str, parts: Iterable[str]) -> bool:
-    """Whether `word` is a row of two or three of the parts."""
-    known = {each for each in parts if each in word and each != word}
+    """Whether `word`, or one that it begins when it ends with `_`, is a row of the parts: a short row, but for `asm`."""
+    is_beginning = word.endswith("_") and word not in ASSEMBLER
+    known = {each for each in parts if each and each != word}
     ends: set[int] = {0}
-    for _ in range(3):
-        ends = {start + len(each) for start in ends for each in known if word.startswith(each, start)}
+    for _ in range(len(word) if word in ASSEMBLER or is_beginning else 3):
+        ends = {start + len(each) for start in ends for each in known if word.startswith(each, start)} | (
+            {len(word) for start in ends for each in known if is_beginning and each.startswith(word[start:])}
+        )
         if len(word) in ends:
             return True
     return False
@@ -154,8 +231,47 @@ def _paths(source: str, code: str, original: str) -> Iterator[str]:
             yield f"the text {text[:60]} looks like a path"
 
 
+_VENDORS = frozenset(("gnu", "clang", "nv"))
+_ATTRIBUTE = re.compile(r"\b__attribute(?:__)?\b|\[[ \t\n]*\[(?=[ \t\n]*[A-Za-z_])")
+
+
+def _attributes(code: str, old_code: str) -> Iterator[str]:
+    """Attributes that are not known to be harmless."""
+    old_words = set(_WORD.findall(old_code))
+    for match in _ATTRIBUTE.finditer(code):
+        is_gnu = match.group().startswith("__")
+        start = code.find("(", match.end()) if is_gnu else match.start()
+        end = matching(code, start) if start >= 0 else None
+        if end is None:
+            yield "an attribute cannot be read"
+            continue
+        depth = 0
+        for each in re.finditer(r"[(\[]|[)\]]|[A-Za-z_]\w*", code[start:end]):
+            depth += (each.group() in "([") - (each.group() in ")]")
+            name = each.group().strip("_")
+            is_name = depth == 2 and each.group()[0] not in "()[]"
+            if is_name and name not in ATTRIBUTES | _VENDORS and each.group() not in old_words:
+                yield f"the attribute {each.group()!r} is not allowed; known are {', '.join(sorted(ATTRIBUTES)[:8])}"
+
+
+def _launches(code: str, old_code: str) -> Iterator[str]:
+    """Ways to start other code than the kernel's own."""
+    for match in re.finditer(r"\bcuda[A-Z]\w*", code):
+        if not re.search(rf"\b{match.group()}\b", old_code):
+            yield f"{match.group()!r} is not allowed: a kernel calls nothing of the host's library"
+    if "<<<" in code and "<<<" not in old_code:
+        yield "a kernel is launched from the source; launches belong into the header"
+    if re.search(r"\bgoto\s*\*|&&\s*\w+\s*;", code):
+        yield "it jumps to where a pointer says"
+    if re.search(r"^[ \t]*(@|export\b|import\b|module\b)", code, re.MULTILINE) or re.search(r"\(\s*\^", code):
+        yield "it holds an import or a block, which kernels have no use for"
+
+
 _NOT_TYPES = frozenset(("return", "else", "do", "case", "sizeof", "goto", "defined", "define", "if", "elif", "throw"))
 _DECLARATOR = re.compile(r"\b(?P<type>[A-Za-z_]\w*)(?:\s+|\s*\*+\s*(?:restrict|const)?\s*)(?P<name>[A-Za-z_]\w*)\s*\(")
+
+
+_PARENTHESISED = re.compile(r"\b(?P<type>[A-Za-z_]\w*)\s*\(\s*\*?\s*(?P<name>[A-Za-z_]\w*)\s*\)\s*\(")
 
 
 def _undefined_functions(code: str, old_code: str) -> Iterator[str]:
@@ -164,20 +280,63 @@ def _undefined_functions(code: str, old_code: str) -> Iterator[str]:
         return  # other languages' kernels are linked with nothing
     if re.search(r"\bextern\b", code) and not re.search(r"\bextern\b", old_code):
         yield "'extern' is not allowed: everything that a kernel uses must be defined in its source"
+    if re.search(r"\(\s*\*+\s*\w*\s*\)\s*\(", code):
+        yield "it holds a pointer to a function, which OpenCL does not have"
+    for match in _PARENTHESISED.finditer(code):
+        if match["type"] in _C_TYPES and _end_of(code, match.end() - 1).startswith((";", ",")):
+            yield f"{match['name']!r} is declared in brackets: everything that a kernel uses must be in its source"
+    for match in _DEFINITION.finditer(code):
+        yield from _declaring_macro(match["body"])
+    yield from _declared_only(code, old_code)
+
+
+def _declared_only(code: str, old_code: str) -> Iterator[str]:
     declared: dict[str, bool] = {}
-    for match in _DECLARATOR.finditer(code):
-        is_product = "*" in code[match.end("type") : match.start("name")] and not match["type"].endswith("_t")
-        if match["type"] in _NOT_TYPES or match["type"].startswith("__attribute"):
+    for match, after in _declarators(code):
+        is_definition = after.startswith("{")
+        if not is_definition and not _is_declaration(code, match, after):
             continue
-        end = matching(code, match.end() - 1)
-        after = code[end:].lstrip() if end is not None else ""
-        is_definition = after.startswith(("{", "__attribute__"))
-        is_declaration = after.startswith(";") and not (is_product and match["type"] not in _C_TYPES)
-        if is_definition or is_declaration:
-            declared[match["name"]] = declared.get(match["name"], False) or is_definition
+        declared[match["name"]] = declared.get(match["name"], False) or is_definition
+        if after.startswith(","):
+            yield f"{match['name']!r} is declared in a list: give each function a definition"
     for name, is_defined in declared.items():
         if not is_defined and not re.search(rf"\b{name}\b", old_code):
             yield f"{name!r} is declared and not defined: everything that a kernel uses must be in its source"
+
+
+def _declarators(code: str) -> Iterator[tuple[re.Match[str], str]]:
+    """What looks like a function's type and name, with what follows its brackets."""
+    for match in _DECLARATOR.finditer(code):
+        if match["type"] not in _NOT_TYPES and "__attribute" not in match.group():
+            yield match, _end_of(code, match.end() - 1)
+
+
+def _is_declaration(code: str, match: re.Match[str], after: str) -> bool:
+    """Whether it is none of the products that look like one: `a * f(x);`."""
+    is_product = "*" in code[match.end("type") : match.start("name")] and not match["type"].endswith("_t")
+    return after.startswith((";", ",")) and not (is_product and match["type"] not in _C_TYPES)
+
+
+def _end_of(code: str, start: int) -> str:
+    """What follows brackets that open at `start`, further brackets and attributes behind them left out."""
+    while True:
+        end = matching(code, start)
+        if end is None:
+            return ""
+        after = code[end:].lstrip()
+        attribute = re.match(r"__attribute(?:__)?\s*(?=\()", after)
+        if attribute is not None:
+            after = after[attribute.end() :]
+        if not after.startswith("("):
+            return after[:200]
+        start = len(code) - len(code[end:].lstrip()) + (attribute.end() if attribute is not None else 0)
+
+
+def _declaring_macro(body: str) -> Iterator[str]:
+    """A macro whose text is a function's declaration, with whatever name it is given."""
+    for match, after in _declarators(body):
+        if "*" not in body[match.end("type") : match.start("name")] and after[:1] in ("", ";"):
+            yield f"a macro declares the function {match['name']!r}: write functions out, with what they do"
 
 
 _C_TYPES = frozenset(("void", "char", "short", "int", "long", "float", "double", "half", "unsigned", "signed", "bool"))
@@ -205,3 +364,5 @@ def check_header(text: str, original: str) -> None:
                 raise Malformed(
                     f"the value {value!r} of {name} is not allowed: a text value must be words of the source"
                 )
+            if isinstance(value, str) and set(value.split()) & {*C_LIBRARY, *OF_THE_COMPILER}:
+                raise Malformed(f"the value {value!r} of {name} is not allowed: a kernel has no use for it")
