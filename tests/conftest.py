@@ -77,6 +77,12 @@ SLOW_BASELINE = """__kernel void saxpy(__global const float *x, __global float *
 """
 
 
+@pytest.fixture(autouse=True)
+def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test remembers what it has learnt itself, and leaves the user's library alone."""
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "kernelwright-home"))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep artifacts of tests out of the user's cache, one folder for all processes of one test run."""

@@ -20,6 +20,16 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("kernelwright"))
 
 
+def memory_dir() -> Path:
+    """`KERNELWRIGHT_HOME`: its `memory/` keeps what runs have learnt (default: the user's data folder)."""
+    value = os.environ.get("KERNELWRIGHT_HOME")
+    if value:
+        return Path(value) / "memory"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("kernelwright")) / "memory"
+
+
 def scratch_dir() -> Path | None:
     """`KERNELWRIGHT_SCRATCH_DIR`: where arrays pass between processes (default: `/dev/shm` where it has room)."""
     value = os.environ.get("KERNELWRIGHT_SCRATCH_DIR")

@@ -59,7 +59,7 @@ def machine(noise: float = 0.005) -> SimulatedMachine:
 
 def settings(evaluations: int = 120, **changes: object) -> OptimizeSettings:
     tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", data_seed=1, comparison_rounds=10)
-    return dataclasses.replace(OptimizeSettings(tune=tune), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(OptimizeSettings(tune=tune, memory="off"), **changes)  # type: ignore[arg-type]
 
 
 def agent(*tactics: ScriptedTactic, lifted: ScriptedTactic | None = LIFT, plans_ahead: bool = True) -> ScriptedAgent:

@@ -40,6 +40,8 @@ class Task:
     """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
     lessons: tuple[str, ...] = ()
     """What earlier runs taught about such kernels: a sentence each, with its evidence; the most telling first."""
+    example: tuple[str, str] | None = None
+    """A verified template of an earlier run, to be shown as a worked example: what it is, and its text; data, both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ class Parent:
     parameters: tuple[str, ...] = ()
     evaluations: tuple[Prior, ...] = ()
     """The best first."""
+    start: Mapping[str, Value] = field(default_factory=dict)
+    """Values that were best in an earlier run, for parameters that the parent does not have."""
 
 
 class NodeRun:
@@ -379,14 +381,13 @@ class NodeRun:
         return self._searcher
 
     def _first_configs(self) -> list[Config]:
-        if not self._parent.evaluations:
+        parent, default = self._parent, self._subject.template.default
+        known = {each.name: frozenset(each.values) for each in self._space.parameters}
+        start = {name: value for name, value in parent.start.items() if value in known.get(name, frozenset())}
+        if not parent.evaluations and not start:
             return []
-        return sweep(
-            self._space,
-            self._parent.evaluations[0].config,
-            self._subject.template.default,
-            frozenset(self._parent.parameters),
-        )
+        best = parent.evaluations[0].config if parent.evaluations else Config({})
+        return sweep(self._space, best, Config({**default, **start}), frozenset(parent.parameters))
 
     def _priors(self) -> list[Prior]:
         """What the parent measured, with this node's own defaults for parameters that are new."""
@@ -462,6 +463,7 @@ class NodeRun:
                 "node": self.index,
                 "tree": shared.started.run_id,
                 "parent_parameters": list(self._parent.parameters),
+                "remembered_start": dict(self._parent.start),
                 "priors_blob": self._kept_priors(),
             },
             space=space_record(space),
@@ -484,6 +486,7 @@ class NodeRun:
         return Parent(
             tuple(started.settings.get("parent_parameters", ())),
             tuple(Prior(Config(config), value, source) for config, value, source in records),
+            dict(started.settings.get("remembered_start", {})),
         )
 
     def _session(self, spent_s: float) -> SessionStarted:

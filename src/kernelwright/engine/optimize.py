@@ -16,6 +16,8 @@ from pathlib import Path
 
 from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.direct import DirectAgent
+from kernelwright.agent.written import written_template
+from kernelwright.engine.learning import learn
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.machine import LocalMachine, Machine
@@ -26,6 +28,7 @@ from kernelwright.engine.optimize_finals import Entrant, entrants, of_node
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.optimize_settings import NODES_FOLDER, SPOOL, OptimizeSettings
 from kernelwright.engine.optimizer import Optimizer, OptimizerParts
+from kernelwright.engine.remembering import Remembered, recalled_or_note
 from kernelwright.engine.site import Comparing, LocalSite, Site
 from kernelwright.engine.speed_of_light import (
     doubt,
@@ -280,6 +283,7 @@ class _Session:
         parts = self._optimizer_parts(started, baseline, relay)
         if view is not None:
             parts = dataclasses.replace(parts, proofs=view.proofs)
+        parts = self._remembering(parts, view)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
         try:
             reason = optimizer.run()
@@ -291,6 +295,8 @@ class _Session:
                     reason = "interrupted"
             for index, run in optimizer.runs.items():
                 run.finish(of_node(comparison, index) if comparison else None, reason)
+            if comparison is not None:
+                self._remember(parts)
             self._append([RunFinished(reason, self._clock.spent_s)])
         finally:
             optimizer.close()
@@ -345,6 +351,31 @@ class _Session:
         if self._site.elsewhere is not None and isinstance(policy, GainPerCost):
             return dataclasses.replace(policy, slice_evaluations=self._parts.settings.part_evaluations)
         return policy
+
+    def _remembering(self, parts: OptimizerParts, view: RunView | None) -> OptimizerParts:
+        """The parts with what earlier runs have learnt, recorded first: a resume has no need of the library."""
+        event = view.recalled if view is not None else None
+        if view is None:
+            written = written_template(parts.baseline.template)
+            event, note = recalled_or_note(parts.settings, parts.task, written)
+            if event is not None:
+                self._append([event])
+            if note:
+                self._append([Noted("warning", note)])
+        remembered = Remembered(event)
+        return dataclasses.replace(
+            parts,
+            task=remembered.task(parts.task, entry=parts.problem.name),
+            agent=remembered.agent(parts.agent),
+            start=remembered.start,
+        )
+
+    def _remember(self, parts: OptimizerParts) -> None:
+        """Keep what this run has taught for later ones."""
+        written = written_template(parts.baseline.template)
+        note = learn(self._result(), parts.task, written, settings=parts.settings, proposer=parts.agent.name)
+        if note:
+            self._append([Noted("warning", note)])
 
     def _limit(
         self, started: RunStarted, baseline_ms: Mapping[str, float], weights: Mapping[str, float]

@@ -202,6 +202,19 @@ class OptimizeResult:
             )
         return tuple(steps)
 
+    def step_interval(self, index: int) -> Interval | None:
+        """A node over what it was made from, from interleaved rounds; None where one of the two was not compared."""
+        before = self.tree.ancestor(index)
+        if before is None:
+            return None
+        first = self._row(before) if before.parent is not None else self._row(before) or 0
+        return self._interval(first, self._row(self.tree[index]))
+
+    def compared_config(self, index: int) -> Config | None:
+        """A node's best finalist; None where it had none."""
+        row, comparison = self._row(self.tree[index]), self.view.comparison
+        return Config(comparison.configs[row]) if row and comparison is not None else None
+
     def _row(self, node: Node | None) -> int | None:
         """The row of the node's best finalist in the comparison; 0 is the baseline."""
         comparison = self.view.comparison

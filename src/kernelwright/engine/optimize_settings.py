@@ -48,6 +48,8 @@ class OptimizeSettings:
     start: Literal["all", "baseline"] = "all"
     """`all`: the problem's own template is a node too, where it has one; `baseline`: only what the baseline becomes."""
     most_nodes: int = 100
+    memory: Literal["on", "read", "off"] = "on"
+    """What earlier runs have learnt: used and added to; only used; neither."""
     proof_points: int = 16
     """Corners and random points on which a lifted template is checked before its landscape is trusted; 0: none."""
     max_cost_usd: float | None = None
@@ -78,6 +80,8 @@ class OptimizeSettings:
             check_model(name, max_cost_usd=self.max_cost_usd)
         if self.start not in ("all", "baseline"):
             raise UsageError(_unknown("start", self.start, ["all", "baseline"]))
+        if self.memory not in ("on", "read", "off"):
+            raise UsageError(_unknown("memory", self.memory, ["on", "read", "off"]))
         if self.proof_points < 0:
             raise UsageError(f"proof_points is {self.proof_points!r}, expected at least 0")
         if self.runner and not self.runner.removeprefix(SPOOL).strip():
@@ -112,7 +116,7 @@ class OptimizeSettings:
             "in_flight",
             "part_evaluations",
         )
-        own = {name: getattr(self, name) for name in (*names, "max_attempts", "roles")}
+        own = {name: getattr(self, name) for name in (*names, "max_attempts", "roles", "memory")}
         return {**self.tune.as_record(), RECORD_KEY: own}
 
     @classmethod

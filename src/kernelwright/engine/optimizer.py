@@ -50,6 +50,7 @@ from kernelwright.engine.template_proof import (
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.evaluate.base import Reproduction
 from kernelwright.identity import content_id
+from kernelwright.problem.config import Value
 from kernelwright.problem.model import Problem, SourceSpec
 from kernelwright.problem.outcome import Failed, Outcome
 from kernelwright.store.event import (
@@ -108,6 +109,8 @@ class OptimizerParts:
     """Budget seconds kept for the final comparison."""
     tell: Callable[[Event, Progress], None]
     show: Callable[[Progress], None]
+    start: Callable[[Sequence[str]], Mapping[str, Value]] = lambda _tactics: {}
+    """Values to begin with, for a template that was made by these tactics."""
     proofs: tuple[TemplateProven, ...] = ()
     """Of templates that an earlier session proved."""
 
@@ -680,9 +683,10 @@ class Optimizer:
 
     def _parent_of(self, node: Node) -> Parent:
         above = self.tree.ancestor(node.index)
+        start = self._parts.start(node.tactics)
         if above is None or above.index not in self._runs:
-            return Parent()
-        return self._runs[above.index].as_parent(count=PRIOR_COUNT)
+            return Parent(start=start)
+        return replace(self._runs[above.index].as_parent(count=PRIOR_COUNT), start=start)
 
     # -- budget and record ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""What runs have learnt, kept for later runs: measured claims with their evidence, in a local library."""
