@@ -230,6 +230,40 @@ class BoundLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyOrder:
+    """How the bits of an element become an unsigned key that sorts as the values do."""
+
+    item_bytes: int
+    sign: int
+    """The bit that is set where it was clear; 0: none."""
+    negative: int
+    """What bits with `sign` set are combined with by exclusive or."""
+    greatest: int
+    """Bits without the sign above this are NaN, whose key is `nan_key`."""
+
+    @property
+    def every(self) -> int:
+        """All bits of an element."""
+        return int((1 << 8 * self.item_bytes) - 1)
+
+    @property
+    def nan_key(self) -> int:
+        """Above the key of every number."""
+        return self.every
+
+    def keys(self, words: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Keys of elements given as unsigned integers of `item_bytes`."""
+        kind = words.dtype.type
+        has_sign = (words & kind(self.sign)) != 0
+        keys: npt.NDArray[Any] = np.where(has_sign, words ^ kind(self.negative), words | kind(self.sign))
+        if self.greatest >= self.every:
+            return keys
+        is_nan = (words & kind(self.every & ~self.sign)) > kind(self.greatest)
+        keys[is_nan] = self.nan_key
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceReading:
     """What a device says of itself at one moment; None for what it does not tell."""
 
@@ -249,6 +283,8 @@ class DeviceSession(ABC):
     @abstractmethod
     def timer(self) -> str:
         """What `time` measures with, e.g. `opencl-events`."""
+
+    _has_surprise = False
 
     alignment_bytes: ClassVar[int] = 256
     """Offsets of bound buffers are multiples of this."""
@@ -310,6 +346,31 @@ class DeviceSession(ABC):
         self.download(first, one)
         self.download(second, other)
         return bool(np.array_equal(one, other))
+
+    def expect_same(
+        self, first: Buffer, second: Buffer, byte_count: int, *, offsets_bytes: tuple[int, int] = (0, 0)
+    ) -> None:
+        """From now on nothing is `as_expected` unless both hold the same bytes at this point of the queue."""
+        one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)
+        self.download(first, one, offsets_bytes[0])
+        self.download(second, other, offsets_bytes[1])
+        self._has_surprise |= not np.array_equal(one, other)
+
+    def expect_within(
+        self, values: Buffer, low: Buffer, high: Buffer, byte_count: int, *, order: KeyOrder, offset_bytes: int
+    ) -> None:
+        """The same unless every element's key lies between its bounds, all three at `offset_bytes`."""
+        parts = [np.empty(byte_count, np.uint8) for _ in range(3)]
+        for buffer, out in zip((values, low, high), parts, strict=True):
+            self.download(buffer, out, offset_bytes)
+        got, least, most = (part.view(f"u{order.item_bytes}") for part in parts)
+        keys = order.keys(got)
+        self._has_surprise |= bool(np.any((keys < least) | (keys > most)))
+
+    def as_expected(self) -> bool:
+        """Whether all that was expected since the last question held; waits for the device."""
+        has_surprise, self._has_surprise = self._has_surprise, False
+        return not has_surprise
 
     def free_memory_bytes(self) -> int | None:
         """Device memory that no one uses; None where the device does not tell."""

@@ -6,6 +6,8 @@ OWN_PREFIX = "kernelwright_"
 READ_ENTRY = "kernelwright_read"
 DELAY_ENTRY = "kernelwright_delay"
 DIFFER_ENTRY = "kernelwright_differ"
+WITHIN_ENTRY = "kernelwright_within_"
+"""And the bytes of an element."""
 FORGET_ENTRY = "kernelwright_forget"
 
 HELPER_PTX = """
@@ -118,6 +120,82 @@ WAIT:
   ret;
 }
 """
+
+_WITHIN = """
+// within(values, low, high, u64 count, u32 *flag, u64 sign, u64 negative, u64 every, u64 greatest): sets the flag if
+// the key of any element (`KeyOrder`) is outside of its bounds.
+.visible .entry kernelwright_within_WIDTH(.param .u64 values, .param .u64 low, .param .u64 high, .param .u64 count,
+  .param .u64 flag, .param .u64 sign, .param .u64 negative, .param .u64 every, .param .u64 greatest)
+{
+  .reg .pred %p<6>;
+  .reg .b32 %r<8>;
+  .reg .b64 %d<32>;
+  ld.param.u64 %d0, [values];
+  ld.param.u64 %d1, [low];
+  ld.param.u64 %d2, [high];
+  ld.param.u64 %d3, [count];
+  ld.param.u64 %d4, [flag];
+  ld.param.u64 %d5, [sign];
+  ld.param.u64 %d6, [negative];
+  ld.param.u64 %d7, [every];
+  ld.param.u64 %d8, [greatest];
+  cvta.to.global.u64 %d0, %d0;
+  cvta.to.global.u64 %d1, %d1;
+  cvta.to.global.u64 %d2, %d2;
+  cvta.to.global.u64 %d4, %d4;
+  not.b64 %d9, %d5;
+  and.b64 %d9, %d9, %d7;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %ntid.x;
+  mov.u32 %r2, %tid.x;
+  mov.u32 %r3, %nctaid.x;
+  mul.wide.u32 %d10, %r0, %r1;
+  cvt.u64.u32 %d11, %r2;
+  add.u64 %d10, %d10, %d11;
+  mul.wide.u32 %d12, %r3, %r1;
+  mov.u32 %r4, 0;
+LOOP:
+  setp.ge.u64 %p0, %d10, %d3;
+  @%p0 bra DONE;
+  shl.b64 %d13, %d10, SHIFT;
+  add.u64 %d14, %d0, %d13;
+  add.u64 %d15, %d1, %d13;
+  add.u64 %d16, %d2, %d13;
+  ld.global.cg.uBITS %d17, [%d14];
+  ld.global.cg.uBITS %d18, [%d15];
+  ld.global.cg.uBITS %d19, [%d16];
+  and.b64 %d20, %d17, %d5;
+  setp.ne.u64 %p1, %d20, 0;
+  xor.b64 %d21, %d17, %d6;
+  or.b64 %d22, %d17, %d5;
+  selp.b64 %d23, %d21, %d22, %p1;
+  and.b64 %d24, %d17, %d9;
+  setp.gt.u64 %p2, %d24, %d8;
+  selp.b64 %d23, %d7, %d23, %p2;
+  setp.lt.u64 %p3, %d23, %d18;
+  setp.gt.u64 %p4, %d23, %d19;
+  or.pred %p3, %p3, %p4;
+  selp.u32 %r5, 1, 0, %p3;
+  or.b32 %r4, %r4, %r5;
+  add.u64 %d10, %d10, %d12;
+  bra LOOP;
+DONE:
+  setp.eq.u32 %p5, %r4, 0;
+  @%p5 bra END;
+  st.global.u32 [%d4], %r4;
+END:
+  ret;
+}
+"""
+
+
+def _within(item_bytes: int) -> str:
+    """The kernel for elements of so many bytes; registers of 64 bits take narrower loads."""
+    shift = item_bytes.bit_length() - 1
+    return _WITHIN.replace("WIDTH", str(item_bytes)).replace("SHIFT", str(shift)).replace("BITS", str(8 * item_bytes))
+
+
+HELPER_PTX += "".join(_within(item_bytes) for item_bytes in (1, 2, 4, 8))
 
 FORGET_PTX = """
 .version 6.3

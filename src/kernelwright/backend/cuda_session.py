@@ -22,6 +22,7 @@ from kernelwright.backend.base import (
     DeviceInfo,
     DeviceReading,
     DeviceSession,
+    KeyOrder,
     LaunchFailed,
     PlanStep,
 )
@@ -29,7 +30,14 @@ from kernelwright.backend.cuda_cupti import open_recorder
 from kernelwright.backend.cuda_driver import load_driver, ordinal_of
 from kernelwright.backend.cuda_errors import DriverCallFailed, call, launch_error, machine_error
 from kernelwright.backend.cuda_handles import CudaBuffer, CudaModule, MemoryPool
-from kernelwright.backend.cuda_helpers import DIFFER_ENTRY, FORGET_ENTRY, FORGET_PTX, HELPER_PTX, READ_ENTRY
+from kernelwright.backend.cuda_helpers import (
+    DIFFER_ENTRY,
+    FORGET_ENTRY,
+    FORGET_PTX,
+    HELPER_PTX,
+    READ_ENTRY,
+    WITHIN_ENTRY,
+)
 from kernelwright.backend.cuda_launch import Binder, BoundStep, launch_words
 from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_timing import Stopwatch
@@ -47,6 +55,8 @@ each half of the device keeps a copy of its own."""
 UNKNOWN_CACHE_BYTES = 64 << 20
 
 _PATTERN_TILE_BYTES = 1 << 16
+
+_NO_LIMIT = (1 << 64) - 1
 
 
 class CudaSession(DeviceSession):
@@ -74,6 +84,10 @@ class CudaSession(DeviceSession):
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
         self._flag: CudaBuffer | None = None
+        self._is_flag_clear = False
+        """Whether the flag was cleared for comparisons that no one has asked about yet."""
+        self._tiles: dict[bytes, Bytes] = {}
+        """Patterns repeated, on the host, where no kernel reaches them."""
         self._forget: BoundStep | None = None
         self._can_forget = True
         self._meter, self.meter_note = open_meter(device)
@@ -184,9 +198,10 @@ class CudaSession(DeviceSession):
     def _tile(self, start: int, pattern: bytes, byte_count: int) -> None:
         """Upload some patterns, then double what is there."""
         done = min(byte_count, _PATTERN_TILE_BYTES)
-        tile = np.resize(np.frombuffer(pattern, np.uint8), done)
+        if pattern not in self._tiles:
+            self._tiles[pattern] = np.resize(np.frombuffer(pattern, np.uint8), _PATTERN_TILE_BYTES)
+        tile = self._tiles[pattern]
         call(self._driver.cuMemcpyHtoDAsync(start, tile.ctypes.data, done, self._stream))
-        call(self._driver.cuStreamSynchronize(self._stream))  # the tile goes out of scope
         while done < byte_count:
             step = min(done, byte_count - done)
             call(self._driver.cuMemcpyDtoDAsync(start + done, start, step, self._stream))
@@ -203,24 +218,71 @@ class CudaSession(DeviceSession):
 
     def is_same(self, first: CudaBuffer, second: CudaBuffer, byte_count: int) -> bool:
         """Compared on the device, at its memory's speed."""
+        had_surprise = not self.as_expected()
+        self.expect_same(first, second, byte_count)
+        is_same = self.as_expected()
+        self._has_surprise = had_surprise
+        return is_same
+
+    def expect_same(
+        self, first: CudaBuffer, second: CudaBuffer, byte_count: int, *, offsets_bytes: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Compared on the device, at its memory's speed."""
+        addresses = (first.address + offsets_bytes[0], second.address + offsets_bytes[1])
         words, rest = divmod(byte_count, 16)
-        if first.address % 16 or second.address % 16 or rest:
-            return super().is_same(first, second, byte_count)
+        if rest or any(address % 16 for address in addresses):
+            self._expect_within(addresses[0], addresses[1], addresses[1], byte_count, KeyOrder(1, 0, 0, _NO_LIMIT))
+        else:
+            self._enqueue_comparison(DIFFER_ENTRY, (*addresses, words, self._clear_flag()))
+
+    def expect_within(
+        self,
+        values: CudaBuffer,
+        low: CudaBuffer,
+        high: CudaBuffer,
+        byte_count: int,
+        *,
+        order: KeyOrder,
+        offset_bytes: int,
+    ) -> None:
+        """Compared on the device, at its memory's speed."""
+        first, second, third = (each.address + offset_bytes for each in (values, low, high))
+        self._expect_within(first, second, third, byte_count, order)
+
+    def as_expected(self) -> bool:
+        """One small copy for all that was expected."""
+        had_surprise, self._has_surprise = self._has_surprise, False
+        if not self._is_flag_clear:
+            return not had_surprise
+        flag = np.empty(4, np.uint8)
+        self.download(self._flag_buffer(), flag)
+        self._is_flag_clear = False
+        return not had_surprise and not flag.any()
+
+    def _expect_within(self, values: int, low: int, high: int, byte_count: int, order: KeyOrder) -> None:
+        count = byte_count // order.item_bytes
+        numbers = (values, low, high, count, self._clear_flag(), order.sign, order.negative, order.every)
+        self._enqueue_comparison(f"{WITHIN_ENTRY}{order.item_bytes}", (*numbers, order.greatest))
+
+    def _flag_buffer(self) -> CudaBuffer:
+        if self._flag is None:
+            self._flag = self.allocate(16)
+        return self._flag
+
+    def _clear_flag(self) -> int:
+        """The address of the flag that a comparison raises; clear since the last question."""
+        buffer = self._flag_buffer()
+        if not self._is_flag_clear:
+            self.fill(buffer, b"\0", 4)
+            self._is_flag_clear = True
+        return buffer.address
+
+    def _enqueue_comparison(self, entry: str, values: Sequence[int]) -> None:
+        step = PlanStep(entry, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ())
         try:
-            if self._flag is None:
-                self._flag = self.allocate(4)
-            self.fill(self._flag, b"\0", 4)
-            values = (first.address, second.address, words, self._flag.address)
-            step = PlanStep(
-                DIFFER_ENTRY, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ()
-            )
-            words_of_values = [value.to_bytes(8, "little") for value in values]
-            self._binder.bind_values(self._helpers, step, words_of_values).launch()
-            flag = np.empty(4, np.uint8)
-            self.download(self._flag, flag)
-            return not flag.any()
+            self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values]).launch()
         except DriverCallFailed as error:
-            raise machine_error(error, f"comparing {byte_count:,} bytes on the device") from error
+            raise machine_error(error, "comparing on the device") from error
 
     def free_memory_bytes(self) -> int | None:
         """As the driver says, without what is kept here for the next buffer."""

@@ -172,7 +172,7 @@ class SearchLoop:
         known = self.state.known.get(candidate.id)
         if known is not None:
             event = replace(known, index=self.state.next_index, source="known", config=dict(config))
-            self._record(event)
+            self._record([event])
             return
         request = EvaluationRequest(candidate, incumbent=self.state.incumbent)
         self._in_flight.append(_InFlight(config, self._parts.runner.submit(request), strategy_s, is_retry))
@@ -184,28 +184,31 @@ class SearchLoop:
         done, _ = wait([each.future for each in self._in_flight], timeout=POLL_S, return_when=FIRST_COMPLETED)
         finished = [each for each in self._in_flight if each.future in done]
         self._in_flight = [each for each in self._in_flight if each.future not in done]
+        events: list[Evaluated] = []
+        again: list[_InFlight] = []
         for each in finished:
-            self._finish(each)
+            try:
+                evaluation = each.future.result()
+            except InfrastructureError:
+                if each.is_retry:
+                    self._record(events)
+                    raise
+                again.append(each)
+                continue
+            events.append(self._event(each, evaluation, index=self.state.next_index + len(events)))
+        self._record(events)
+        for each in again:
+            self._submit(each.config, each.strategy_s, is_retry=True)
         self._drop_late()
         self._parts.listener.on_progress(self.progress())
 
-    def _finish(self, each: _InFlight) -> None:
-        try:
-            evaluation = each.future.result()
-        except InfrastructureError:
-            if each.is_retry:
-                raise
-            self._submit(each.config, each.strategy_s, is_retry=True)
-            return
-        self._record(self._event(each, evaluation))
-
-    def _event(self, each: _InFlight, evaluation: Evaluation) -> Evaluated:
+    def _event(self, each: _InFlight, evaluation: Evaluation, *, index: int) -> Evaluated:
         parts, outcome = self._parts, evaluation.outcome
         if isinstance(outcome, Passed):
             outcome = doubted(outcome, parts.floors, medians_ms(outcome.measurements))
         value = objective(outcome, parts.baseline_ms, parts.workloads) if isinstance(outcome, Passed) else None
         return Evaluated(
-            index=self.state.next_index,
+            index=index,
             candidate_id=evaluation.candidate_id,
             config=dict(each.config),
             outcome=outcome,
@@ -214,12 +217,16 @@ class SearchLoop:
             elapsed_s=parts.clock.spent_s,
         )
 
-    def _record(self, event: Evaluated) -> None:
+    def _record(self, events: Sequence[Evaluated]) -> None:
+        """All at once: each write to the disk is waited for."""
+        if not events:
+            return
         parts = self._parts
-        parts.append([event])
-        self.state.add(event, parts.budget)
-        parts.searcher.tell([observation(event)])
-        parts.listener.on_event(event, self.progress())
+        parts.append(events)
+        for event in events:
+            self.state.add(event, parts.budget)
+            parts.searcher.tell([observation(event)])
+            parts.listener.on_event(event, self.progress())
 
     def progress(self) -> Progress:
         """Where the search stands."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.engine.environment import usable_core_count
 from kernelwright.engine.settings import TuneSettings
+from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.evaluate.device_probe import probe_devices, select_devices
 from kernelwright.evaluate.local import LocalRunner
@@ -39,7 +41,11 @@ class LocalMachine:
 
     def device(self, selector: str | None, language: Language) -> DeviceInfo:
         """Probe in a subprocess and select; of several devices the first, whose peers the runner uses too."""
-        first, *others = select_devices(probe_devices(), selector, language=language)
+        try:
+            own = [name for name in BACKENDS if language in get_backend(name).languages]
+            first, *others = select_devices(probe_devices(backends=own), selector, language=language)
+        except (MissingDependency, UsageError):  # which say more when all are asked
+            first, *others = select_devices(probe_devices(), selector, language=language)
         self._peers[first.id] = tuple(others)
         return first
 

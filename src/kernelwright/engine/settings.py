@@ -68,7 +68,7 @@ class TuneSettings:
     device: str | None = None
     """A device id or a part of its name; None: the best one."""
     build_processes: int | None = None
-    """None: all cores but one, at least one, at most eight."""
+    """None: all cores but one, at most eight, on a CPU device; all but two, at most 32, on a GPU; at least one."""
     finalists: int = 5
     comparison_rounds: int = 20
     cache: Literal["hot", "cold"] | None = None
@@ -103,7 +103,8 @@ class TuneSettings:
 
     def evaluation(self, *, is_cpu: bool, core_count: int) -> EvaluationSettings:
         """The runner's settings on a device of this kind."""
-        build_processes = self.build_processes or max(1, min(8, core_count - 1))
+        spare, most = (1, 8) if is_cpu else (2, 32)  # a GPU is watched by a process that spins
+        build_processes = self.build_processes or max(1, min(most, core_count - spare))
         return EvaluationSettings(
             build_processes=build_processes,
             launch_timeout_s=self.launch_timeout_s,

@@ -17,6 +17,7 @@ from kernelwright.backend.base import (
     Buffer,
     Bytes,
     DeviceSession,
+    KeyOrder,
     LaunchPlan,
     Module,
 )
@@ -85,6 +86,8 @@ class Arena:
         self._store = store
         self._kept: list[dict[str, Buffer]] = []
         """By input set, the store's own buffers of its inputs."""
+        self._guard: Buffer | None = None
+        """Guards as they should be, made when first asked for."""
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             if store is not None:
@@ -115,6 +118,19 @@ class Arena:
     def has_kept(self) -> bool:
         """Whether some input came from the store."""
         return any(self._kept)
+
+    @property
+    def is_all_kept(self) -> bool:
+        """Whether every input of every set came from the store."""
+        return all(kept.keys() == inputs.keys() for kept, inputs in zip(self._kept, self._input_sets, strict=True))
+
+    def is_still_kept(self) -> bool:
+        """Whether the store still has what this memory was filled from, and then keeps it for the current round."""
+        return self._store is not None and all(
+            self._store.get(path, self.guarded_bytes(name)) is kept.get(name)
+            for kept, inputs in zip(self._kept, self._input_sets, strict=True)
+            for name, path in inputs.items()
+        )
 
     @property
     def set_count(self) -> int:
@@ -213,6 +229,39 @@ class Arena:
             out = _mapped(folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
             self._session.download(self._sets[set_index][spec.name], out)
         return unchanged
+
+    def expect_untouched(self, job: Job) -> None:
+        """Expect that inputs are what the store keeps, and guards as they were; needs `is_all_kept`."""
+        for buffers, kept in zip(self._sets, self._kept, strict=True):
+            for name, known in kept.items():
+                if self._specs[name].role == "input":
+                    self._session.expect_same(buffers[name], known, _guarded_bytes(self._specs[name]))
+        seen = set()
+        for buffers in self._sets:
+            for spec in job.buffers:
+                if spec.role != "input" and id(buffers[spec.name]) not in seen:
+                    seen.add(id(buffers[spec.name]))
+                    self._expect_guards(buffers[spec.name], spec)
+
+    def _expect_guards(self, buffer: Buffer, spec: BufferSpec) -> None:
+        if self._guard is None:
+            self._guard = self._session.allocate(GUARD_BYTES + 2 * len(GUARD_PATTERN))
+            self._owned.append(self._guard)
+            self._session.fill(self._guard, GUARD_PATTERN, GUARD_BYTES + 2 * len(GUARD_PATTERN))
+        end = GUARD_BYTES + spec.byte_count
+        rest = _guarded_bytes(spec) - end
+        self._session.expect_same(buffer, self._guard, GUARD_BYTES)
+        self._session.expect_same(buffer, self._guard, rest, offsets_bytes=(end, end % len(GUARD_PATTERN)))
+
+    def expect_output(self, set_index: int, name: str, low: Buffer, high: Buffer, order: KeyOrder) -> None:
+        """Expect of the session that an output lies within its bounds."""
+        spec, values = self._specs[name], self._sets[set_index][name]
+        if spec.byte_count:
+            self._session.expect_within(values, low, high, spec.byte_count, order=order, offset_bytes=GUARD_BYTES)
+
+    def guarded_bytes(self, name: str) -> int:
+        """What a buffer takes with both guards."""
+        return _guarded_bytes(self._specs[name])
 
     def close(self) -> None:
         """Give the memory back."""

@@ -6,11 +6,18 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 MAX_THREADS = 8
 """More do not help: memory is busy before. A guess."""
 
+DRAWN_TOGETHER = 1 << 18
+"""Random numbers from one generator: a piece of the work for one thread."""
+
+_Draw = Callable[[np.random.Generator, int], npt.NDArray[Any]]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -44,6 +51,23 @@ class Crew:
         count = max(1, min(self.threads, total // max(least, 1)))
         bounds = [min(total, -(-total * number // count // step) * step) for number in range(count)] + [total]
         return [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
+
+    def fill(self, out: npt.NDArray[Any], rng: np.random.Generator, draw: _Draw) -> None:
+        """Fill a contiguous array with random numbers, the same ones whatever the number of threads.
+
+        `draw(rng, count)` gives the next numbers. Large arrays are drawn in pieces, each from a generator of its own.
+        """
+        flat = out.reshape(-1)
+        if flat.size <= DRAWN_TOGETHER:
+            flat[...] = draw(rng, flat.size)
+            return
+        starts = range(0, flat.size, DRAWN_TOGETHER)
+
+        def work(piece: tuple[int, np.random.Generator]) -> None:
+            part = flat[piece[0] : piece[0] + DRAWN_TOGETHER]
+            part[...] = draw(piece[1], part.size)
+
+        self.each(work, zip(starts, rng.spawn(len(starts)), strict=True))
 
 
 ALONE = Crew(1)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.errors import SpecError
+from kernelwright.evaluate.crew import ALONE, Crew
 from kernelwright.evaluate.layout import shape_of
 from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite
@@ -126,7 +127,7 @@ def is_affected(argument: Argument, variant: Variant) -> bool:
     return False
 
 
-def make_inputs(problem: Problem, workload: Workload, dataset: Dataset) -> dict[str, Array]:
+def make_inputs(problem: Problem, workload: Workload, dataset: Dataset, *, crew: Crew = ALONE) -> dict[str, Array]:
     """Every input and in-out argument on `workload`, C-contiguous, in its storage dtype.
 
     The same in every process. Values of ranged arguments stay in their range, also after rounding to the
@@ -135,10 +136,10 @@ def make_inputs(problem: Problem, workload: Workload, dataset: Dataset) -> dict[
     Raises:
         SpecError: a data file is missing, or has another shape or values that its dtype cannot hold.
     """
-    return {argument.name: _make_input(argument, workload, dataset) for argument in problem.inputs}
+    return {argument.name: _make_input(argument, workload, dataset, crew) for argument in problem.inputs}
 
 
-def _make_input(argument: Argument, workload: Workload, dataset: Dataset) -> Array:
+def _make_input(argument: Argument, workload: Workload, dataset: Dataset, crew: Crew) -> Array:
     shape = shape_of(argument, workload)
     dtype = DTYPES[argument.dtype]
     if argument.distribution.kind == "file":
@@ -149,7 +150,7 @@ def _make_input(argument: Argument, workload: Workload, dataset: Dataset) -> Arr
     if dtype.kind != "float":
         drawn = _draw_integers(rng, argument.distribution, dtype, shape)
         return _sprinkle(rng, drawn, _integer_extremes(argument.distribution, dtype)) if is_special else drawn
-    values = _draw_floats(rng, argument.distribution, dtype, shape)
+    values = _draw_floats(rng, argument.distribution, dtype, shape, crew)
     bounds = _bounds_of(argument.distribution)
     if is_special:
         return _sprinkle(rng, _store(values, dtype, bounds), _special_values(dtype, dataset.variant))
@@ -200,7 +201,9 @@ def _draw_dtype(dtype: Dtype) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
 
 
-def _draw_floats(rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]) -> _Floats:
+def _draw_floats(
+    rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...], crew: Crew
+) -> _Floats:
     """Declared values before storage rounding; single precision suffices for every narrower type."""
     working: Any = np.float64 if dtype.name == "float64" else np.float32
     bounds = _bounds_of(distribution)
@@ -214,12 +217,15 @@ def _draw_floats(rng: np.random.Generator, distribution: Distribution, dtype: Dt
             return np.asarray(drawn, working)
         case "uniform":
             assert bounds is not None
-            values = np.asarray(rng.random(shape, working))
+            values = np.empty(shape, working)
+            crew.fill(values, rng, lambda own, count: own.random(count, working))
             values *= bounds[1] - bounds[0]
             values += bounds[0]
         case _:
-            values = np.asarray(rng.standard_normal(shape, working))
-            values *= 1.0 if distribution.high is None else distribution.high
+            values = np.empty(shape, working)
+            crew.fill(values, rng, lambda own, count: own.standard_normal(count, working))
+            if distribution.high is not None:
+                values *= distribution.high
     return values
 
 

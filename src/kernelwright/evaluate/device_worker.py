@@ -4,6 +4,7 @@ Everything it says of correctness is bytes in files, which the referee reads in 
 
 ```
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
+QuickJob    both at once, with outputs compared on the device (see `quick`)
 TimeJob     warm-up, then samples over rotating input sets; what the last sample wrote is written out too
 CompareJob  several candidates measured in rounds, each round in a new random order
 ```
@@ -25,6 +26,7 @@ from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare
 from kernelwright.evaluate.conditions import Readings
 from kernelwright.evaluate.input_store import InputStore
+from kernelwright.evaluate.quick import QuickBench, QuickJob
 from kernelwright.evaluate.stress import StressJob, stress
 from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_precise, is_warm
 from kernelwright.problem.outcome import Conditions
@@ -126,10 +128,12 @@ def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], obj
 class DeviceWorker:
     """Handles jobs one after the other on one session."""
 
-    def __init__(self, session: DeviceSession) -> None:
+    def __init__(self, session: DeviceSession, *, kept_bytes: int | None = None) -> None:
+        """`kept_bytes`: of device memory for inputs that stay; None: a share of what is free."""
         self._session = session
         self._modules: dict[str, Module] = {}
-        self._store = InputStore(session)
+        self._store = InputStore(session, limit_bytes=kept_bytes)
+        self._bench = QuickBench(session, self._store)
 
     def handle(self, job: object) -> object:
         """Run one job; raises `BuildFailed`, `LaunchFailed` or `InfrastructureError`."""
@@ -138,6 +142,8 @@ class DeviceWorker:
                 return self._check(job)
             case TimeJob():
                 return self._time(job)
+            case QuickJob():
+                return self._bench.look(self._module(job.job.artifact), job)
             case CompareJob():
                 return self._compare(job)
             case StressJob():
@@ -145,7 +151,7 @@ class DeviceWorker:
             case CeilingJob():
                 return self._ceiling(job)
             case ForgetJob():
-                self._store.clear()
+                self._forget()
                 return Forgotten()
         raise TypeError(f"not a device job: {type(job).__name__}")
 
@@ -181,7 +187,7 @@ class DeviceWorker:
         except InfrastructureError:
             if not self._store.used_bytes:
                 raise
-        self._store.clear()
+        self._forget()
         return Arena(self._session, [job], input_sets)
 
     def _time(self, job: TimeJob) -> TimeDone:
@@ -207,9 +213,13 @@ class DeviceWorker:
         )
 
     def _compare(self, job: CompareJob) -> CompareDone:
-        self._store.clear()  # a comparison needs much memory, and takes its inputs from their files
+        self._forget()  # a comparison needs much memory, and takes its inputs from their files
         modules = [self._module(each.artifact) for each in job.jobs]
         return compare(self._session, modules, job)
+
+    def _forget(self) -> None:
+        self._bench.clear()
+        self._store.clear()
 
     def _ceiling(self, job: CeilingJob) -> CeilingDone:
         rates = self._session.measure_ceilings()

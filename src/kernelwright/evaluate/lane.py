@@ -1,61 +1,39 @@
-"""The device lane: one device, one worker process, one referee; checks and measures candidates one after the other.
-
-A worker that dies or hangs is suspect, not guilty: the baseline is run on a fresh worker, and only if that works is the
-candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised.
-"""
+"""The device lane: one device and its worker process; checks and measures candidates one after the other."""
 
 from __future__ import annotations
 
 import math
-import re
 import shutil
-import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
+from kernelwright.backend.base import BuildFailed, LaunchFailed
 from kernelwright.errors import BaselineFailed, InfrastructureError
-from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compared_folder, current_file
-from kernelwright.evaluate.datasets import Dataset, datasets_for
+from kernelwright.evaluate.datasets import Dataset
 from kernelwright.evaluate.device_worker import (
-    DEVICE_WORKER_FACTORY,
     CeilingDone,
     CeilingJob,
     CheckDone,
-    CheckJob,
-    DeviceWorkerArgument,
     ForgetJob,
     TimeDone,
     TimeJob,
 )
-from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
-from kernelwright.evaluate.referee import (
-    REFEREE_FACTORY,
-    CalibrateJob,
-    Calibration,
-    JudgeJob,
-    Prepared,
-    PrepareJob,
-    RefereeArgument,
-    RestoreJob,
-    Verdict,
-)
-from kernelwright.evaluate.referee_jobs import CACHE_BYTES, CACHE_SHARE
-from kernelwright.evaluate.render import RenderedWorkload
-from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.lane_processes import Built
+from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied
+from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
+from kernelwright.evaluate.referee import CalibrateJob, Calibration, JudgeJob, Verdict
 from kernelwright.evaluate.stress import StressDone, StressJob
 from kernelwright.evaluate.timing import suspicious
-from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.outcome import Failed, Measurement, OutputError, Stage
+from kernelwright.problem.model import Workload
+from kernelwright.problem.outcome import Failed, Measurement, OutputError
+
+__all__ = ["Built", "DeviceLane", "medians_ms", "worst_errors"]
 
 CEILING_TIMEOUT_S = 120.0
 CEILING_BYTES = 256 * 1024 * 1024
@@ -67,9 +45,6 @@ COMPARE_WARMUP_COUNT = 3
 SLOWEST_COPY_BYTES_PER_S = 0.5e9
 """At which a busy host still fills, copies and writes out a candidate's memory."""
 
-MEMORY_SHARE = 0.5
-"""Of the device's memory, for input sets; scratch and what others use need the rest."""
-
 STRESS_LAUNCHES = 200
 """Of a finalist: a race that fails in one launch of a hundred is found with 87 %."""
 STRESS_SECONDS = 2.0
@@ -79,85 +54,9 @@ STRESS_KEPT = 3
 LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
-LAUNCHES_PAST_DEADLINE = 3
-"""Of a timing job: the warm-up launch or sample that is under way, a first sample, and the one that is judged."""
 
-_SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
-"""A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """A candidate that is right, as far as the quick check goes, and its times."""
-
-    measurements: tuple[Measurement, ...]
-    errors: tuple[OutputError, ...]
-    check_s: float
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """One candidate on one workload, with the artifact that serves it."""
-
-    rendered: RenderedWorkload
-    artifact: Artifact
-
-
-_Key = tuple[str, Dataset]
-"""A workload's name and a dataset."""
-
-
-class DeviceLane:
-    """Owns the device worker and the referee. Not thread-safe: one thread uses it."""
-
-    def __init__(self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, scratch: Path) -> None:
-        self._problem = problem
-        self._settings = settings
-        self._scratch = scratch
-        self._out = scratch / "out"
-        """What the last launch left; the device worker replaces all of it each time."""
-        self._worker = WorkerProcess(
-            WorkerSettings(
-                name="device",
-                factory=DEVICE_WORKER_FACTORY,
-                argument=DeviceWorkerArgument(device),
-                environment={},
-                memory_limit_bytes=settings.worker_memory_bytes,
-            ),
-            scratch=scratch / "device",
-        )
-        self._referee = WorkerProcess(
-            WorkerSettings(
-                name="referee",
-                factory=REFEREE_FACTORY,
-                argument=RefereeArgument(problem.file, scratch / "inputs", settings.seed, referee_cache_bytes()),
-                environment={},
-                memory_limit_bytes=None,
-            ),
-            scratch=scratch / "referee",
-        )
-        self._prepared: dict[_Key, Prepared] = {}
-        self._dropped: set[_Key] = set()
-        self._calibrated: dict[_Key, Mapping[str, float]] = {}
-        """Factors of the derived tolerances, for a referee that replaces one that died."""
-        self._restored: set[_Key] = set()
-        self._referee_start = 0
-        """Which start of the referee `_restored` is about."""
-        self.can_judge_aside = not device.shares_host_cores
-        """Whether the referee may work while the device is measured."""
-        self._device_memory_bytes = device.limits.get("global_memory")
-        self._is_closed = False
-        self._ask_lock = threading.Lock()
-        """One question to the referee at a time: a judgement may run beside a measurement."""
-        self._control: Built | None = None
-        self._layouts = {
-            workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
-            for workload in problem.workloads
-        }
-        self.worker_seconds = 0.0
-        """Wall time spent waiting for the worker or the referee, for the framework's own share."""
-        self.notes: list[str] = []
+class DeviceLane(QuickLane):
+    """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
 
     # -- correctness ---------------------------------------------------------------------------------------------
 
@@ -168,28 +67,52 @@ class DeviceLane:
             BaselineFailed: it does not run, or does not compute what the reference does.
             ReferenceFailed: the reference is broken.
         """
-        errors: list[OutputError] = []
-        for built in baseline:
-            workload = built.rendered.workload
-            for dataset in datasets_for(self._problem, seed=self._settings.seed, is_thorough=True):
-                if not self._baseline_runs(built, dataset):
-                    continue
-                calibration = self._call_referee(CalibrateJob(workload.name, dataset, self._out))
-                assert isinstance(calibration, Calibration)
-                self._calibrated[workload.name, dataset] = calibration.factors
-                self.notes += calibration.notes
-                if calibration.dropped:
-                    self._dropped.add((workload.name, dataset))
-                    self.notes.append(calibration.dropped)
-                errors.extend(calibration.errors)
+        launches = [
+            (built, dataset)
+            for built in baseline
+            for dataset in self._datasets(built.rendered.workload, is_thorough=True)
+        ]
         self._control = baseline[0]
-        return tuple(errors)
+        found: list[Future[Calibration]] = []
+        # The referee makes the next inputs and judges the last results while the device runs.
+        with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
+            files = [asker.submit(self._desk.files, each.rendered.workload.name, data) for each, data in launches[:1]]
+            try:
+                for index, (built, dataset) in enumerate(launches):
+                    files[index].result()
+                    if index + 1 < len(launches):
+                        after, data = launches[index + 1]
+                        files.append(asker.submit(self._desk.files, after.rendered.workload.name, data))
+                    if len(found) > 1:
+                        found[-2].result()  # which frees the folder
+                    folder = compared_folder(self._out, f"check-{len(found) % 2}")
+                    if self._baseline_runs(built, dataset, folder):
+                        job = CalibrateJob(built.rendered.workload.name, dataset, folder)
+                        found.append(asker.submit(self._desk.calibrate, job))
+                calibrations = [each.result() for each in found]
+            finally:
+                asker.shutdown(wait=True, cancel_futures=True)
+        for calibration in calibrations:
+            self.notes += [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
+        return tuple(error for calibration in calibrations for error in calibration.errors)
 
-    def _baseline_runs(self, built: Built, dataset: Dataset) -> bool:
+    def adopt(self, baseline: Sequence[Built]) -> None:
+        """Take over what another device's lane found for the same referee.
+
+        Raises:
+            InfrastructureError: the baseline does not run on this device.
+        """
+        found = self.check(baseline, is_thorough=False)
+        if isinstance(found, Failed):
+            raise InfrastructureError(f"the baseline does not run there: {found.message}")
+        self._control = baseline[0]
+
+    def _baseline_runs(self, built: Built, dataset: Dataset, folder: Path) -> bool:
         """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
         workload = built.rendered.workload.name
+        job = replace(self._check_job(built, dataset), out_folder=folder)
         try:
-            self._call_unless_killed(self._check_job(built, dataset), self._settings.launch_timeout_s)
+            self._call_unless_killed(job, self._settings.launch_timeout_s)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
             self._refuse_when_closed()
             if not dataset.is_hostile or isinstance(error, BuildFailed):
@@ -198,7 +121,7 @@ class DeviceLane:
                     hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
                 ) from error
             self._worker.kill()
-            self._dropped.add((workload, dataset))
+            self._desk.dropped.add((workload, dataset))
             self.notes.append(
                 f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
                 f"baseline does not run there: {error}"
@@ -221,6 +144,23 @@ class DeviceLane:
             )
             for dataset in datasets:
                 found = self._check_one(built, dataset, is_fresh=is_thorough)
+                if isinstance(found, Failed):
+                    return found
+                errors.extend(found)
+        return worst_errors(errors)
+
+    def prove(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+        """Whether a candidate that would be the best is right on every dataset.
+
+        By the device's own comparison where that is possible, and then by the referee from files on one dataset of
+        each workload; else by the referee on all. The final comparison asks the referee about all of them anyway.
+        """
+        if not self.looks_right_everywhere(candidate):
+            return self.check(candidate, is_thorough=True)
+        errors: list[OutputError] = []
+        for index, built in enumerate(candidate):
+            for dataset in self._quick_datasets(built, index, max(2, len(candidate))):
+                found = self._check_one(built, dataset, is_fresh=True)
                 if isinstance(found, Failed):
                     return found
                 errors.extend(found)
@@ -268,11 +208,6 @@ class DeviceLane:
                     return replace(verdict.failure, reason="unstable", message=message)
         return None
 
-    def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
-        """Of several workloads one each: the kinds of data take turns, and what is timed is judged again."""
-        datasets = self._datasets(built.rendered.workload, is_thorough=False)
-        return (datasets[index % len(datasets)],) if count > 1 else datasets
-
     def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
         job = self._check_job(built, dataset, is_fresh=is_fresh)
@@ -300,42 +235,6 @@ class DeviceLane:
 
     # -- both at once --------------------------------------------------------------------------------------------
 
-    def check_and_measure(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> Proof | None:
-        """The quick check and the measurement, with the referee judging while the device goes on.
-
-        For devices that the referee's work does not disturb. Gives None at the slightest irregularity (a launch that
-        fails, a wrong result, a doubtful time): then nothing is concluded, and `check` and `measure` say what is what.
-        """
-        start_s = time.perf_counter()
-        with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
-            verdicts: list[Future[Verdict]] = []
-            checks = [
-                (built, dataset)
-                for index, built in enumerate(candidate)
-                for dataset in self._quick_datasets(built, index, len(candidate))
-            ]
-            for index, (built, dataset) in enumerate(checks):
-                folder = compared_folder(self._out, f"check-{index}")
-                job = replace(self._check_job(built, dataset, is_fresh=False), out_folder=folder)
-                done = self._try_worker(job, self._settings.launch_timeout_s)
-                if not isinstance(done, CheckDone):
-                    judges.shutdown(cancel_futures=True)
-                    return None
-                verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
-            checked_s = time.perf_counter()
-            measurements = self._measure_aside(candidate, incumbent, judges, verdicts)
-            timed_s = time.perf_counter()
-            if measurements is None:
-                judges.shutdown(cancel_futures=True)
-                return None
-            found = [verdict.result() for verdict in verdicts]
-        self.worker_seconds += time.perf_counter() - timed_s
-        if any(verdict.failure for verdict in found):
-            return None
-        errors = worst_errors([error for verdict in found for error in verdict.errors])
-        judged_s = time.perf_counter() - timed_s
-        return Proof(measurements, errors, checked_s - start_s + judged_s, timed_s - checked_s)
-
     def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
         """The thorough check, from files, one launch ahead of the referee; None as for `check_and_measure`."""
         start_s = time.perf_counter()
@@ -360,46 +259,8 @@ class DeviceLane:
             return None
         return worst_errors([error for verdict in found for error in verdict.errors])
 
-    def _measure_aside(
-        self,
-        candidate: Sequence[Built],
-        incumbent: Incumbent | None,
-        judges: ThreadPoolExecutor,
-        verdicts: list[Future[Verdict]],
-    ) -> tuple[Measurement, ...] | None:
-        """As `measure`; judgements go to `judges`. None when something is not as it should be."""
-        measurements: list[Measurement] = []
-        for index, built in enumerate(candidate):
-            if any(each.done() and (each.exception() or each.result().failure) for each in verdicts):
-                return None
-            name = built.rendered.workload.name
-            limit_ms = incumbent.limit_ms(name, medians_ms(measurements)) if incumbent else None
-            folder = compared_folder(self._out, f"time-{index}")
-            job = replace(self._time_job(built, limit_ms, is_fresh=False), out_folder=folder)
-            done = self._try_worker(job, self._time_timeout_s())
-            if not isinstance(done, TimeDone):
-                return None
-            dataset = self._timing_sets(built.rendered.workload)[done.last_set]
-            verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
-            if suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit):
-                return None
-            measurements.append(_as_measurement(built, done))
-            if limit_ms is not None and min(done.samples_ms) > limit_ms * self._settings.abandon_ratio:
-                measurements[-1] = replace(measurements[-1], stopped_early=True)
-                break
-        return tuple(measurements)
-
-    def _try_worker(self, job: object, timeout_s: float) -> object:
-        """The job's result; None when it gave none, and then the worker starts anew."""
-        try:
-            return self._call_unless_killed(job, timeout_s)
-        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError):
-            self._refuse_when_closed()
-            self._worker.kill()
-            return None
-
     def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Verdict:
-        verdict = self._ask_twice(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
+        verdict = self._desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
         assert isinstance(verdict, Verdict)
         return verdict
 
@@ -451,7 +312,7 @@ class DeviceLane:
             message = f"wrong after timing, though right before: {verdict.failure.message}"
             return replace(verdict.failure, stage="time", message=message), None
         doubt = suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit)
-        return _as_measurement(built, done), doubt
+        return as_measurement(built, done), doubt
 
     def compare(
         self, candidates: Sequence[Sequence[Built]], *, rounds: int
@@ -538,91 +399,9 @@ class DeviceLane:
         assert isinstance(done, CeilingDone)
         return done.rates
 
-    def warm(self) -> None:
-        """Start both processes without waiting for them."""
-        self._referee.warm()
-        self._worker.warm()
-
-    def close(self) -> None:
-        """End both processes, from any thread; what is under way fails, and nothing is started any more."""
-        self._is_closed = True
-        self._worker.kill()
-        self._referee.kill()
-
     # -- blame ---------------------------------------------------------------------------------------------------
 
-    def _run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
-        """The job's result, or `Failed` when the candidate is to blame."""
-        name = built.rendered.workload.name
-        try:
-            return self._call_unless_killed(job, timeout_s)
-        except LaunchFailed as error:
-            failed = Failed("launch", error.reason, error.message, workload=name)
-            if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
-                return failed
-        except BuildFailed as error:
-            return Failed("build", "load-failed", error.message, error.log, workload=name)
-        except JobTimeout as error:
-            failed = Failed(stage, "timeout", f"no result within {timeout_s:g} s", error.log_tail, workload=name)
-        except WorkerDied as error:
-            failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
-        except InfrastructureError as error:
-            failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
-        self._worker.kill()
-        self._prove_machine_works(failed)
-        return failed
-
-    def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
-        """The job's result; a worker that something outside killed gets a second chance with the same job."""
-        try:
-            return self._call_worker(job, timeout_s, watch)
-        except WorkerDied as error:
-            if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
-                raise
-        return self._call_worker(job, timeout_s, watch)
-
-    def _prove_machine_works(self, failed: Failed) -> None:
-        """Run the baseline on a fresh worker.
-
-        Raises:
-            InfrastructureError: the control fails too.
-        """
-        if self._control is None:
-            return
-        control = self._control
-        dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
-        try:
-            self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
-        except InfrastructureError as error:
-            raise InfrastructureError(
-                f"after a candidate's {failed.reason} the baseline does not run either: {error}",
-                hint="check the device and its driver",
-            ) from error
-
-    def _retried(self, action: Callable[[], object]) -> object:
-        """`action`, once more on a fresh worker when the machine fails."""
-        try:
-            return action()
-        except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
-            self._worker.kill()
-        try:
-            return action()
-        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
-            raise InfrastructureError(f"the device worker failed twice: {error}") from error
-
     # -- plumbing ------------------------------------------------------------------------------------------------
-
-    def _job(self, built: Built) -> Job:
-        rendered = built.rendered
-        specs = [
-            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
-            for layout in self._layouts[rendered.workload.name].values()
-        ]
-        specs += [
-            BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
-            for name, byte_count in rendered.scratch_bytes.items()
-        ]
-        return Job(built.artifact, rendered.plan, tuple(specs), may_share_memory(built.artifact.unit))
 
     def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
         sets = self._timing_sets(built.rendered.workload)
@@ -635,119 +414,10 @@ class DeviceLane:
             is_fresh=is_fresh,
         )
 
-    def _time_timeout_s(self) -> float:
-        return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
-
-    def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
-        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
-
-    def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
-        every = datasets_for(self._problem, seed=self._settings.seed, is_thorough=is_thorough)
-        return tuple(dataset for dataset in every if (workload.name, dataset) not in self._dropped)
-
-    def _timing_sets(self, workload: Workload) -> tuple[Dataset, ...]:
-        """Declared inputs under several seeds, as many as fit: what timed launches rotate over."""
-        every = self._datasets(workload, is_thorough=True)
-        declared = tuple(dataset for dataset in every if dataset.variant == "declared")
-        return declared[: min(self._settings.input_sets, self._sets_that_fit(workload))] or every[:1]
-
-    def _sets_that_fit(self, workload: Workload) -> int:
-        """Each set has its inputs, a pristine copy of what is changed in place, and in a comparison its outputs."""
-        set_bytes = sum(
-            layout.byte_count * (2 if layout.role == "inout" else 1) for layout in self._layouts[workload.name].values()
-        )
-        memory_bytes = self._device_memory_bytes
-        return (
-            int(MEMORY_SHARE * memory_bytes // set_bytes) if memory_bytes and set_bytes else self._settings.input_sets
-        )
-
-    def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
-        key = (workload.name, dataset)
-        if key not in self._prepared:
-            prepared = self._call_referee(PrepareJob(workload.name, dataset))
-            assert isinstance(prepared, Prepared)
-            self._prepared[key] = prepared
-        return self._prepared[key].files
-
     def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Verdict:
         verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
         assert isinstance(verdict, Verdict)
         return verdict
-
-    def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
-        self._refuse_when_closed()
-        start_s = time.perf_counter()
-        try:
-            return self._worker.call(job, timeout_s=timeout_s, watch=watch)
-        finally:
-            self.worker_seconds += time.perf_counter() - start_s
-
-    def _refuse_when_closed(self) -> None:
-        if self._is_closed:
-            raise InfrastructureError("the run is being stopped")
-
-    def _call_referee(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
-        """The referee's answer; when its process dies, that of a new one with the same tolerances."""
-        start_s = time.perf_counter()
-        try:
-            return self._ask_twice(job)
-        finally:
-            self.worker_seconds += time.perf_counter() - start_s
-
-    def _ask_twice(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
-        try:
-            with self._ask_lock:
-                try:
-                    return self._ask_referee(job)
-                except WorkerDied:
-                    return self._ask_referee(job)
-        except (JobTimeout, WorkerDied) as error:
-            raise InfrastructureError(
-                f"the referee process failed: {error}",
-                hint="does the reference need more memory or time than this machine has?",
-            ) from error
-
-    def _ask_referee(self, job: PrepareJob | CalibrateJob | JudgeJob) -> object:
-        self._refuse_when_closed()
-        timeout_s = self._settings.reference_timeout_s
-        self._referee.warm()
-        if self._referee.start_count != self._referee_start:
-            self._referee_start, self._restored = self._referee.start_count, set()
-        key = job.workload, job.dataset
-        if isinstance(job, CalibrateJob):
-            self._restored.add(key)
-        elif isinstance(job, JudgeJob) and key in self._calibrated and key not in self._restored:
-            self._referee.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
-            self._restored.add(key)
-        return self._referee.call(job, timeout_s=timeout_s)
-
-
-_SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
-"""Words for memory of a block, and what such a word could be pasted from."""
-
-
-def may_share_memory(unit: BuildUnit) -> bool:
-    """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
-    texts = (unit.source, *(value for _, value in unit.macros))
-    return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
-
-
-@lru_cache(maxsize=1024)  # the same sources and values come again and again
-def _names_shared(text: str) -> bool:
-    return _SHARED.search(text) is not None
-
-
-def _as_measurement(built: Built, done: TimeDone) -> Measurement:
-    kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
-    return Measurement(
-        workload=built.rendered.workload.name,
-        samples_ms=done.samples_ms,
-        timer=done.timer,
-        wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
-        warmup_count=done.warmup_count,
-        stopped_early=done.stopped_early,
-        conditions=done.conditions,
-    )
 
 
 def _current_row(out_folder: Path) -> int | None:
@@ -765,21 +435,6 @@ def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> Compar
     for place, row in zip(standing, done.samples_ms, strict=True):
         rows[place] = row
     return replace(done, samples_ms=tuple(rows))
-
-
-def referee_cache_bytes() -> int:
-    """What the referee may keep in memory: a share of what is free on this host."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="utf-8")
-    except OSError:
-        return CACHE_BYTES
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
-    return max(CACHE_BYTES, int(CACHE_SHARE * 1024 * int(found[1]))) if found else CACHE_BYTES
-
-
-def medians_ms(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """Median time by workload."""
-    return {each.workload: statistics.median(each.samples_ms) for each in measurements}
 
 
 def worst_errors(errors: Sequence[OutputError]) -> tuple[OutputError, ...]:

@@ -29,6 +29,7 @@ from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationR
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
+from kernelwright.evaluate.referee_desk import RefereeDesk
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.evaluate.reproduction import reproduced
 from kernelwright.evaluate.same_code import MeasuredCode
@@ -39,8 +40,11 @@ from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
 from kernelwright.template.model import Candidate
 
-LOOK_AHEAD = 3
-"""Requests worth having in flight for each build process: one building, one ready, one waiting."""
+LOOK_AHEAD = 2
+"""Requests worth having in flight for each build process: one building, one waiting or ready. More would be asked of a
+searcher that knows less."""
+LOOK_AHEAD_IN_TURNS = 3
+"""The same where builds and measurements take turns."""
 
 LANE_LOOK_AHEAD = 2
 """The same for each device: one being measured, one ready."""
@@ -62,9 +66,11 @@ class _Pending:
 class _Station:
     """One device with its lane, and the locks around it."""
 
-    def __init__(self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, scratch: Path) -> None:
+    def __init__(
+        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, desk: RefereeDesk, scratch: Path
+    ) -> None:
         self.device = device
-        self.lane = DeviceLane(problem, device, settings, scratch=scratch)
+        self.lane = DeviceLane(problem, device, settings, desk=desk, scratch=scratch)
         self.is_closed = False
         self._use = threading.Lock()
         self._turn = DeviceLock(device.id, on_wait=self._give_up_when_closed)
@@ -114,8 +120,9 @@ class LocalRunner:
             timeout_s=settings.build_timeout_s,
             specialise_timeout_s=settings.specialise_timeout_s,
         )
+        self._desk = RefereeDesk(problem, settings, scratch=self._scratch)
         self._stations = [
-            _Station(problem, each, settings, scratch=self._scratch / f"lane-{number}")
+            _Station(problem, each, settings, desk=self._desk, scratch=self._scratch / f"lane-{number}")
             for number, each in enumerate((device, *peers))
         ]
         self._ready: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
@@ -136,7 +143,8 @@ class LocalRunner:
     @property
     def capacity(self) -> int:
         """Requests worth having in flight."""
-        return max(self._settings.build_processes * LOOK_AHEAD, len(self._stations) * LANE_LOOK_AHEAD)
+        ahead = LOOK_AHEAD_IN_TURNS if self._device.shares_host_cores else LOOK_AHEAD
+        return max(self._settings.build_processes * ahead, len(self._stations) * LANE_LOOK_AHEAD)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -165,11 +173,12 @@ class LocalRunner:
         """
         built, build_s, is_cached = self._build_now(baseline)
         start_s = time.perf_counter()
+        with self._stations[0].held() as lane:
+            errors = lane.calibrate(built)
+        check_s = time.perf_counter() - start_s
         with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
-            peers = [threads.submit(_calibrate, station, built) for station in self._stations[1:]]
+            peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
             with self._stations[0].held() as lane:
-                errors = lane.calibrate(built)
-                check_s = time.perf_counter() - start_s
                 measured = lane.measure(built)
             for station, peer in zip(self._stations[1:], peers, strict=True):
                 error = peer.exception()
@@ -209,9 +218,12 @@ class LocalRunner:
             return lane.measure_ceilings()
 
     def __enter__(self) -> Self:
+        self._desk.warm()
         for station in self._stations:
             station.lane.warm()
         self._pool.warm()
+        if not self._device.shares_host_cores:
+            self._desk.prefetch([workload.name for workload in self._problem.workloads])
         for thread in self._threads:
             thread.start()
         return self
@@ -231,6 +243,7 @@ class LocalRunner:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _close_lanes(self) -> None:
+        self._desk.close()
         for station in self._stations:
             station.close()
 
@@ -352,22 +365,20 @@ def _in_order(measurements: Sequence[Measurement], problem: Problem) -> tuple[Me
     return tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
 
 
-def _calibrate(station: _Station, built: Sequence[Built]) -> None:
-    """The tolerances of a peer's referee; all start from the same seed, so they are the same."""
+def _adopt(station: _Station, built: Sequence[Built]) -> None:
+    """Have a peer show that it works, with the referee as the first device's lane left it."""
     with station.held() as lane:
-        lane.calibrate(built)
+        lane.adopt(built)
 
 
 def _check_and_time(
     lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
 ) -> tuple[Outcome, float, float]:
-    proof = None
-    if lane.can_judge_aside and request.is_timed and not request.is_thorough:
-        proof = lane.check_and_measure(built, incumbent=request.incumbent)
+    proof = lane.look(built, incumbent=request.incumbent) if request.is_timed and not request.is_thorough else None
     errors: tuple[OutputError, ...] | Failed
     measured: tuple[Measurement, ...] | Failed
     if proof is not None:
-        errors, measured, check_s, time_s = proof.errors, proof.measurements, proof.check_s, proof.time_s
+        errors, measured, check_s, time_s = (), proof.measurements, proof.check_s, proof.time_s
     else:
         errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
         if isinstance(errors, Failed):
@@ -381,7 +392,7 @@ def _check_and_time(
     complete = medians_ms([each for each in measured if not each.stopped_early])
     if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
         # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
-        errors, more_s = _timed(lambda: lane.check(built, is_thorough=True))
+        errors, more_s = _timed(lambda: lane.prove(built))
         check_s += more_s
         if isinstance(errors, Failed):
             return errors, check_s, time_s

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from kernelwright.backend.base import Bytes
 from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
+from kernelwright.evaluate.bounds import bounds_of, key_order
 from kernelwright.evaluate.crew import Crew
 from kernelwright.evaluate.datasets import Dataset, datasets_for, make_inputs
 from kernelwright.evaluate.expected import expected_values
@@ -40,7 +41,10 @@ from kernelwright.evaluate.judgement import (
     overflow_hint,
 )
 from kernelwright.evaluate.layout import BufferLayout, layouts_for
+from kernelwright.evaluate.quick import OutputBounds
 from kernelwright.evaluate.referee_jobs import (
+    BoundsDone,
+    BoundsJob,
     CalibrateJob,
     Calibration,
     JudgeJob,
@@ -161,6 +165,8 @@ class Referee:
                 return self._judge(job)
             case CalibrateJob():
                 return self._calibrate(job)
+            case BoundsJob():
+                return self._write_bounds(job)
             case RestoreJob():
                 return self._restore(job)
         raise TypeError(f"not a referee's job: {type(job).__name__}")
@@ -273,7 +279,7 @@ class Referee:
     def _widen(self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale) -> float:
         """Set the tolerance that the baseline's error asks for, and give the factor."""
         base = self._base(job.workload, layout, scale)
-        factor = baseline_factor(got, expected, base)
+        factor = baseline_factor(got, expected, base, crew=self._crew)
         self._allowances[job.workload, job.dataset, layout.argument] = widened(base, factor)
         return factor
 
@@ -287,6 +293,29 @@ class Referee:
                 allowance = widened(base, job.factors[layout.argument])
                 self._allowances[job.workload, job.dataset, layout.argument] = allowance
         return Restored()
+
+    def _write_bounds(self, job: BoundsJob) -> BoundsDone:
+        entry = self._entry(job.workload, job.dataset)
+        if entry.failure is not None:
+            raise entry.failure
+        folder = self._scratch / f"{content_id(job.workload, job.dataset)}-bounds"
+        written = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for layout in self._outputs(job.workload):
+                dtype = DTYPES[layout.dtype]
+                allowance = self._allowance(job.workload, job.dataset, layout)
+                bounds = bounds_of(entry.expected[layout.argument], allowance, dtype, crew=self._crew)
+                low = high = folder / f"{layout.argument}-low.bin"
+                _write_once(low, bounds.low)
+                if bounds.high is not bounds.low:
+                    high = folder / f"{layout.argument}-high.bin"
+                    _write_once(high, bounds.high)
+                written[layout.argument] = OutputBounds(low, high, key_order(dtype))
+        except OSError as error:
+            needed_bytes = 2 * sum(layout.byte_count for layout in self._outputs(job.workload))
+            raise full(folder / f"bounds of workload {job.workload!r}", needed_bytes, error) from error
+        return BoundsDone(written)
 
     # -- the baseline --------------------------------------------------------------------------------
 
@@ -368,6 +397,7 @@ class Referee:
             layout.argument: natural_scale(
                 entry.expected[layout.argument],
                 [each[layout.argument] for each in perturbed][: perturbation_count(layout.shape)],
+                crew=self._crew,
             )
             for layout in derived
         }
@@ -378,7 +408,7 @@ class Referee:
         rng = np.random.Generator(np.random.PCG64(int(content_id("perturb", self._seed, workload, dataset), 16)))
         results: list[Mapping[str, Array]] = []
         for _ in range(count):
-            inputs = perturb(entry.inputs, rng=rng)
+            inputs = perturb(entry.inputs, rng=rng, crew=self._crew)
             try:
                 results.append(call_reference(self._reference, self._problem, self._workloads[workload], inputs))
             except ReferenceFailed:  # at the edge of its domain: then expected values alone give the scale
@@ -403,7 +433,7 @@ class Referee:
         return entry
 
     def _make_entry(self, workload: Workload, dataset: Dataset) -> _Entry:
-        inputs = make_inputs(self._problem, workload, dataset)
+        inputs = make_inputs(self._problem, workload, dataset, crew=self._crew)
         for values in inputs.values():
             values.setflags(write=False)
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernelwright.evaluate.datasets import Dataset
+from kernelwright.evaluate.quick import OutputBounds
 from kernelwright.problem.outcome import Failed, OutputError
 
 CACHE_SHARE = 0.15
@@ -73,6 +74,22 @@ class Verdict:
     """Whether every output has the bytes that were kept; None: nothing was to be compared, or nothing was kept."""
     difference: OutputError | None = None
     """The output that is farthest from what was kept, where it is not the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsJob:
+    """Write down what outputs may hold, for a device to compare with; after calibration."""
+
+    workload: str
+    dataset: Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsDone:
+    """Where the bounds are."""
+
+    bounds: Mapping[str, OutputBounds]
+    """By output and in-out argument."""
 
 
 @dataclass(frozen=True, slots=True)

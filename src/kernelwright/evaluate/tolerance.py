@@ -150,33 +150,42 @@ def perturbation_count(shape: Sequence[int]) -> int:
     return SMALL_OUTPUT_PERTURBATIONS if _has_element_scale(shape) else 1
 
 
-def perturb(inputs: dict[str, Array], *, rng: np.random.Generator) -> dict[str, Array]:
+def perturb(inputs: dict[str, Array], *, rng: np.random.Generator, crew: Crew = ALONE) -> dict[str, Array]:
     """`inputs` in float64, every float changed by a relative normal `PERTURBATION`; integers stay."""
     changed: dict[str, Array] = {}
     for name, values in inputs.items():
         if values.dtype.kind in "biu":
             changed[name] = values
             continue
-        exact = values.astype(np.float64)
-        exact *= 1.0 + PERTURBATION * rng.standard_normal(values.shape)
-        changed[name] = exact
+        factors = np.empty(values.shape)
+        crew.fill(factors, rng, lambda own, count: 1.0 + PERTURBATION * own.standard_normal(count))
+        _scale_by(factors.reshape(-1), values.reshape(-1), crew)
+        changed[name] = factors
     return changed
 
 
-def natural_scale(expected: FloatArray, perturbed: Sequence[FloatArray]) -> Scale:
+def _scale_by(factors: FloatArray, values: Array, crew: Crew) -> None:
+    """`factors` times `values`, in place."""
+
+    def work(span: tuple[int, int]) -> None:
+        factors[slice(*span)] *= values[slice(*span)].astype(np.float64)
+
+    crew.each(work, crew.spans(values.size, least=_CHUNK_OF_CREW))
+
+
+def natural_scale(expected: FloatArray, perturbed: Sequence[FloatArray], *, crew: Crew = ALONE) -> Scale:
     """The larger of expected magnitude and sensitivity, by row, by element (small outputs) or for the whole.
 
     `perturbed` holds the reference's results on `perturb`ed inputs; with none, the expected values alone
     decide. Sensitivities of rows are medians, so a reference with jumps (a comparison, a rounding) is not
     taken as unstable.
     """
-    changes = [np.abs(other - expected) / PERTURBATION for other in perturbed]
-    changes = [change for change in changes if np.all(np.isfinite(change))]
+    changes: list[FloatArray] = []
+    if not _has_rows(expected.shape):
+        changes = [np.abs(other - expected) / PERTURBATION for other in perturbed]
+        changes = [change for change in changes if np.all(np.isfinite(change))]
     if _has_rows(expected.shape):
-        own = np.sqrt(np.mean(np.square(expected), axis=-1, keepdims=True))
-        for change in changes:
-            np.maximum(own, _TO_DEVIATION * np.median(change, axis=-1, keepdims=True), out=own)
-        by_row = True
+        own, by_row = _scale_of_rows(expected, perturbed, crew), True
     elif _has_element_scale(expected.shape):
         own = np.abs(expected)
         if changes:
@@ -190,6 +199,26 @@ def natural_scale(expected: FloatArray, perturbed: Sequence[FloatArray]) -> Scal
     if own.size:
         own = np.maximum(own, GLOBAL_SHARE * math.sqrt(float(np.mean(np.square(own)))))
     return Scale(np.asarray(own, np.float64), by_row)
+
+
+def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: Crew) -> FloatArray:
+    """Root mean square of each row, or its median sensitivity where that is more; rows side by side."""
+    columns = expected.shape[-1]
+    rows, others = expected.reshape(-1, columns), [other.reshape(-1, columns) for other in perturbed]
+    spans = crew.spans(rows.shape[0], least=max(1, _CHUNK // columns))
+    own = np.empty((rows.shape[0], 1))
+
+    def measure(span: tuple[int, int]) -> list[FloatArray | None]:
+        part = rows[slice(*span)]
+        own[slice(*span)] = np.sqrt(np.mean(np.square(part), axis=-1, keepdims=True))
+        changes = (np.abs(other[slice(*span)] - part) / PERTURBATION for other in others)
+        return [np.median(each, axis=-1, keepdims=True) if np.all(np.isfinite(each)) else None for each in changes]
+
+    found = crew.each(measure, spans)
+    for medians in zip(*found, strict=True):
+        if all(each is not None for each in medians):  # else the reference left its domain somewhere
+            np.maximum(own, _TO_DEVIATION * np.concatenate(medians), out=own)
+    return own.reshape(*expected.shape[:-1], 1)
 
 
 _TO_DEVIATION = 1.4826
@@ -246,9 +275,9 @@ def by_class(allowance: Allowance) -> Allowance:
     return dataclasses.replace(allowance, by_class=not allowance.is_exact)
 
 
-def baseline_factor(baseline: Array, expected: FloatArray, base: Allowance) -> float:
+def baseline_factor(baseline: Array, expected: FloatArray, base: Allowance, *, crew: Crew = ALONE) -> float:
     """What `base` is widened by because the baseline itself is less exact; at least 1."""
-    return max(1.0, BASELINE_FACTOR * compare(baseline, expected, base).fraction)
+    return max(1.0, BASELINE_FACTOR * compare(baseline, expected, base, crew=crew).fraction)
 
 
 def widened(base: Allowance, factor: float) -> Allowance:
@@ -305,7 +334,7 @@ def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = A
     if allowance.by_class:
         got, expected = _without_right_classes(got, expected)
     chunk = _CHUNK if crew.threads == 1 else _CHUNK_OF_CREW
-    shares = crew.shares(_pieces(got, expected, allowance.atol, chunk), least=4)
+    shares = crew.shares(matching_pieces(got, expected, allowance.atol, chunk), least=4)
     found = crew.each(lambda share: _compare_pieces(share, allowance.rtol), shares)
     return Deviation(
         all(each.is_within for each in found),
@@ -406,8 +435,8 @@ def _number(value: Any) -> float | int:
     return int(value) if kind in "biu" else float(value)
 
 
-def _pieces(
-    got: Array, expected: Array, atol: float | FloatArray, chunk: int = _CHUNK
+def matching_pieces(
+    got: Array, expected: Array, atol: float | FloatArray, chunk: int = _CHUNK_OF_CREW
 ) -> list[tuple[Array, Array, Any]]:
     """Matching flat pieces of about `chunk` elements; whole rows where `atol` is one number a row."""
     if not expected.size:

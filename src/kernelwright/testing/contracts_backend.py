@@ -28,6 +28,7 @@ from kernelwright.backend.base import (
     BuildUnit,
     DeviceInfo,
     DeviceSession,
+    KeyOrder,
     LaunchFailed,
     PlanStep,
     ScalarArgument,
@@ -128,6 +129,62 @@ class BackendContract:
         assert np.array_equal(part, expected[1000:1100])
         session.free(source)
         session.free(target)
+
+    @pytest.mark.parametrize("item_bytes", [1, 2, 4, 8])
+    def test_comparisons_on_the_device_are_those_of_the_host(self, subject: BackendSubject, item_bytes: int) -> None:
+        """Keys of every width and order, against bounds that hold and bounds that one element is outside of."""
+        session, bits = subject.session, 8 * item_bytes
+        every, sign, word = (1 << bits) - 1, 1 << (bits - 1), np.dtype(f"u{item_bytes}")
+        words = np.random.default_rng(item_bytes).integers(0, every, 4099, dtype=word, endpoint=True)
+        for order in (
+            KeyOrder(item_bytes, 0, 0, (1 << 64) - 1),
+            KeyOrder(item_bytes, sign, sign, (1 << 64) - 1),
+            KeyOrder(item_bytes, sign, every, every // 2 - (every >> 3)),
+        ):
+            keys = order.keys(words)
+            buffers = [session.allocate(words.nbytes + 64) for _ in range(3)]
+            given, least, most = buffers
+            for buffer, values in zip(buffers, (words, keys, keys), strict=True):
+                session.upload(buffer, values.view(np.uint8), 64)
+            assert session.as_expected()
+            session.expect_within(given, least, most, words.nbytes, order=order, offset_bytes=64)
+            assert session.as_expected()
+            for place, (low, high) in ((0, (1, 0)), (4098, (1, 0)), (7, (0, 0)), (8, (every, every))):
+                changed = [keys.copy(), keys.copy()]
+                changed[0][place], changed[1][place] = low, high
+                is_inside = low <= int(keys[place]) <= high
+                for buffer, values in zip(buffers[1:], changed, strict=True):
+                    session.upload(buffer, values.view(np.uint8), 64)
+                session.expect_within(given, least, most, words.nbytes, order=order, offset_bytes=64)
+                session.expect_same(buffers[0], buffers[0], 48)
+                assert session.as_expected() == is_inside
+                assert session.as_expected(), "what was told is forgotten"
+            for buffer in buffers:
+                session.free(buffer)
+
+    @pytest.mark.parametrize(
+        ("byte_count", "offsets"), [(4096, (0, 0)), (4099, (0, 0)), (999, (1025, 17)), (1, (3, 3))]
+    )
+    def test_equal_ranges_are_told_from_different_ones(
+        self, subject: BackendSubject, byte_count: int, offsets: tuple[int, int]
+    ) -> None:
+        """Whatever their alignment, down to the first and the last byte."""
+        session = subject.session
+        first, second = session.allocate(8192), session.allocate(8192)
+        values = np.random.default_rng(5).integers(0, 256, byte_count, dtype=np.uint8)
+        for buffer, start in zip((first, second), offsets, strict=True):
+            session.fill(buffer, b"\x11" if buffer is first else b"\x22", 8192)
+            session.upload(buffer, values, start)
+        session.expect_same(first, second, byte_count, offsets_bytes=offsets)
+        assert session.as_expected()
+        for place in {0, byte_count - 1}:
+            session.fill(second, bytes([values[place] ^ 1]), 1, offsets[1] + place)
+            session.expect_same(first, second, byte_count, offsets_bytes=offsets)
+            assert session.is_same(first, first, 4096)
+            assert not session.as_expected()
+            session.fill(second, bytes([values[place]]), 1, offsets[1] + place)
+        session.free(first)
+        session.free(second)
 
     def test_times_are_positive_and_launches_keep_their_order(self, subject: BackendSubject) -> None:
         """Two launches in one go: the second sees what the first wrote."""

@@ -1,0 +1,256 @@
+"""A device's process, and who is to blame when one of them fails: what every job of a lane goes through.
+
+A worker that dies or hangs is suspect, not guilty: the baseline is run on a fresh worker, and only if that works is the
+candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
+from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.arena import BufferSpec, Job
+from kernelwright.evaluate.datasets import Dataset
+from kernelwright.evaluate.device_worker import DEVICE_WORKER_FACTORY, CheckJob, DeviceWorkerArgument
+from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
+from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.quick import OutputBounds
+from kernelwright.evaluate.referee_desk import RefereeDesk, RefereeJob
+from kernelwright.evaluate.render import RenderedWorkload
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed, Stage
+
+MEMORY_SHARE = 0.5
+"""Of the device's memory, for input sets; scratch and what others use need the rest."""
+
+LAUNCHES_PAST_DEADLINE = 3
+"""Of a timing job: the warm-up launch or sample that is under way, a first sample, and the one that is judged."""
+
+_SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
+"""A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One candidate on one workload, with the artifact that serves it."""
+
+    rendered: RenderedWorkload
+    artifact: Artifact
+
+
+class LaneProcesses:
+    """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
+
+    def __init__(
+        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, desk: RefereeDesk, scratch: Path
+    ) -> None:
+        self._desk = desk
+        self._problem = problem
+        self._settings = settings
+        self._scratch = scratch
+        self._out = scratch / "out"
+        """What the last launch left; the device worker replaces all of it each time."""
+        self._worker = WorkerProcess(
+            WorkerSettings(
+                name="device",
+                factory=DEVICE_WORKER_FACTORY,
+                argument=DeviceWorkerArgument(device),
+                environment={},
+                memory_limit_bytes=settings.worker_memory_bytes,
+            ),
+            scratch=scratch / "device",
+        )
+        self.can_judge_aside = not device.shares_host_cores
+        """Whether the referee may work while the device is measured."""
+        self._device_memory_bytes = device.limits.get("global_memory")
+        self._is_closed = False
+        self._control: Built | None = None
+        self._layouts = {
+            workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
+            for workload in problem.workloads
+        }
+        self._fitting: dict[bool, bool] = {}
+        """Whether quick looks fit on the device, by whether they are thorough."""
+        self.worker_seconds = 0.0
+        """Wall time spent waiting for the worker or the referee, for the framework's own share."""
+        self.notes: list[str] = []
+
+    def warm(self) -> None:
+        """Start the device's process without waiting for it."""
+        self._worker.warm()
+
+    def close(self) -> None:
+        """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
+        self._is_closed = True
+        self._worker.kill()
+
+    # -- blame ---------------------------------------------------------------------------------------------------
+
+    def _run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
+        """The job's result, or `Failed` when the candidate is to blame."""
+        name = built.rendered.workload.name
+        try:
+            return self._call_unless_killed(job, timeout_s)
+        except LaunchFailed as error:
+            failed = Failed("launch", error.reason, error.message, workload=name)
+            if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
+                return failed
+        except BuildFailed as error:
+            return Failed("build", "load-failed", error.message, error.log, workload=name)
+        except JobTimeout as error:
+            failed = Failed(stage, "timeout", f"no result within {timeout_s:g} s", error.log_tail, workload=name)
+        except WorkerDied as error:
+            failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
+        except InfrastructureError as error:
+            failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
+        self._worker.kill()
+        self._prove_machine_works(failed)
+        return failed
+
+    def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+        """The job's result; a worker that something outside killed gets a second chance with the same job."""
+        try:
+            return self._call_worker(job, timeout_s, watch)
+        except WorkerDied as error:
+            if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
+                raise
+        return self._call_worker(job, timeout_s, watch)
+
+    def _prove_machine_works(self, failed: Failed) -> None:
+        """Run the baseline on a fresh worker.
+
+        Raises:
+            InfrastructureError: the control fails too.
+        """
+        if self._control is None:
+            return
+        control = self._control
+        dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
+        try:
+            self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
+        except InfrastructureError as error:
+            raise InfrastructureError(
+                f"after a candidate's {failed.reason} the baseline does not run either: {error}",
+                hint="check the device and its driver",
+            ) from error
+
+    def _retried(self, action: Callable[[], object]) -> object:
+        """`action`, once more on a fresh worker when the machine fails."""
+        try:
+            return action()
+        except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
+            self._worker.kill()
+        try:
+            return action()
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
+            raise InfrastructureError(f"the device worker failed twice: {error}") from error
+
+    def _try_worker(self, job: object, timeout_s: float) -> object:
+        """The job's result; None when it gave none, and then the worker starts anew."""
+        try:
+            return self._call_unless_killed(job, timeout_s)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            self._refuse_when_closed()
+            if not (isinstance(error, LaunchFailed) and error.reason.startswith("invalid-")):
+                self._worker.kill()
+            return None
+
+    # -- plumbing ------------------------------------------------------------------------------------------------
+
+    def _job(self, built: Built) -> Job:
+        rendered = built.rendered
+        specs = [
+            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
+            for layout in self._layouts[rendered.workload.name].values()
+        ]
+        specs += [
+            BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
+            for name, byte_count in rendered.scratch_bytes.items()
+        ]
+        return Job(built.artifact, rendered.plan, tuple(specs), may_share_memory(built.artifact.unit))
+
+    def _time_timeout_s(self) -> float:
+        return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
+
+    def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
+        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
+
+    def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
+        return self._desk.datasets(workload.name, is_thorough=is_thorough)
+
+    def _timing_sets(self, workload: Workload) -> tuple[Dataset, ...]:
+        """Declared inputs under several seeds, as many as fit: what timed launches rotate over."""
+        every = self._datasets(workload, is_thorough=True)
+        declared = tuple(dataset for dataset in every if dataset.variant == "declared")
+        return declared[: min(self._settings.input_sets, self._sets_that_fit(workload))] or every[:1]
+
+    def _sets_that_fit(self, workload: Workload) -> int:
+        """Each set has its inputs, a pristine copy of what is changed in place, and in a comparison its outputs."""
+        set_bytes = sum(
+            layout.byte_count * (2 if layout.role == "inout" else 1) for layout in self._layouts[workload.name].values()
+        )
+        memory_bytes = self._device_memory_bytes
+        return (
+            int(MEMORY_SHARE * memory_bytes // set_bytes) if memory_bytes and set_bytes else self._settings.input_sets
+        )
+
+    def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+        start_s = time.perf_counter()
+        try:
+            return self._desk.files(workload.name, dataset)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _bounds(self, workload: Workload, dataset: Dataset) -> Mapping[str, OutputBounds]:
+        start_s = time.perf_counter()
+        try:
+            return self._desk.bounds(workload.name, dataset)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+        self._refuse_when_closed()
+        start_s = time.perf_counter()
+        try:
+            return self._worker.call(job, timeout_s=timeout_s, watch=watch)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise InfrastructureError("the run is being stopped")
+
+    def _call_referee(self, job: RefereeJob) -> object:
+        start_s = time.perf_counter()
+        try:
+            return self._desk.ask(job)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
+        """Of several workloads one each: the kinds of data take turns, and what is timed is judged again."""
+        datasets = self._datasets(built.rendered.workload, is_thorough=False)
+        return (datasets[index % len(datasets)],) if count > 1 else datasets
+
+
+_SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
+"""Words for memory of a block, and what such a word could be pasted from."""
+"""Words for memory of a block, and what such a word could be pasted from."""
+
+
+def may_share_memory(unit: BuildUnit) -> bool:
+    """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
+    texts = (unit.source, *(value for _, value in unit.macros))
+    return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
+
+
+@lru_cache(maxsize=1024)  # the same sources and values come again and again
+def _names_shared(text: str) -> bool:
+    return _SHARED.search(text) is not None

@@ -1,0 +1,185 @@
+"""The referee as the lanes of a run see it: one process for all of them, asked by one at a time, replaced when it dies.
+
+```
+desk = RefereeDesk(problem, settings, scratch=folder)
+files = desk.files(workload, dataset)          # inputs, made once
+verdict = desk.ask(JudgeJob(...))
+```
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernelwright.errors import InfrastructureError, KernelwrightError, ReferenceFailed
+from kernelwright.evaluate.datasets import Dataset, datasets_for
+from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.quick import OutputBounds
+from kernelwright.evaluate.referee import REFEREE_FACTORY
+from kernelwright.evaluate.referee_jobs import (
+    CACHE_BYTES,
+    CACHE_SHARE,
+    BoundsDone,
+    BoundsJob,
+    CalibrateJob,
+    Calibration,
+    JudgeJob,
+    Prepared,
+    PrepareJob,
+    RefereeArgument,
+    RestoreJob,
+)
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.problem.model import Problem
+
+RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob
+
+Key = tuple[str, Dataset]
+"""A workload's name and a dataset."""
+
+
+class RefereeDesk:
+    """Safe in any number of threads; one question at a time."""
+
+    def __init__(self, problem: Problem, settings: EvaluationSettings, *, scratch: Path) -> None:
+        self._problem = problem
+        self._settings = settings
+        self._process = WorkerProcess(
+            WorkerSettings(
+                name="referee",
+                factory=REFEREE_FACTORY,
+                argument=RefereeArgument(problem.file, scratch / "inputs", settings.seed, referee_cache_bytes()),
+                environment={},
+                memory_limit_bytes=None,
+            ),
+            scratch=scratch / "referee",
+        )
+        self.dropped: set[Key] = set()
+        """Datasets that no candidate is judged on."""
+        self._prepared: dict[Key, Prepared] = {}
+        self._bounds: dict[Key, Mapping[str, OutputBounds]] = {}
+        self._calibrated: dict[Key, Mapping[str, float]] = {}
+        """Factors of the derived tolerances, for a referee that replaces one that died."""
+        self._restored: set[Key] = set()
+        self._start = 0
+        """Which start of the process `_restored` is about."""
+        self._lock = threading.Lock()
+        self._prefetching: threading.Thread | None = None
+        self.is_closed = False
+
+    def datasets(self, workload: str, *, is_thorough: bool) -> tuple[Dataset, ...]:
+        """Those to check a workload on, without the dropped ones."""
+        every = datasets_for(self._problem, seed=self._settings.seed, is_thorough=is_thorough)
+        return tuple(dataset for dataset in every if (workload, dataset) not in self.dropped)
+
+    def files(self, workload: str, dataset: Dataset) -> Mapping[str, Path]:
+        """The inputs of a dataset, raw bytes by argument; made at the first question."""
+        key = (workload, dataset)
+        if key not in self._prepared:
+            prepared = self.ask(PrepareJob(workload, dataset))
+            assert isinstance(prepared, Prepared)
+            self._prepared[key] = prepared
+        return self._prepared[key].files
+
+    def bounds(self, workload: str, dataset: Dataset) -> Mapping[str, OutputBounds]:
+        """What a device may compare outputs with; after calibration."""
+        key = (workload, dataset)
+        if key not in self._bounds:
+            done = self.ask(BoundsJob(workload, dataset))
+            assert isinstance(done, BoundsDone)
+            self._bounds[key] = done.bounds
+        return self._bounds[key]
+
+    def calibrate(self, job: CalibrateJob) -> Calibration:
+        """Judge a launch of the baseline; what it widens holds from now on, also for a referee that comes after."""
+        calibration = self.ask(job)
+        assert isinstance(calibration, Calibration)
+        self._calibrated[job.workload, job.dataset] = calibration.factors
+        if calibration.dropped:
+            self.dropped.add((job.workload, job.dataset))
+        return calibration
+
+    def ask(self, job: RefereeJob) -> object:
+        """The referee's answer; when its process dies, that of a new one with the same tolerances.
+
+        Raises:
+            ReferenceFailed: the reference fails, or ends its process.
+            BaselineFailed: as the referee says.
+            InfrastructureError: the process fails twice, or the run is being stopped.
+        """
+        try:
+            with self._lock:
+                try:
+                    return self._ask_once(job)
+                except WorkerDied:
+                    return self._ask_once(job)
+        except WorkerDied as error:
+            if error.signal_name is None and not self.is_closed:  # nothing but the user's code ends it that way
+                raise ReferenceFailed(
+                    f"the reference ended its process with exit status {error.exit_code}, twice",
+                    hint="a reference returns its result; what it printed:\n" + error.log_tail,
+                    location=self._problem.reference.location,
+                ) from error
+            raise _process_failed(error) from error
+        except JobTimeout as error:
+            raise _process_failed(error) from error
+
+    def prefetch(self, workloads: Sequence[str]) -> None:
+        """Make all inputs and expected values from now on, in a thread, in the order in which calibration asks."""
+
+        def work() -> None:
+            try:
+                for workload in workloads:
+                    for dataset in self.datasets(workload, is_thorough=True):
+                        self.files(workload, dataset)
+            except KernelwrightError:
+                return  # whoever asks for it gets it told
+
+        self._prefetching = threading.Thread(target=work, name="prefetch", daemon=True)
+        self._prefetching.start()
+
+    def warm(self) -> None:
+        """Start the process without waiting for it."""
+        self._process.warm()
+
+    def close(self) -> None:
+        """End the process, from any thread; nothing is answered any more."""
+        self.is_closed = True
+        self._process.kill()
+        if self._prefetching is not None and self._prefetching is not threading.current_thread():
+            self._prefetching.join(timeout=5.0)
+
+    def _ask_once(self, job: RefereeJob) -> object:
+        if self.is_closed:
+            raise InfrastructureError("the run is being stopped")
+        timeout_s = self._settings.reference_timeout_s
+        self._process.warm()
+        if self._process.start_count != self._start:
+            self._start, self._restored = self._process.start_count, set()
+        key = job.workload, job.dataset
+        if isinstance(job, CalibrateJob):
+            self._restored.add(key)
+        elif isinstance(job, JudgeJob | BoundsJob) and key in self._calibrated and key not in self._restored:
+            self._process.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
+            self._restored.add(key)
+        return self._process.call(job, timeout_s=timeout_s)
+
+
+def _process_failed(error: JobTimeout | WorkerDied) -> InfrastructureError:
+    return InfrastructureError(
+        f"the referee process failed: {error}",
+        hint="does the reference need more memory or time than this machine has?",
+    )
+
+
+def referee_cache_bytes() -> int:
+    """What the referee may keep in memory: a share of what is free on this host."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="utf-8")
+    except OSError:
+        return CACHE_BYTES
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    return max(CACHE_BYTES, int(CACHE_SHARE * 1024 * int(found[1]))) if found else CACHE_BYTES
