@@ -208,7 +208,7 @@ def _forbidden_words(code: str, old_code: str, header_words: frozenset[str]) -> 
 
 
 def _can_be_pasted(word: str, parts: Iterable[str]) -> bool:
-    """Whether `word`, or one that it begins when it ends with `_`, is a row of the parts: a short row, but for `asm`."""
+    """Whether `word`, or one that it begins when it ends with `_`, is a row of the parts; a short one but for `asm`."""
     is_beginning = word.endswith("_") and word not in ASSEMBLER
     known = {each for each in parts if each and each != word}
     ends: set[int] = {0}
@@ -350,8 +350,8 @@ def check_header(text: str, original: str) -> None:
     """
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise Malformed(f"the toml block cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError, too
+        raise Malformed(f"the toml block cannot be read: {str(error)[:300]}") from None
     options = data.get("options", [])
     for option in options if isinstance(options, list) else []:
         if not (isinstance(option, str) and (_OPTION.fullmatch(option) or f'"{option}"' in original)):
@@ -360,9 +360,14 @@ def check_header(text: str, original: str) -> None:
     for name, each in parameters.items() if isinstance(parameters, dict) else []:
         values = each.get("values", []) if isinstance(each, dict) else []
         for value in values if isinstance(values, list) else []:
-            if isinstance(value, str) and not (_TEXT_VALUE.match(value) and not set(value.split()) & set(ASSEMBLER)):
-                raise Malformed(
-                    f"the value {value!r} of {name} is not allowed: a text value must be words of the source"
-                )
-            if isinstance(value, str) and set(value.split()) & {*C_LIBRARY, *OF_THE_COMPILER}:
-                raise Malformed(f"the value {value!r} of {name} is not allowed: a kernel has no use for it")
+            _check_value(name, value)
+
+
+def _check_value(name: str, value: object) -> None:
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise Malformed(f"a value of {name} has more than 64 bits")
+    if not isinstance(value, str):
+        return
+    words = set(value.split())
+    if not _TEXT_VALUE.match(value) or words & {*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER}:
+        raise Malformed(f"the value {value!r} of {name} is not allowed: a text value must be words of the source")
