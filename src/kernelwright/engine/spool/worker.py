@@ -12,14 +12,11 @@ import os
 import re
 import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from kernelwright import knobs
 from kernelwright.engine.listener import RunListener, SilentListener
 from kernelwright.engine.machine import Machine
 from kernelwright.engine.spool.claims import LEASE_S, Claim, Claims
@@ -36,6 +33,7 @@ from kernelwright.engine.spool.messages import (
     all_files,
 )
 from kernelwright.errors import InfrastructureError, KernelwrightError, MissingDependency, ScratchFull, StoreError
+from kernelwright.evaluate.scratch import make_scratch
 
 MOST_ATTEMPTS = 3
 """A request at which so many workers have failed is refused."""
@@ -112,7 +110,7 @@ class SpoolWorker:
         """
         end_s = None if seconds is None else time.monotonic() + seconds
         idle_since_s: float | None = None
-        scratch = Path(tempfile.mkdtemp(prefix="kernelwright-worker-", dir=knobs.scratch_dir()))
+        scratch = make_scratch()
         stop = threading.Event()
         beat = threading.Thread(target=self._beat, args=(stop,), name="beat", daemon=True)
         beat.start()
