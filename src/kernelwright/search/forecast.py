@@ -1,9 +1,10 @@
 """What going on would bring: the expected further improvement of the best, from the records so far.
 
 The argument is about records and needs no model. Were all evaluations alike, the best of the next N would beat the best
-of the n before with probability N / (n + N). Searchers get better at it and then run dry, so for an upper bound only
-the m evaluations since the last record count: N / (m + 1 + N). How large a record is follows from the records before,
-the later the more, as an exponential distribution around their average. Nothing here was fitted to recordings.
+of the n before with probability N / (n + N): so for the average. Searchers get better at it and then run dry, so for an
+upper bound only the m evaluations since the last record count: N / (m + 1 + N). How large a record is follows from the
+records before, the later the more, as an exponential distribution around their average. Nothing here was fitted to
+recordings.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Records:
         bound = size * math.log(since / (1 - confidence)) if since > 1 - confidence else 0.0
         return ExpectedGain(
             evaluation_count=count,
-            fraction=-math.expm1(-size * (since + overall) / 2),
+            fraction=-math.expm1(-size * overall),
             bound_fraction=-math.expm1(-bound),
             confidence=confidence,
         )

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.imports import require
+from kernelwright.search.candidates import level_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,20 +54,34 @@ class Data:
 class Design:
     """The side of the regression that does not depend on targets; the same for all that is fitted on some configs."""
 
-    indicators: Floats
-    """Which values each config has, shape (configs, values)."""
-    prior_covariance: Floats
-    """Of effects before any target is seen, in units of a target's own variance; shape (values, values)."""
+    codes: npt.NDArray[np.int64]
+    """Which values each config has, numbered through all parameters; shape (parameters, configs)."""
+    blocks: tuple[Floats, ...]
+    """By parameter: covariance of effects before any target is seen, in units of a target's own variance."""
+
+    @functools.cached_property
+    def indicators(self) -> Floats:
+        """The same as ones, shape (configs, values)."""
+        indicators = np.zeros((self.codes.shape[1], sum(map(len, self.blocks))))
+        indicators[np.arange(self.codes.shape[1]), self.codes] = 1.0
+        return indicators
 
     @functools.cached_property
     def spread(self) -> Floats:
         """Expected covariance of effects with sums of effects, shape (values, configs)."""
-        return self.prior_covariance @ self.indicators.T
+        spread, start = np.empty((sum(map(len, self.blocks)), self.codes.shape[1])), 0
+        for block, code in zip(self.blocks, self.codes, strict=True):
+            spread[start : start + len(block)] = block[:, code - start]
+            start += len(block)
+        return spread
 
     @functools.cached_property
     def covariance(self) -> Floats:
         """Expected covariance of the sums of effects of configs, shape (configs, configs)."""
-        return self.indicators @ self.spread
+        covariance = np.zeros((self.codes.shape[1], self.codes.shape[1]))
+        for code in self.codes:
+            covariance += self.spread[code]
+        return covariance
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +128,10 @@ class ForestFitter:
         # The linear algebra library would use every core for a system of a few hundred unknowns, and be slower for it.
         self._threads: Any = require("threadpoolctl", purpose=purpose).ThreadpoolController()
         self._settings: Any = require("sklearn", purpose=purpose).config_context
-        self._starts = np.cumsum((0, *(len(p.values) for p in parameters)))[:-1]
         blocks = [SHRINKAGE * _penalty(parameter) for parameter in parameters]
+        self._starts = np.cumsum((0, *map(len, blocks)))[:-1]
         self._penalty = _diagonal(blocks)
-        self._prior_covariance = _diagonal([np.linalg.inv(block).astype(np.float64) for block in blocks])
+        self._prior_blocks = tuple(np.linalg.inv(block).astype(np.float64) for block in blocks)
         self.has_effects = has_effects
         self.has_trees = has_trees
 
@@ -133,9 +148,7 @@ class ForestFitter:
 
     def design(self, table: Table) -> Design:
         """What all regressions on some configs share."""
-        indicators = np.zeros((len(table), len(self._penalty)))
-        indicators[np.arange(len(table)), table.columns + self._starts[:, None]] = 1.0
-        return Design(indicators, self._prior_covariance)
+        return Design(table.columns + self._starts[:, None], self._prior_blocks)
 
     def trees(self, data: Data, rng: np.random.Generator, *, count: int) -> Ensemble:
         """Trees alone, for targets that are not sums of effects (such as success)."""
@@ -233,9 +246,10 @@ def _plain(tree_class: Any) -> Any:
 
 def _penalty(parameter: Parameter) -> Floats:
     """The quadratic form on effects: each effect's square, and squared steps along an ordered parameter."""
-    penalty = np.eye(len(parameter.values))
+    _, firsts = np.unique(level_of(np.arange(len(parameter.values)), len(parameter.values)), return_index=True)
+    penalty = np.eye(len(firsts))
     if parameter.is_ordinal:
-        order = np.argsort([float(value) for value in parameter.values], kind="stable")
+        order = np.argsort([float(parameter.values[first]) for first in firsts], kind="stable")
         for low, high in itertools.pairwise(order):
             penalty[[low, high], [low, high]] += 1.0
             penalty[[low, high], [high, low]] -= 1.0

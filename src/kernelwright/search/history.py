@@ -57,7 +57,7 @@ class History:
             ValueError: a value that is not a positive finite number (a failure is None).
         """
         value, config = observation.value, observation.config
-        if value is not None and not (value > 0 and math.isfinite(value)):
+        if not is_value(value):
             raise ValueError(f"an observed value must be positive and finite, or None for a failure: {value!r}")
         known = self._by_config.get(config)
         if known is not None:
@@ -223,6 +223,11 @@ class FreshOrder:
 
     def _decode(self, position: int) -> Config:
         return self._history.space.config_at(self._index_at(position))
+
+
+def is_value(value: float | None) -> bool:
+    """Whether this may be a value: positive and finite, or None for a failure."""
+    return value is None or (value > 0 and math.isfinite(value))
 
 
 def generator(seed: int, *state: int) -> np.random.Generator:

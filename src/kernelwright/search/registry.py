@@ -17,7 +17,7 @@ from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.imports import require
 from kernelwright.search import evolution, exhaustive, local_search, random_search, surrogate
 from kernelwright.search.base import OptionInfo, Searcher, SearcherInfo
-from kernelwright.search.history import PRIOR_COUNT
+from kernelwright.search.history import PRIOR_COUNT, is_value
 
 if TYPE_CHECKING:
     from kernelwright.problem.config import Config, Value
@@ -80,7 +80,7 @@ def create(
         budget_hint: evaluations that will be made at most, if known; only `auto` looks at it.
 
     Raises:
-        UsageError: an unknown searcher or option, or an option of the wrong type or range.
+        UsageError: an unknown searcher or option, an option of the wrong type or range, or a prior that is no value.
         MissingDependency: the searcher needs a package that is not installed.
     """
     info = SEARCHERS.get(name)
@@ -90,6 +90,12 @@ def create(
             hint=f"choose one of {', '.join(SEARCHERS)}",
         )
     resolved = check_options(info, options)
+    odd = next((prior for prior in priors if not is_value(prior.value)), None)
+    if odd is not None:
+        raise UsageError(
+            f"a prior from {odd.source!r} has the value {odd.value!r}, expected a positive finite number",
+            hint="give None for a config that failed there",
+        )
     if name == AUTO.name:
         name = choose(space.feasible_count, budget_hint=budget_hint)
     arguments: dict[str, Any] = dict(resolved)

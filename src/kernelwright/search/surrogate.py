@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from kernelwright.imports import require
 from kernelwright.search.base import OptionInfo, SearcherInfo
-from kernelwright.search.candidates import Candidates, Codes, Table
+from kernelwright.search.candidates import Candidates, Codes, Pool, Table, whole
 from kernelwright.search.experts import Experts, Guessed
 from kernelwright.search.forest import Data, Floats, ForestFitter
 from kernelwright.search.history import (
@@ -129,6 +129,9 @@ SETTLED = 0.9
 """With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
 
+NEIGHBOURED_COUNT = 5
+"""The neighbours of so many of the best configs join a pool. A guess."""
+
 SCORED_COUNT = 2000
 """Of more candidates, only so many whose effects promise most are scored by the whole model."""
 
@@ -222,7 +225,8 @@ class SurrogateSearch:
         self._cost_share = cost_share if without != "cost" else 0.0
         self._history = History(space)
         self._fresh = FreshOrder(self._history, RandomOrder(space.feasible_count, seed).__getitem__)
-        self._whole = Candidates.whole(space) if space.feasible_count <= whole_limit else None
+        self._whole = whole(space) if space.feasible_count <= whole_limit else None
+        self._pool: Pool | None = None
         self._doubt = 1.0 - np.exp2(-np.arange(len(space.parameters) + 1, dtype=np.float64))
         self._doubt[0] = 1.0  # a config itself is struck out, and 0 times infinity is nothing to compare
         sources = sources_of(space, priors, self._fitter, seed=seed, keep=prior_count)
@@ -311,13 +315,13 @@ class SurrogateSearch:
         """The configs that the model scores: all, or a random pool with the neighbours of the best."""
         if self._whole is not None:
             return self._whole
-        rng = generator(self._seed, self._fit_count, 2)
-        pool = dict.fromkeys(self._space.sample(self._pool_count, rng))
-        told = frozenset(list(self._history)[: self._fit_count])
-        best = [config for config in self._history.ranking() if config in told][:5]
-        for config in best if self._without != "neighbours" else []:
-            pool.update(dict.fromkeys(self._space.neighbours(config, "hamming")))
-        return Candidates.of_pool(self._space, [config for config in pool if config not in told])
+        if self._pool is None:
+            self._pool = Pool(self._space, generator(self._seed, 2), count=self._pool_count)
+        told = frozenset(itertools.islice(self._history, self._fit_count))
+        best = [config for config in self._history.ranking() if config in told][:NEIGHBOURED_COUNT]
+        return self._pool.candidates(
+            best if self._without != "neighbours" else [], generator(self._seed, self._fit_count, 2)
+        )
 
     def _score(self) -> _Scored:
         """Scores of the model's candidates, from the first `_fit_count` observations alone."""
@@ -326,12 +330,12 @@ class SurrogateSearch:
         passed = [(o, math.log(o.value)) for o in observed if o.value is not None]
         logarithms = np.array([logarithm for _, logarithm in passed])
         candidates = self._candidates()
-        places = candidates.places_of(told)
-        table = Table.of_configs(self._space, told) if places is None else candidates.table.at(places)
+        table = candidates.table_of(told)
         is_passed = np.array([o.value is not None for o in observed])
         guessed = self._guessed(candidates)
         there = [each.guess for each in guessed]
-        if places is None:
+        places = candidates.places_of(told)
+        if len(places) < len(told):
             here = [source.guess(table)[is_passed] for source in self._experts.sources]
         else:
             here = [guess[places[is_passed]] for guess in there]
@@ -341,8 +345,7 @@ class SurrogateSearch:
             np.array([PARTIAL_WEIGHT if o.is_partial else 1.0 for o, _ in passed]),
         )
         is_out = np.zeros(len(candidates.table), dtype=bool)
-        if places is not None:
-            is_out[places] = True
+        is_out[places] = True
         with self._fitter.quickly():
             found = self._experts.improvement(
                 data,
@@ -383,7 +386,7 @@ class SurrogateSearch:
 
     def _costliness(self, table: Table, costs_s: Floats, candidates: Table) -> Floats:
         """By what factor evaluating each candidate takes longer than the quickest, to the power of `cost_share`."""
-        if not (costs_s > 0).all():
+        if not ((costs_s > 0) & np.isfinite(costs_s)).all():
             return np.ones(len(candidates))
         logarithms = self._fitter.effects_alone(Data(table, np.log(costs_s), np.ones(len(costs_s))), candidates)
         factors: Floats = np.exp(self._cost_share * (logarithms - logarithms.min(initial=np.inf)).astype(np.float64))
@@ -433,7 +436,7 @@ class SurrogateSearch:
     def _lower_around(self, config: Config, scored: _Scored) -> None:
         """Strike `config` out, and lower what is near it: doubt halves with every parameter that differs."""
         if self._without != "penalty":
-            own = scored.candidates.codes_of(self._space, config)
+            own = scored.candidates.codes_of(config)
             differing = (scored.codes != own[:, None]).sum(axis=0, dtype=np.uint8)
             scored.scores *= self._doubt.take(differing)
         scored.strike_out(config)

@@ -186,6 +186,11 @@ class Space:
             drawn = [int(rank) for rank in ranks + np.searchsorted(shifts, ranks, side="right")]
         return self._configs(self._diagram.rows_at(self._as_positions(drawn)))
 
+    def sample_indices(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """(configs, parameters) value indices of distinct configs, uniformly at random: `count`, or all there are."""
+        drawn = _draw(self.feasible_count, min(count, self.feasible_count), rng)
+        return self._diagram.rows_at(self._as_positions(drawn))
+
     def neighbours(self, config: Mapping[str, Value], kind: Literal["hamming", "adjacent"] = "hamming") -> list[Config]:
         """Feasible configs that differ from `config` in one parameter, in declared order of parameters and values.
 
@@ -201,6 +206,11 @@ class Space:
         row = self._rows([config])[0]
         if (row == _UNKNOWN_VALUE).any():
             raise SpecError(f"{dict(config)} is not a config of this space: {self.why_not(config)}")
+        return self._configs(self.neighbour_indices(row, kind))
+
+    def neighbour_indices(self, row: Array, kind: Literal["hamming", "adjacent"] = "hamming") -> npt.NDArray[np.int64]:
+        """The same as `neighbours` for and in value indices, shapes (parameters,) and (configs, parameters)."""
+        row = np.asarray(row, np.int64)
         candidates: list[Array] = []
         for column, parameter in enumerate(self.parameters):
             here = int(row[column])
@@ -212,7 +222,7 @@ class Space:
             changed[:, column] = others
             candidates.append(changed)
         rows = np.concatenate(candidates) if candidates else np.zeros((0, 0), np.int64)
-        return self._configs(rows[self._diagram.positions_of(rows)[1]])
+        return rows[self._diagram.positions_of(rows)[1]]
 
     def nearest(self, values: Mapping[str, Value]) -> Config:
         """The feasible config closest to `values`, which may be infeasible, out of range or incomplete.
