@@ -1,7 +1,7 @@
 """What `optimize --model rules` makes of plain kernels, beside the hand-written templates, on any device.
 
 ```
-python benchmarks/optimize_device.py --out FILE.json [--seconds 60] [--hand-seconds S] [--problems softmax,matmul]
+python benchmarks/optimize_device.py --out FILE.json [--seconds 60] [--hand-seconds S | --hand EARLIER.json] [--problems softmax,matmul]
     [--examples examples/cuda] [--device cuda:0] [--total-seconds 480] [--rounds 31]
 ```
 `--examples examples --device opencl:cpu` gives the table of the CPU device. For each problem: rules rewrite and tune
@@ -32,6 +32,7 @@ from kernelwright.engine.tune import Subject
 from kernelwright.errors import KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
 from kernelwright.evaluate.stats import Interval, geometric_mean_interval, speedup_interval
+from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.model import Candidate
 from kernelwright.tree.model import Node
@@ -49,6 +50,7 @@ def main() -> None:
     words.add_argument("--problems", default="", help="names, commas between; all if left out")
     words.add_argument("--examples", type=Path, default=EXAMPLES)
     words.add_argument("--device", default=None)
+    words.add_argument("--hand", type=Path, help="an earlier FILE, whose configs of hand-written templates are taken")
     words.add_argument("--rounds", type=int, default=31, help="of the comparison")
     words.add_argument("--total-seconds", type=float, default=None, help="no problem is begun after so long")
     given = words.parse_args()
@@ -75,10 +77,14 @@ def _measured(example: Path, given: argparse.Namespace) -> dict[str, Any]:
             budget = f"{given.seconds:g}s"
             made = optimize(example, run=Path(folder) / "rules", budget=budget, start="baseline", device=given.device)
             record |= _of_rules(made) | {"rules_wall_s": time.perf_counter() - start_s}
-            budget = f"{given.hand_seconds or given.seconds:g}s"
-            hand = tune(example, run=Path(folder) / "hand", budget=budget, device=given.device)
-            record |= _of_hand(hand)
-            record |= _compared(example, made, hand, given)
+            known = _known_config(given.hand, example.name)
+            if known is None:
+                budget = f"{given.hand_seconds or given.seconds:g}s"
+                hand = tune(example, run=Path(folder) / "hand", budget=budget, device=given.device)
+                record |= _of_hand(hand)
+                known = hand.best_config
+            record |= {"hand_config": dict(known or {})}
+            record |= _compared(example, made, known, given)
         except KernelwrightError as error:
             record |= {"error": f"{type(error).__name__}: {error}"}
     return record | {"wall_s": time.perf_counter() - start_s}
@@ -143,18 +149,23 @@ def _failures(made: OptimizeResult, node: Node) -> list[dict[str, Any]]:
 
 def _of_hand(hand: TuneResult) -> dict[str, Any]:
     return {
-        "hand_config": dict(hand.best_config or {}),
         "hand_evaluations": len(hand.view.evaluations),
         "hand_speedup_in_run": _interval(hand.speedup),
     }
 
 
-def _compared(example: Path, made: OptimizeResult, hand: TuneResult, given: argparse.Namespace) -> dict[str, Any]:
+def _known_config(file: Path | None, name: str) -> Config | None:
+    """What an earlier run found for the hand-written template."""
+    records = json.loads(file.read_text()) if file is not None else []
+    return next((Config(each["hand_config"]) for each in records if each["problem"] == name), None)
+
+
+def _compared(example: Path, made: OptimizeResult, hand: Config | None, given: argparse.Namespace) -> dict[str, Any]:
     """Baseline and both winners side by side; where the rules gained nothing their result is the baseline."""
     subject = Subject.load(example)
-    if hand.best_config is None:
+    if hand is None:
         return {"error": "no configuration of the hand-written template passed"}
-    candidates = {"plain": subject.baseline, "hand": Candidate(subject.template, hand.best_config)}
+    candidates = {"plain": subject.baseline, "hand": Candidate(subject.template, hand)}
     if made.winner is not None and made.best_config is not None:
         own = Subject.load(made.winner_folder / "problem" / "problem.toml")
         candidates["rules"] = Candidate(own.template, made.best_config)

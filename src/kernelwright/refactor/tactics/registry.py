@@ -7,6 +7,7 @@ from kernelwright.refactor.tactics.base import Family, Tactic
 from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
 from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
 from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
+from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
@@ -18,8 +19,8 @@ from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
-    VECTOR_MAP, ROW_REGISTERS, ROWS, BLOCK_JOINS, BLOCK_ITEMS, VECTOR_LOOPS, COARSEN, RECIPROCAL, FAST_FUNCTIONS,
-    UNROLL, RESTRICT, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
+    GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, ROWS, BLOCK_JOINS, BLOCK_ITEMS, VECTOR_LOOPS, COARSEN, RECIPROCAL,
+    FAST_FUNCTIONS, UNROLL, RESTRICT, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 

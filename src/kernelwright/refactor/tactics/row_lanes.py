@@ -57,11 +57,22 @@ class RowLanes(Lanes):
                 return f"({name}[kw_k] = {super().expression(node)})" if is_filled else f"{name}[kw_k]"
         if isinstance(node, nodes.Binary) and node.operator == "/" and self.reciprocal:
             divisor = node.right
-            is_float = isinstance(divisor, nodes.Name) and self.types.get(divisor.name) == "float"
-            if is_float and node.place.is_exact and self.kind(node.left).is_varying and self.kind(divisor) == UNIFORM:
+            is_one = self._is_single(divisor) and self.kind(divisor) == UNIFORM
+            if is_one and node.place.is_exact and self.kind(node.left).is_varying:
                 self.divisions += 1
                 return f"kw_over({self.expression(node.left)}, {self._text(divisor)})"
         return super().expression(node)
+
+    def _is_single(self, node: nodes.Expression) -> bool:
+        """Whether a number is surely a `float`."""
+        match node:
+            case nodes.Name(name=name):
+                return self.types.get(name) == "float"
+            case nodes.Literal(text=text, value=value):
+                return value is None and text.lower().endswith("f")
+            case nodes.Binary(operator="+" | "-" | "*" | "/", left=left, right=right):
+                return self._is_single(left) and self._is_single(right)
+        return False
 
     # What may be done with a loop's body
 
