@@ -173,7 +173,7 @@ class Optimizer:
             return "budget"
         choice = self._parts.policy.choose(self._offered(), self._left())
         if not isinstance(choice, Stop):
-            return choice
+            return "budget" if choice.action != "tune" and self._attempts_are_spent() else choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
@@ -718,6 +718,11 @@ class Optimizer:
             (run.longest_check_s for run in list(self._runs.values())), default=0.0
         )
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
+
+    def _attempts_are_spent(self) -> bool:
+        """Whether as many structures were asked for as may be, those under way included; the first ones do not count."""
+        most = self._parts.settings.max_attempts
+        return most is not None and sum(each.action in ("expand", "repair") for each in self.tree.actions) >= most
 
     def _is_spent(self) -> bool:
         left = self._left()
