@@ -33,10 +33,13 @@ REPEATED = 2
 MOST_LESSONS = 24
 MOST_TEXTS = 2
 OWN_WEIGHT = 1.0
-"""What a tactic's own prediction counts; a lesson from interleaved rounds counts twice its relevance."""
+"""What a tactic's own prediction counts. Predictions are off by a factor of two or three, measurements are not: one
+from interleaved rounds counts `INTERLEAVED_WEIGHT` times its relevance, one from a search, which may have been short,
+`SEARCH_WEIGHT` times. Guesses.
+"""
 
-INTERLEAVED_WEIGHT = 2.0
-SEARCH_WEIGHT = 0.5
+INTERLEAVED_WEIGHT = 3.0
+SEARCH_WEIGHT = 1.5
 FAILED_BEFORE = 0.5
 """Which share of a predicted gain (in logarithms) is left of what has failed repeatedly."""
 
