@@ -720,7 +720,7 @@ class Optimizer:
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
 
     def _attempts_are_spent(self) -> bool:
-        """Whether as many structures were asked for as may be, those under way included; the first ones do not count."""
+        """Whether as many structures were asked for as may be, those under way included, the first ones not."""
         most = self._parts.settings.max_attempts
         return most is not None and sum(each.action in ("expand", "repair") for each in self.tree.actions) >= most
 
