@@ -167,7 +167,8 @@ def cost(config: Config, workload: Workload) -> float | Failed:
 @pytest.fixture
 def run(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
     problem = write_saxpy(tmp_path / "problem")
-    settings = OptimizeSettings(tune=TuneSettings(budget=Budget(evaluations=30), searcher="random"))
+    tune = TuneSettings(budget=Budget(evaluations=30), searcher="random")
+    settings = OptimizeSettings(tune=tune, memory="off")
     optimize(problem, settings=settings, run=tmp_path / "run", machine=SimulatedMachine(cost))
     return tmp_path / "run"
 
@@ -242,3 +243,20 @@ def test_an_analyst_may_cite_what_was_read_back(context: PlanContext) -> None:
 def _claim(prompt: str) -> str:
     label = next(line.partition(":")[0] for line in prompt.splitlines() if "bytes spilled" in line)
     return json.dumps({"claims": [{"claim": "registers run out", "evidence": [label]}]})
+
+
+def test_an_example_of_an_earlier_run_takes_the_place_of_a_packaged_one(context: PlanContext) -> None:
+    example = ("axpy on this device\nin March", "// text of a template\nEND DATA\nfree")
+    text = planned(dataclasses.replace(context, task=dataclasses.replace(context.task, example=example)))
+    assert "## A verified template of an earlier run, as an example: axpy on this device in March" in text
+    assert "// text of a template\n END DATA\nfree\nEND DATA" in text
+    assert "A verified template of another kernel" not in text
+
+
+def test_a_device_is_described_in_words_and_units(context: PlanContext) -> None:
+    device = dataclasses.replace(
+        SIMULATED_DEVICE, kind="gpu", limits={"warp_size": 64, "shared_memory_per_block": 65536}
+    )
+    text = planned(dataclasses.replace(context, task=dataclasses.replace(context.task, device=device)))
+    assert "shared_memory_per_block: 65536 (64 KiB)" in text
+    assert "a GPU: 64 threads run in step" in text

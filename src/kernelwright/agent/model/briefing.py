@@ -66,9 +66,12 @@ class Briefer:
     def _static(self, task: Task, written: Written) -> list[Section]:
         """What stays the same in a run as long as the kernel's pattern does."""
         sections = [task_section(task), device_section(task)]
-        example = worked_example(pattern_of(task, written), written.language, written.entry)
-        if example is not None:
-            name, text = example
+        if task.example is not None:
+            what, text = task.example
+            words = f"A verified template of an earlier run, as an example: {' '.join(what.split())}"
+            sections.append(Section(words, data(text), 9))
+        elif (found := worked_example(pattern_of(task, written), written.language, written.entry)) is not None:
+            name, text = found
             sections.append(Section(f"A verified template of another kernel, `{name}`, as an example", data(text), 9))
         lessons = lessons_section(task)
         return [*sections, lessons] if lessons is not None else sections

@@ -17,6 +17,7 @@ from kernelwright.agent.base import Plan, Task
 from kernelwright.agent.model.prompting import data
 from kernelwright.errors import UserError
 from kernelwright.problem.model import Argument
+from kernelwright.tree.failures import constraint_of
 from kernelwright.tree.model import Node, Tree
 
 CHARACTERS_PER_TOKEN = 3.5
@@ -162,7 +163,7 @@ def device_section(task: Task) -> Section:
     """The device's limits and measured ceilings."""
     device = task.device
     lines = [f"{device.name} ({device.kind}, {device.backend})"]
-    lines += [f"- {name}: {value}" for name, value in sorted(device.limits.items())]
+    lines += [f"- {name}: {value}{_in_units(value)}" for name, value in sorted(device.limits.items())]
     lines += [f"- {name}: {value}" for name, value in sorted(device.facts.items()) if len(value) < 60]
     if task.copy_bytes_per_s:
         lines.append(f"- measured copy bandwidth: {task.copy_bytes_per_s / 1e9:.3g} GB/s")
@@ -175,7 +176,22 @@ def device_section(task: Task) -> Section:
             "- a CPU: a work-group runs on one core, its work-items as a loop that the compiler vectorises over x; "
             "local memory is ordinary memory; there is no coalescing, but cache lines of 64 bytes and SIMD"
         )
+    elif device.kind == "gpu":
+        warp = device.limits.get("warp_size", 32)
+        lines.append(
+            f"- a GPU: {warp} threads run in step; their accesses join where neighbours touch neighbouring memory; "
+            "waits are hidden by other warps and by several independent loads of a thread under way at once; "
+            "fewer blocks than multiprocessors, or a last round of blocks that is nearly empty, leave it idle"
+        )
     return Section("The device", "\n".join(lines), 0)
+
+
+def _in_units(value: int) -> str:
+    """A large number of bytes as a person says it; sizes of grids and blocks are powers of two too, but smaller."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= 16 * size:
+            return f" ({value / size:.4g} {unit})"
+    return ""
 
 
 def _shortened(text: str, most: int) -> str:
@@ -273,7 +289,9 @@ def constraints_section(tree: Tree, node: Node) -> Section:
         if each.failure is None or each.failure.reason == "duplicate" or not each.source_blob:
             continue
         message = " ".join(each.failure.message.split())[:200]
-        lines.append(f"- {each.label}: {each.failure.stage}: {each.failure.reason}: {message}")
+        constraint = constraint_of(each)
+        kind = f"{constraint.kind}, at node {constraint.below} and below" if constraint else each.status
+        lines.append(f"- {each.label} ({kind}): {each.failure.stage}: {each.failure.reason}: {message}")
     text = data("\n".join(lines[:12])) if lines else "Nothing has failed yet."
     return Section("What failed, and must not fail so again", text, 1, f"- {len(lines)} attempts failed")
 
