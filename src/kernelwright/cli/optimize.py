@@ -20,6 +20,7 @@ from kernelwright.cli.tables import (
     open_console,
     print_figures,
     print_workloads,
+    prospect_data,
     workload_rows,
 )
 from kernelwright.cli.tune import stopping_in_words
@@ -28,8 +29,9 @@ from kernelwright.engine.model_roles import read_roles
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
+from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.errors import KernelwrightError, UsageError
+from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.llm.account import Account
 from kernelwright.report.page import write_report
@@ -219,7 +221,21 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
     account = account_of(result.folder) if result.folder is not None else None
     if account is not None:
         console.print(_account_text(account), highlight=False, markup=False)
+    prospect = _prospect(result)
+    if prospect is not None and result.fastest is not None:
+        console.print(f"going on with node {result.fastest.index}: {prospect.text}", highlight=False, markup=False)
     console.print(verdict(result), style="bold", highlight=False, markup=False)
+
+
+def _prospect(result: OptimizeResult) -> Prospect | None:
+    """What a longer search of the fastest node's parameters would have brought; None where it has no run of its own."""
+    fastest = result.fastest
+    if fastest is None:
+        return None
+    try:
+        return prospect_of(result.tuned(fastest.index).view)
+    except StoreError:
+        return None
 
 
 def print_tree(result: OptimizeResult, console: Console) -> None:
@@ -268,6 +284,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "floor_fraction": result.floor_fraction,
         "verdict": verdict(result),
         "spent_s": view.spent_s,
+        "prospect": prospect_data(_prospect(result)),
         "model": _account_data(account_of(view.folder) if view.folder else None),
     }
 

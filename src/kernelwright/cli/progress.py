@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from kernelwright.engine.listener import Progress, RunListener
+from kernelwright.engine.prospect import duration_text, percent_text
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import (
     ActionChosen,
@@ -111,7 +112,7 @@ def status_line(progress: Progress) -> str:
         parts.append(f"best so far {progress.best_speedup:.2f}x")
     left_s = time_left_s(progress, rate)
     if left_s is not None:
-        parts.append(f"{_duration(left_s)} left")
+        parts.append(f"{duration_text(left_s)} left")
     prospect = _prospect(progress)
     return ", ".join(parts) + (f"; {prospect}" if prospect else "")
 
@@ -121,16 +122,11 @@ def _prospect(progress: Progress) -> str:
     expected = progress.expected_gain
     if expected is None or expected.evaluation_count == 0:
         return ""
-    duration = _duration(max(1, progress.expected_gain_s))
+    duration = duration_text(max(1, progress.expected_gain_s))
     return (
-        f"another {duration} would bring about {_percent(expected.fraction)}, "
-        f"at most {_percent(expected.bound_fraction)}"
+        f"another {duration} would bring about {percent_text(expected.fraction)}, "
+        f"at most {percent_text(expected.bound_fraction)}"
     )
-
-
-def _percent(fraction: float) -> str:
-    percent = 100 * fraction
-    return f"{percent:.1f}%" if percent < 1 else f"{percent:.0f}%"
 
 
 def time_left_s(progress: Progress, rate: float) -> float | None:
@@ -141,11 +137,6 @@ def time_left_s(progress: Progress, rate: float) -> float | None:
     if progress.budget_evaluations is not None and rate > 0:
         estimates.append((progress.budget_evaluations - progress.evaluated_count) / rate)
     return max(0.0, min(estimates)) if estimates else None
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
 class SilentView:

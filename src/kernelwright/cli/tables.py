@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
 from kernelwright.evaluate.stats import Interval
@@ -56,6 +57,21 @@ def summary(result: TuneResult) -> dict[str, Any]:
         "counts": counts(result),
         "failures": {stage: dict(reasons) for stage, reasons in view.failures_by_stage.items()},
         "spent_s": view.spent_s,
+        "prospect": prospect_data(prospect_of(view)),
+    }
+
+
+def prospect_data(prospect: Prospect | None) -> dict[str, float] | None:
+    """What going on would bring, as data; fractions of the best time."""
+    if prospect is None:
+        return None
+    expected = prospect.expected
+    return {
+        "seconds": prospect.seconds,
+        "evaluations": expected.evaluation_count,
+        "gain_fraction": expected.fraction,
+        "bound_fraction": expected.bound_fraction,
+        "confidence": expected.confidence,
     }
 
 
@@ -115,6 +131,9 @@ def print_result(result: TuneResult, console: Console) -> None:
     for stage, reasons in result.view.failures_by_stage.items():
         listed = ", ".join(f"{reason} {number}" for reason, number in reasons.items())
         console.print(f"failed at {stage}: {listed}", highlight=False, markup=False)
+    prospect = prospect_of(result.view)
+    if prospect is not None:
+        console.print(f"going on: {prospect.text}", highlight=False, markup=False)
     console.print(verdict(result), style="bold", highlight=False, markup=False)
 
 

@@ -22,6 +22,7 @@ import jinja2
 from markupsafe import Markup
 
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.engine.prospect import duration_text, percent_text, prospect_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import StoreError
 from kernelwright.report.charts import (
@@ -212,6 +213,16 @@ def _stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
     reason = view.finished.reason if view.finished is not None else "not finished"
     sessions = f"{len(view.sessions)} sessions" if len(view.sessions) > 1 else ""
     stats.append(Stat("Ended", _ENDINGS.get(reason, clean(reason)), sessions))
+    prospect = prospect_of(view)
+    if prospect is not None:
+        stats.append(
+            Stat(
+                f"Another {duration_text(max(1, prospect.seconds))}",
+                f"about {percent_text(prospect.expected.fraction)}",
+                f"faster; {prospect.expected.confidence:.0%} sure of at most "
+                f"{percent_text(prospect.expected.bound_fraction)}",
+            )
+        )
     searcher = view.started.settings.get("searcher")
     if searcher:
         seed = view.started.settings.get("seed")
