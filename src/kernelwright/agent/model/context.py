@@ -163,12 +163,12 @@ def device_section(task: Task) -> Section:
     """The device's limits and measured ceilings."""
     device = task.device
     lines = [f"{device.name} ({device.kind}, {device.backend})"]
-    lines += [f"- {name}: {value}{_in_units(value)}" for name, value in sorted(device.limits.items())]
+    lines += [f"- {name}: {value}{_in_units(name, value)}" for name, value in sorted(device.limits.items())]
     lines += [f"- {name}: {value}" for name, value in sorted(device.facts.items()) if len(value) < 60]
     if task.copy_bytes_per_s:
-        lines.append(f"- measured copy bandwidth: {task.copy_bytes_per_s / 1e9:.3g} GB/s")
+        lines.append(f"- measured copy bandwidth: {_three_digits(task.copy_bytes_per_s / 1e9)} GB/s")
     if task.operations_per_s:
-        lines.append(f"- measured arithmetic: {task.operations_per_s / 1e9:.3g} GFLOP/s")
+        lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if task.limit_value:
         lines.append(f"- speed of light: {1 / task.limit_value:.2f}x of the baseline is the most that memory allows")
     if device.kind == "cpu":
@@ -186,12 +186,19 @@ def device_section(task: Task) -> Section:
     return Section("The device", "\n".join(lines), 0)
 
 
-def _in_units(value: int) -> str:
-    """A large number of bytes as a person says it; sizes of grids and blocks are powers of two too, but smaller."""
+def _in_units(name: str, value: int) -> str:
+    """A large number of bytes as a person says it."""
+    if not any(word in name for word in ("memory", "cache", "allocation")):
+        return ""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if value >= 16 * size:
             return f" ({value / size:.4g} {unit})"
     return ""
+
+
+def _three_digits(value: float) -> str:
+    """Rounded to three digits, without an exponent."""
+    return f"{float(f'{value:.3g}'):,g}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _shortened(text: str, most: int) -> str:
