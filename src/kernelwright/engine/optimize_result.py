@@ -207,8 +207,17 @@ class OptimizeResult:
         before = self.tree.ancestor(index)
         if before is None:
             return None
-        first = self._row(before) if before.parent is not None else self._row(before) or 0
-        return self._interval(first, self._row(self.tree[index]))
+        return self._interval(self.compared_row(before), self._row(self.tree[index]))
+
+    def total_interval(self, index: int) -> Interval | None:
+        """A node over the baseline, likewise."""
+        return self._interval(0, self._row(self.tree[index])) if index else None
+
+    def compared_row(self, node: Node | None) -> int | None:
+        """The row of a node's best finalist in the comparison, 0 for the baseline; None where it had none."""
+        if node is not None and node.parent is None and self.view.comparison is not None:
+            return self._row(node) or 0
+        return self._row(node)
 
     def compared_config(self, index: int) -> Config | None:
         """A node's best finalist; None where it had none."""
