@@ -254,9 +254,12 @@ def test_an_example_of_an_earlier_run_takes_the_place_of_a_packaged_one(context:
 
 
 def test_a_device_is_described_in_words_and_units(context: PlanContext) -> None:
-    device = dataclasses.replace(
-        SIMULATED_DEVICE, kind="gpu", limits={"warp_size": 64, "shared_memory_per_block": 65536}
-    )
-    text = planned(dataclasses.replace(context, task=dataclasses.replace(context.task, device=device)))
+    limits = {"warp_size": 64, "shared_memory_per_block": 65536, "registers_per_block": 65536}
+    device = dataclasses.replace(SIMULATED_DEVICE, kind="gpu", limits=limits)
+    task = dataclasses.replace(context.task, device=device, copy_bytes_per_s=2.912e12, operations_per_s=1.5e9)
+    text = planned(dataclasses.replace(context, task=task))
     assert "shared_memory_per_block: 65536 (64 KiB)" in text
+    assert "registers_per_block: 65536\n" in text
+    assert "measured copy bandwidth: 2,910 GB/s" in text
+    assert "measured arithmetic: 1.5 GFLOP/s" in text
     assert "a GPU: 64 threads run in step" in text
