@@ -71,9 +71,12 @@ class DeviceLock:
             self._wait(turn, device, start_s)
             self._wait(device, device, start_s)
             with contextlib.suppress(OSError):  # a full disk: the words are for people only
-                device.truncate(0)
-                device.write(f"process {os.getpid()}")
-                device.flush()
+                words = f"process {os.getpid()}"
+                device.seek(0)
+                if device.read() != words:  # writing takes milliseconds on some file systems
+                    device.truncate(0)
+                    device.write(words)
+                    device.flush()
             opened.pop_all()
             turn.close()
         self._handle = device

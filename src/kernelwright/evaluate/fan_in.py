@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.errors import ReferenceFailed
+from kernelwright.evaluate.crew import ALONE, Crew
 from kernelwright.problem.model import Argument, Problem, Workload
 
 Array = npt.NDArray[Any]
 
-_PART = 1 << 20
+_PART = 1 << 18
 """Elements looked at together."""
 _NEAR = 4096
 """Elements to each side where another value is looked for first."""
@@ -43,6 +44,7 @@ def fan_in(
     call: Callable[[dict[str, Array]], Mapping[str, Array]],
     *,
     rng: np.random.Generator,
+    crew: Crew = ALONE,
 ) -> dict[str, int]:
     """By output, the most elements of any one input that one element of it depends on, on average; at least 1.
 
@@ -58,6 +60,7 @@ def fan_in(
         expected: the reference's result on it.
         call: the reference; may raise `ReferenceFailed`, which counts as no reaction. Cost: two calls an input.
         rng: chooses the random elements.
+        crew: threads that compare results.
     """
     found = dict.fromkeys(expected, 1)
     scales = {name: _root_mean_square(values) for name, values in expected.items()}
@@ -66,7 +69,7 @@ def fan_in(
         reactions = [
             reaction
             for position in _positions(values, rng)
-            if (reaction := _reaction(argument.name, position, inputs, expected, scales, call)) is not None
+            if (reaction := _reaction(argument.name, position, inputs, expected, scales, call, crew)) is not None
         ]
         for output in (each for each in problem.outputs if each.name in expected):
             count = max((reaction[output.name] for reaction in reactions), default=0)
@@ -107,13 +110,15 @@ def _parts(values: Array) -> Iterator[Array]:
         yield flat[start : start + _PART].astype(np.float64)
 
 
-def _count_changes(before: Array, after: Array, scale: float) -> int:
+def _count_changes(before: Array, after: Array, scale: float, crew: Crew) -> int:
     """How many elements differ by more than rounding."""
-    count = 0
-    for old, new in zip(_parts(before), _parts(after), strict=True):
+
+    def count(pair: tuple[Array, Array]) -> int:
+        old, new = pair
         allowed = REACTION * np.maximum(np.abs(old), scale)
-        count += int(np.count_nonzero(~(np.abs(new - old) <= allowed)))
-    return count
+        return int(np.count_nonzero(~(np.abs(new - old) <= allowed)))
+
+    return sum(crew.each(count, zip(_parts(before), _parts(after), strict=True)))
 
 
 def _positions(values: Array, rng: np.random.Generator) -> list[int]:
@@ -129,6 +134,7 @@ def _reaction(
     expected: Mapping[str, Array],
     scales: Mapping[str, float],
     call: Callable[[dict[str, Array]], Mapping[str, Array]],
+    crew: Crew,
 ) -> dict[str, int] | None:
     """By output, how many elements react to one changed element; None where it cannot be changed or fails."""
     changed = _changed(inputs[name], position)
@@ -138,7 +144,9 @@ def _reaction(
         results = call({**inputs, name: changed})
     except ReferenceFailed:
         return None
-    return {output: _count_changes(values, results[output], scales[output]) for output, values in expected.items()}
+    return {
+        output: _count_changes(values, results[output], scales[output], crew) for output, values in expected.items()
+    }
 
 
 def _changed(values: Array, position: int) -> Array | None:

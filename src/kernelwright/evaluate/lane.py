@@ -137,17 +137,30 @@ class DeviceLane(QuickLane):
                 return found_aside
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
-            datasets = (
-                self._datasets(built.rendered.workload, is_thorough=True)
-                if is_thorough
-                else self._quick_datasets(built, index, len(candidate))
-            )
-            for dataset in datasets:
-                found = self._check_one(built, dataset, is_fresh=is_thorough)
-                if isinstance(found, Failed):
-                    return found
-                errors.extend(found)
+            if is_thorough:
+                datasets = self._datasets(built.rendered.workload, is_thorough=True)
+                found = self._check_each(built, datasets, is_fresh=True)
+            else:
+                found = self.check_quickly(built, index, len(candidate))
+            if isinstance(found, Failed):
+                return found
+            errors.extend(found)
         return worst_errors(errors)
+
+    def check_quickly(self, built: Built, index: int, count: int) -> tuple[OutputError, ...] | Failed:
+        """The quick check on one workload, which is at a place of so many."""
+        return self._check_each(built, self._quick_datasets(built, index, count), is_fresh=False)
+
+    def _check_each(
+        self, built: Built, datasets: Sequence[Dataset], *, is_fresh: bool
+    ) -> tuple[OutputError, ...] | Failed:
+        errors: list[OutputError] = []
+        for dataset in datasets:
+            found = self._check_one(built, dataset, is_fresh=is_fresh)
+            if isinstance(found, Failed):
+                return found
+            errors.extend(found)
+        return tuple(errors)
 
     def prove(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
         """Whether a candidate that would be the best is right on every dataset.
@@ -272,16 +285,24 @@ class DeviceLane(QuickLane):
         """Time every workload, racing against the incumbent, and judge what the last timed launch wrote."""
         measurements: list[Measurement] = []
         for built in candidate:
-            name = built.rendered.workload.name
-            limit_ms = incumbent.limit_ms(name, medians_ms(measurements)) if incumbent else None
-            measured = self._measure_one(built, limit_ms)
+            measured, is_hopeless = self.measure_next(built, measurements, incumbent)
             if isinstance(measured, Failed):
                 return measured
             measurements.append(measured)
-            if limit_ms is not None and min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio:
-                measurements[-1] = replace(measured, stopped_early=True)
+            if is_hopeless:
                 break
         return tuple(measurements)
+
+    def measure_next(
+        self, built: Built, before: Sequence[Measurement], incumbent: Incumbent | None
+    ) -> tuple[Measurement | Failed, bool]:
+        """Time one workload after others, and whether the candidate is hopeless, so that no more need be measured."""
+        limit_ms = incumbent.limit_ms(built.rendered.workload.name, medians_ms(before)) if incumbent else None
+        measured = self._measure_one(built, limit_ms)
+        if isinstance(measured, Failed) or limit_ms is None:
+            return measured, False
+        is_hopeless = min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio
+        return (replace(measured, stopped_early=True) if is_hopeless else measured), is_hopeless
 
     def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
         """Samples of one workload. Doubtful ones are taken once more: a busy host makes launches look odd, too."""

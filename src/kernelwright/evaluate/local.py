@@ -10,6 +10,7 @@ with LocalRunner(problem, device, settings) as runner:
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import shutil
 import threading
@@ -28,7 +29,7 @@ from kernelwright.evaluate.artifact_cache import ArtifactCache
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Reproduction
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
-from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
+from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms, worst_errors
 from kernelwright.evaluate.referee_desk import RefereeDesk
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.evaluate.reproduction import reproduced
@@ -379,6 +380,12 @@ def _check_and_time(
     measured: tuple[Measurement, ...] | Failed
     if proof is not None:
         errors, measured, check_s, time_s = (), proof.measurements, proof.check_s, proof.time_s
+    elif request.is_timed and not request.is_thorough:
+        errors, measured, check_s, time_s = _one_workload_at_a_time(lane, built, request)
+        if isinstance(errors, Failed):
+            return errors, check_s, time_s
+        if isinstance(measured, Failed):
+            return measured, check_s, time_s
     else:
         errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
         if isinstance(errors, Failed):
@@ -397,6 +404,34 @@ def _check_and_time(
         if isinstance(errors, Failed):
             return errors, check_s, time_s
     return Passed(measured, errors, _resources(built)), check_s, time_s
+
+
+def _one_workload_at_a_time(
+    lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
+) -> tuple[tuple[OutputError, ...] | Failed, tuple[Measurement, ...] | Failed, float, float]:
+    """Quick check and times of each workload before the next one is launched, until the candidate fails or is hopeless.
+
+    Gives also the seconds for checks and for timing.
+    """
+    errors: list[OutputError] = []
+    measurements: list[Measurement] = []
+    check_s, time_s = 0.0, 0.0
+    for index, one in enumerate(built):
+        found, more_s = _timed(functools.partial(lane.check_quickly, one, index, len(built)))
+        check_s += more_s
+        if isinstance(found, Failed):
+            return found, (), check_s, time_s
+        errors += found
+        (measured, is_hopeless), more_s = _timed(
+            functools.partial(lane.measure_next, one, tuple(measurements), request.incumbent)
+        )
+        time_s += more_s
+        if isinstance(measured, Failed):
+            return (), measured, check_s, time_s
+        measurements.append(measured)
+        if is_hopeless:
+            break
+    return worst_errors(errors), tuple(measurements), check_s, time_s
 
 
 _T = TypeVar("_T")

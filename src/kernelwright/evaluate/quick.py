@@ -231,6 +231,7 @@ class _Look:
         while True:
             index = timed[len(self._samples_ms) % len(timed)]
             self._samples_ms.append(self._sampled_launch(index))
+            self._readings.take()
             samples = self._samples_ms
             if is_hopeless(samples, incumbent_ms) or (incumbent_ms is not None and cannot_win(samples, incumbent_ms)):
                 self._stopped_early = True
@@ -257,7 +258,6 @@ class _Look:
         elapsed_ms = self._session.time(self._launches[index])
         self._session.synchronize()  # work that hides from the timer shows in the wall time
         self._wall_ms.append((time.perf_counter() - start_s) * 1e3)
-        self._readings.take()
         return elapsed_ms
 
     def _expect_outputs(self, index: int) -> None:

@@ -380,6 +380,7 @@ class Referee:
             {name: entry.expected[name] for name in floats},
             lambda inputs: call_reference(self._reference, self._problem, place, inputs),
             rng=np.random.Generator(np.random.PCG64(int(content_id("fan-in", self._seed, workload), 16))),
+            crew=self._crew,
         )
 
     def _scales(self, workload: str, dataset: Dataset, entry: _Entry) -> dict[str, Scale]:

@@ -35,6 +35,9 @@ from kernelwright.evaluate.referee_jobs import (
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
 
+_MEMORY_STAYS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
+"""For the C library: arrays come and go by the hundred, and fresh pages cost more than the arithmetic on them."""
+
 RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob
 
 Key = tuple[str, Dataset]
@@ -52,11 +55,15 @@ class RefereeDesk:
                 name="referee",
                 factory=REFEREE_FACTORY,
                 argument=RefereeArgument(problem.file, scratch / "inputs", settings.seed, referee_cache_bytes()),
-                environment={},
+                environment=_MEMORY_STAYS,
                 memory_limit_bytes=None,
             ),
             scratch=scratch / "referee",
         )
+        self._every = {
+            is_thorough: datasets_for(problem, seed=settings.seed, is_thorough=is_thorough)
+            for is_thorough in (False, True)
+        }
         self.dropped: set[Key] = set()
         """Datasets that no candidate is judged on."""
         self._prepared: dict[Key, Prepared] = {}
@@ -72,7 +79,7 @@ class RefereeDesk:
 
     def datasets(self, workload: str, *, is_thorough: bool) -> tuple[Dataset, ...]:
         """Those to check a workload on, without the dropped ones."""
-        every = datasets_for(self._problem, seed=self._settings.seed, is_thorough=is_thorough)
+        every = self._every[is_thorough]
         return tuple(dataset for dataset in every if (workload, dataset) not in self.dropped)
 
     def files(self, workload: str, dataset: Dataset) -> Mapping[str, Path]:
