@@ -39,16 +39,19 @@ def test_what_an_idea_makes_possible_counts() -> None:
 
 def test_a_new_structure_is_searched_before_it_is_judged() -> None:
     """Its default is slower than its parent, but predictions are about the best values."""
-    events = [*lifted(idea("tile", 3.0), idea("vector", 1.5)), proposed(2, 1, "tile", gain=3.0), working(2, 1.2)]
+    events = [*lifted(idea("tile", 3.0)), proposed(2, 1, "tile", gain=3.0), working(2, 1.2)]
     chosen = choice([*events, planned(2)])
     assert (chosen.node, chosen.action, chosen.evaluations) == (2, "tune", 3)
 
 
 def test_a_hopeless_structure_is_given_up_half_way() -> None:
     events = [*lifted(idea("tile", 3.0), idea("rows", 2.0, family="row")), proposed(2, 1, "tile", gain=3.0)]
-    hopeful = [*events, working(2, 1.2), planned(2), tuned(2, 1.1, 5)]
-    assert (choice(hopeful).node, choice(hopeful).action) == (2, "tune")
     assert choice([*events, working(2, 3.0), planned(2), tuned(2, 2.9, 5)]).idea == "rows"
+    rows = [proposed(3, 1, "rows", gain=2.0, family="row"), failed(3)]
+    hopeful = choice([*events, working(2, 1.2), planned(2), tuned(2, 1.1, 5), *rows])
+    assert (hopeful.node, hopeful.action) == (2, "tune")
+    hopeless = GainPerCost().choose(Tree.of([*events, working(2, 3.0), planned(2), tuned(2, 2.9, 5), *rows]), LEFT)
+    assert isinstance(hopeless, Stop) or hopeless.node != 2
 
 
 def test_a_structure_that_is_plainly_faster_is_built_upon_half_way() -> None:

@@ -7,7 +7,7 @@ and then by what is known of the family or the node at hand. Nothing is kept bet
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +33,14 @@ RULES_CHANCE = 0.75
 MODEL_CHANCE = 0.5
 """That a model's attempt is correct, before any was judged: 50.6, 61.2 and 35.5 % on STARK's three levels."""
 
+DOUBT = 0.6
+"""Deviation of a gain (in logarithms), as a fraction of what is believed: a large prediction that would not do by
+itself is worth a try all the same. From a dozen rewrites of plain kernels on a CPU, which gained the square root of
+what was predicted up to its square.
+"""
+
+LEAST_DOUBT = 0.1
+
 CHANCE_WEIGHT = 2.0
 FAMILY_WEIGHT = 2.0
 NODE_WEIGHT = 4.0
@@ -52,7 +60,13 @@ TUNING_HALF = 6
 """Evaluations after which half of that is expected to remain. A guess."""
 
 TUNING_WEIGHT = 2.0
-LEAST_TUNED = 6
+LEAST_TUNED = 4
+
+SPREAD_OF_TUNING = 0.75
+"""Deviation of what tuning will still bring, as a share of it. A guess."""
+
+MEASURED_DEVIATION = 0.03
+"""Of a logarithm that was measured once, on a quiet device. A guess."""
 
 REPAIR_WEIGHT = 2.0
 AGAIN = 0.7
@@ -65,6 +79,14 @@ MODEL_REPLY_EVALUATIONS = 4.0
 """What one reply of a model costs beside an evaluation before either was timed. From one recorded run: 23 s and 5 s."""
 
 MOST_REPLY_EVALUATIONS = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Where a node will be (a logarithm of the objective) when it is searched to the end: normal."""
+
+    mean: float
+    deviation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +104,15 @@ class Gain:
 class Beliefs:
     """Of one tree at one time."""
 
-    def __init__(self, tree: Tree, *, has_model: bool, is_young: Callable[[Node], bool]) -> None:
-        """`is_young` says which working nodes were searched too little to be judged."""
+    def __init__(self, tree: Tree, *, has_model: bool, tunes: bool, is_timed: bool) -> None:
+        """`tunes`: whether parameters are searched at all; `is_timed`: whether time counts, rather than evaluations."""
         self._tree = tree
         self._has_model = has_model
-        self._is_young = is_young
+        self._tunes = tunes
+        self._is_timed = is_timed
         self._truths: dict[str, float] = {}
         self._chances: dict[str, float] = {}
+        self._levels: dict[int, Level] = {}
 
     # -- chances -------------------------------------------------------------------------------------------------
 
@@ -157,24 +181,86 @@ class Beliefs:
         found = []
         for node in self._tree:
             predicted = log_of(node.predicted_gain)
-            if predicted < math.log(USEFUL) or self._is_young(node):
+            if predicted < math.log(USEFUL) or node.status == "proposed":
                 continue
-            gain = self._tree.gain(node.index)
-            share = 0.0 if gain is None else math.log(gain) / predicted
-            found.append((node.family, min(max(share, 0.0), MOST_TRUTH)))
+            gain = self._gain(node)
+            found.append((node.family, min(max((gain or 0.0) / predicted, 0.0), MOST_TRUTH)))
         return found
 
+    def _gain(self, node: Node) -> float | None:
+        """By how much the node's level is below that of what it was made from; None: one of the two is unknown."""
+        before = self._tree.ancestor(node.index)
+        if before is None or not node.is_working:
+            return None
+        return self.measured(before).mean - self.measured(node).mean
+
+    def fresh(self, node: Node) -> Gain:
+        """What an idea gains that nobody has had yet, if it works; first rewrites are told from later ones."""
+        return self._fresh_of[node.role in START_ROLES]
+
     @cached_property
-    def fresh(self) -> Gain:
-        """What an idea gains that nobody has had yet, if it works."""
-        gains = []
+    def _fresh_of(self) -> Mapping[bool, Gain]:
+        overall = Gain(FRESH_MEAN, FRESH_DEVIATION)
+        groups: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         for node in self._judged:
-            gain = self._tree.gain(node.index)
-            if node.is_working and gain is not None and not self._is_young(node):
-                gains.append(math.log(gain))
-        mean = _shrunk(FRESH_MEAN, FRESH_WEIGHT, gains)
-        spread = _shrunk(FRESH_DEVIATION**2, FRESH_WEIGHT, [(each - mean) ** 2 for each in gains])
-        return Gain(mean, math.sqrt(spread))
+            gain, before = self._gain(node), self._tree.ancestor(node.index)
+            if gain is not None and before is not None:
+                noise = self.measured(node).deviation ** 2 + self.measured(before).deviation ** 2
+                groups[before.role in START_ROLES].append((gain, noise))
+        overall = _gain_of(overall, FRESH_WEIGHT, [*groups[True], *groups[False]])
+        return {is_first: _gain_of(overall, FRESH_WEIGHT, found) for is_first, found in groups.items()}
+
+    def measured(self, node: Node) -> Level:
+        """Where a working node will be, from its own measurements: what tuning brings on average is still to come."""
+        assert node.best_value is not None
+        potential = self.potential(node)
+        return Level(math.log(node.best_value) - potential, math.hypot(MEASURED_DEVIATION, self._spread(potential)))
+
+    @staticmethod
+    def _spread(potential: float) -> float:
+        return SPREAD_OF_TUNING * potential
+
+    def level(self, node: Node) -> Level:
+        """Where a working node will be, from its measurements and from what was expected of it before."""
+        known = self._levels.get(node.index)
+        if known is None:
+            known = self._levels[node.index] = self._level(node)
+        return known
+
+    def _level(self, node: Node) -> Level:
+        own, before = self.measured(node), self._tree.ancestor(node.index)
+        if before is None:
+            return own
+        if node.role in START_ROLES:
+            # It can be what it was lifted from, however slow its default is; until it is searched it is taken for that.
+            is_known = node.tuning.evaluated_count >= LEAST_TUNED or not self._tunes or node.tuning.is_exhausted
+            at_most = self.measured(before).mean - self.potential(node) / 2
+            return own if is_known else Level(min(own.mean, at_most), own.deviation)
+        expected = self.expected(node, before)
+        above = self.measured(before)
+        prior = Level(above.mean - expected.mean, math.hypot(above.deviation, expected.deviation))
+        weight = own.deviation**-2 + prior.deviation**-2
+        mean = (own.mean * own.deviation**-2 + prior.mean * prior.deviation**-2) / weight
+        return Level(mean, weight**-0.5)
+
+    def expected(self, node: Node, before: Node) -> Gain:
+        """What was expected of a node over what it was made from, before it was measured."""
+        fresh = self.fresh(before)
+        believed = log_of(node.predicted_gain) * self.truth(node.family)
+        if self._has_model:
+            return Gain((believed + fresh.mean) / 2, fresh.deviation) if node.predicted_gain else fresh
+        if log_of(node.predicted_gain) < math.log(USEFUL):
+            return Gain(0.0, fresh.deviation)
+        return Gain(believed, max(DOUBT * believed, LEAST_DOUBT))
+
+    def potential(self, node: Node) -> float:
+        """How much (in logarithms) tuning this node to the end is expected to bring yet."""
+        tuning = node.tuning
+        if not self._tunes or tuning.is_exhausted:
+            return 0.0
+        if tuning.expected_gain_fraction is not None:
+            return -math.log1p(-min(max(tuning.expected_gain_fraction, 0.0), 0.9))
+        return self.tuning_gain * remaining(tuning.evaluated_count)
 
     @cached_property
     def tuning_gain(self) -> float:
@@ -190,6 +276,8 @@ class Beliefs:
 
     def attempt_cost(self, action: str) -> float:
         """What a new node costs, in evaluations, before it is searched: replies, and its proof."""
+        if not self._is_timed:
+            return PROOF_EVALUATIONS
         replies = 0.0
         if self._has_model:
             replies = MODEL_REPLY_EVALUATIONS * (1 if action == "repair" else 2)
@@ -197,7 +285,7 @@ class Beliefs:
         if self._evaluation_s is None:
             return prior
         timed = [each.seconds / self._evaluation_s for each in self._of(action)]
-        return min(max(_shrunk(prior, 1.0, timed), PROOF_EVALUATIONS), MOST_REPLY_EVALUATIONS)
+        return min(max(_shrunk(prior, 1.0, timed), 1.0), MOST_REPLY_EVALUATIONS)
 
     def _of(self, action: str) -> Iterable[Done]:
         """Such actions that were timed."""
@@ -222,6 +310,13 @@ def remaining(evaluated_count: int) -> float:
 def log_of(predicted: float | None) -> float:
     """The logarithm of a predicted gain; a loss counts as none."""
     return math.log(min(max(predicted or 1.0, 1.0), MAX_PREDICTION))
+
+
+def _gain_of(prior: Gain, weight: float, found: Sequence[tuple[float, float]]) -> Gain:
+    """The mean and deviation of gains, each with the variance of its measurement, which is taken off."""
+    mean = _shrunk(prior.mean, weight, [gain for gain, _ in found])
+    variance = _shrunk(prior.deviation**2, weight, [(gain - mean) ** 2 - noise for gain, noise in found])
+    return Gain(mean, math.sqrt(max(variance, LEAST_DOUBT**2)))
 
 
 def expected_improvement(mean: float, deviation: float) -> float:

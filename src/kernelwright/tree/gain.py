@@ -1,15 +1,17 @@
-"""The default policy: the action with the highest expected gain per cost.
+"""The default policy: the action with the highest expected gain per cost, and tuning when it is time.
 
-Gain is the expected fall of the best objective's logarithm; cost is counted in evaluations, replies of a model as how
-many evaluations take as long in this run. Three things compete under one measure:
+Gain is the expected fall of the logarithm that the best node will reach when it is searched to the end; cost is counted
+in evaluations, replies of a model as how many evaluations take as long in this run (and as nothing where only
+evaluations are limited: so such a run depends on no clock). Nodes are compared by where they
+will be, not by where they are: what tuning brings on average is still to come for those that were hardly searched.
 
 - *expand*: the expected improvement (as in Bayesian optimisation) of a predicted gain, or of what new ideas gain in
   this run, times the chance that such an attempt works;
-- *tune*: what the searcher's forecast says, or, while it says nothing, an expectation that falls with each evaluation.
-  A node that was hardly searched is expected to come to what was predicted for it: predictions are about the best
-  values of its parameters, not about its default;
 - *repair*: as the expansion that failed, times the chance of a repair, which depends on how close the failure is to
-  working. So failures are a queue, of which the nearest and most promising is mended first.
+  working. So failures are a queue, of which the nearest and most promising is mended first;
+- *tune*: early, to learn which of the nodes to build upon: the knowledge gradient. Late, for what it brings: a part of
+  the budget is kept for it, as much as it takes until new structures promise more for the same cost. Tuning early what
+  another structure replaces would be lost, and it can as well be done later.
 
 Chances, gains and costs are learned from the run itself (`tree.beliefs`). Failures are kept as constraints
 (`tree.failures`): a tactic that failed or brought nothing is not tried again below the node where that was seen, and
@@ -25,36 +27,42 @@ from functools import cached_property
 
 from kernelwright.store.event import Idea
 from kernelwright.tree.base import BudgetLeft, Expansion, Stop
-from kernelwright.tree.beliefs import TUNING_GAIN, USEFUL, Beliefs, Gain, log_of, remaining
+from kernelwright.tree.beliefs import (
+    DOUBT,
+    SPREAD_OF_TUNING,
+    TUNING_HALF,
+    USEFUL,
+    Beliefs,
+    Gain,
+    expected_improvement,
+    log_of,
+    remaining,
+)
 from kernelwright.tree.failures import Constraint, constraints
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tree.moves import can_be_repaired, can_be_tuned, open_keys
+from kernelwright.tree.moves import START_ROLES, can_be_repaired, can_be_tuned, open_keys
 
 SLICE_EVALUATIONS = 6
-"""After so many a structure is judged, in two steps; later ones are as long as what was done, up to `MAX_SLICE`."""
+"""A structure is looked at in steps of half as many; after so many the steps grow, up to `MAX_SLICE`."""
 
 MAX_SLICE = 48
-
-DOUBT = 0.6
-"""Deviation of a gain (in logarithms), as a fraction of what is believed: a large prediction that would not do by
-itself is worth a try all the same. From a dozen rewrites of plain kernels on a CPU, which gained the square root of
-what was predicted up to its square.
-"""
 
 MIN_GAIN = 0.003
 """Below this expected fall of the logarithm nothing is worth its cost: it could not be shown at the end."""
 
-HOPELESS = 0.5
-"""A structure that is still twice as slow as its parent after half a step is given up. A guess."""
-
-PROVEN = 1.1
-"""A structure that is so much faster than its parent after half a step may be built upon. A guess."""
+SLOWER = 1.1
+"""A lifted template that is so much slower than its source is searched before anything is built upon it. A guess."""
 
 NEAR_LIMIT = 1.05
 """Within 5 % of what the bandwidth allows counts as there: the ceiling itself is not measured better."""
 
 MOST_REPAIRS = 3
 """Repairs in one chain: what three did not mend is another structure's turn. A guess."""
+
+LOOK_VALUE = 0.3
+"""Which part counts of what is gained by knowing better where to build on: the next structure may be built elsewhere
+all the same, and may replace both. Between 0 and 1 it hardly matters in simulation.
+"""
 
 USED_UP = 0.85
 """What each useless child leaves of what is hoped of the next idea at a node: the best ideas come first. A guess."""
@@ -100,14 +108,7 @@ class GainPerCost:
         if limit is not None and best.best_value <= limit * NEAR_LIMIT:
             percent = 100 * limit / best.best_value
             return Stop("limit", f"node {best.index} runs at {percent:.0f}% of the measured bandwidth")
-        scored = list(_Scoring(tree, self, budget).actions())
-        if not scored:
-            return Stop("exhausted", "every idea was tried and every space is used up")
-        top = max(scored, key=lambda each: each.rate)
-        least = MIN_GAIN if budget.min_gain_fraction is None else -math.log1p(-budget.min_gain_fraction)
-        if max(each.gain for each in scored) < least:
-            return Stop("no-gain", f"no action is expected to gain more than {math.expm1(least):.1%}")
-        return top.expansion
+        return _Scoring(tree, self, budget).choice()
 
 
 class _Scoring:
@@ -117,22 +118,77 @@ class _Scoring:
         self._tree = tree
         self._policy = policy
         self._budget = budget
-        self._beliefs = Beliefs(tree, has_model=policy.has_model, is_young=self._is_young)
+        is_timed = budget.seconds is not None or budget.evaluations is None
+        self._beliefs = Beliefs(tree, has_model=policy.has_model, tunes=policy.tunes, is_timed=is_timed)
         assert tree.best is not None
         assert tree.best.best_value is not None
         self._best_index = tree.best.index
         self._best_log = math.log(tree.best.best_value)
+        levels = sorted((self._beliefs.level(node).mean, node.index) for node in tree.working)
+        self._level, self._top_index = levels[0]
+        """The lowest that any node is expected to come to, and whose it is."""
+        self._second = levels[1][0] if len(levels) > 1 else math.inf
         limit = budget.limit_value
         self._headroom = math.inf if limit is None or limit <= 0 else max(0.0, self._best_log - math.log(limit))
 
-    def actions(self) -> Iterator[_Scored]:
+    def choice(self) -> Expansion | Stop:
+        structures = list(self._structures())
+        looks = [each for node in self._tree.working for each in self._looking(node)]
+        tunings = [each for node in self._tree.working for each in self._tuning(node)]
+        if not structures and not tunings:
+            return Stop("exhausted", "every idea was tried and every space is used up")
+        best_structure = max(structures, key=lambda each: each.rate, default=None)
+        best_tuning = max(tunings, key=lambda each: each.rate, default=None)
+        early = max([*structures, *looks], key=lambda each: each.rate, default=None)
+        chosen = early if early is not None else best_tuning
+        if best_tuning is not None and (early is None or self._is_time_to_tune(best_structure, best_tuning, early)):
+            chosen = best_tuning
+        assert chosen is not None
+        rate = max((each.rate for each in (best_structure, best_tuning) if each is not None), default=0.0)
+        gain = max(each.gain for each in (*structures, *tunings))
+        least = self._least
+        if max(gain, rate * (self._left or 0.0)) < least:
+            return Stop("no-gain", f"no action is expected to gain more than {math.expm1(least):.1%}")
+        return chosen.expansion
+
+    @property
+    def _least(self) -> float:
+        wanted = self._budget.min_gain_fraction
+        return MIN_GAIN if wanted is None else -math.log1p(-wanted)
+
+    @cached_property
+    def _left(self) -> float | None:
+        """Evaluations that the budget has left; None: no limit, or none that is known yet."""
+        counts = []
+        if self._budget.seconds is not None:
+            counts.append(self._beliefs.evaluations_in(self._budget.seconds))
+        if self._budget.evaluations is not None:
+            counts.append(float(self._budget.evaluations))
+        return min((count for count in counts if count is not None), default=None)
+
+    def _is_time_to_tune(self, structure: _Scored | None, tuning: _Scored, early: _Scored) -> bool:
+        """Whether the rest of the budget is what tuning should have; without a limit, whether its rate is higher."""
+        if structure is None:
+            return early.rate < tuning.rate
+        if self._left is None:
+            return tuning.rate > early.rate
+        return self._left <= early.cost + self._reserve(structure.rate)
+
+    def _reserve(self, rate: float) -> float:
+        """Evaluations of the top node until tuning it brings no more for its cost than new structures do."""
+        node = self._tree[self._top_index]
+        scale = self._beliefs.potential(node) / remaining(node.tuning.evaluated_count)
+        if scale <= 0 or rate <= 0:
+            return 0.0
+        until = TUNING_HALF * (math.sqrt(scale / (TUNING_HALF * rate)) - 1)
+        return max(0.0, until - node.tuning.evaluated_count)
+
+    def _structures(self) -> Iterator[_Scored]:
         for node in self._tree:
-            if node.is_working:
-                # What could be made of a useless node can be made of its parent; and a structure that was hardly
-                # searched does not tell its children where to begin. Lifting makes no structure, so it may wait.
-                if not self._was_useless(node) and (node.role == "template" or not self._is_young(node)):
+            # What could be made of a useless node can be made of its parent, by rules.
+            if node.is_working and (self._policy.has_model or not self._was_useless(node)):
+                if not self._begins_badly(node):
                     yield from self._expansions(node)
-                yield from self._tuning(node)
             elif node.status == "failed":
                 yield from self._repair(node)
 
@@ -154,26 +210,25 @@ class _Scoring:
         hope, words = self._hope(node, idea)
         chance = self._beliefs.chance(idea.family if idea else "", node)
         gain = chance * hope.improvement(self._gap(node))
-        cost = self._beliefs.attempt_cost("expand") + self._search_cost() * (chance if self._policy.has_model else 1.0)
+        cost = self._beliefs.attempt_cost("expand")
         reason = f"{words}; {math.exp(hope.mean):.2f}x believed, works with {chance:.0%}"
         return self._scored(Expansion(node.index, "expand", reason, idea.key if idea else ""), gain, cost)
 
     def _hope(self, node: Node, idea: Idea | None) -> tuple[Gain, str]:
-        """What a child of this node gains, tuned as far as a new structure is before it is judged."""
+        """What a child of this node gains, both searched to the end: what is not known of one is not of the other."""
         if idea is None or idea.family == OPEN_FAMILY:
-            fresh = self._beliefs.fresh
+            fresh = self._beliefs.fresh(node)
             useless = sum(self._was_useless(child) for child in self._tree.children(node.index))
             return Gain(fresh.mean, fresh.deviation * USED_UP**useless), "no plan yet"
         believed = self._believed_log(node, idea)
         deviation = DOUBT * believed
         if self._policy.has_model:
-            deviation = math.hypot(deviation, self._beliefs.fresh.deviation)
+            deviation = math.hypot(deviation, self._beliefs.fresh(node).deviation)
         predicted = idea.predicted_gain
         words = f"predicted {predicted:.2f}x" if predicted is not None else "no prediction"
         if idea.promise and predicted and idea.promise > predicted * 1.01:
             words += f", {idea.promise:.2f}x with what it makes possible"
-        tuned = min(believed, TUNING_GAIN / 2) if self._policy.tunes else 0.0
-        return Gain(believed + tuned, deviation), words
+        return Gain(believed, deviation), words
 
     def _believed_log(self, node: Node, idea: Idea) -> float:
         relatives = sum(
@@ -182,9 +237,8 @@ class _Scoring:
         return log_of(idea.promise or idea.predicted_gain) * self._beliefs.truth(idea.family) * 0.5**relatives
 
     def _gap(self, node: Node) -> float:
-        """How far the node's logarithm is above the best."""
-        assert node.best_value is not None
-        return math.log(node.best_value) - self._best_log
+        """How far above the best level the node's is."""
+        return self._beliefs.level(node).mean - self._level
 
     @cached_property
     def _constraints(self) -> Sequence[Constraint]:
@@ -198,66 +252,74 @@ class _Scoring:
         return [child for each in path for child in self._tree.children(each.index) if child.index not in own]
 
     def _was_useless(self, node: Node) -> bool:
+        """Whether it failed, or is not expected to come to more than what it was made from."""
         if node.status in ("failed", "refused"):
             return True
-        if self._policy.has_model and node.role != "code" and node.role != "debug":
+        before = self._tree.ancestor(node.index)
+        if before is None or not node.is_working or node.role in START_ROLES:
             return False
         if not self._policy.has_model and log_of(node.predicted_gain) < math.log(USEFUL):
             return False  # it promised nothing but to make others possible
-        gain = self._tree.gain(node.index)
-        return gain is not None and gain < USEFUL and not self._is_young(node)
+        return self._beliefs.level(before).mean - self._beliefs.level(node).mean < math.log(USEFUL)
 
-    def _is_young(self, node: Node) -> bool:
-        """Whether it was searched too little to be judged; half as much is enough where it is plain."""
-        tuning = node.tuning
-        if not self._policy.tunes or not node.is_working or tuning.is_exhausted:
+    def _begins_badly(self, node: Node) -> bool:
+        """Whether lifting made it slower and its parameters were not looked at yet: its children would inherit that."""
+        before = self._tree.ancestor(node.index)
+        if node.role not in START_ROLES or before is None or not can_be_tuned(node) or not self._policy.tunes:
             return False
-        half = self._policy.slice_evaluations // 2
-        gain = self._tree.gain(node.index)
-        is_plain = gain is not None and not HOPELESS <= gain < PROVEN and tuning.evaluated_count >= half
-        return tuning.evaluated_count < self._policy.slice_evaluations and not is_plain
+        assert node.best_value is not None
+        assert before.best_value is not None
+        is_young = node.tuning.evaluated_count < self._policy.slice_evaluations // 2
+        return is_young and node.best_value > SLOWER * before.best_value
 
     # -- tune ----------------------------------------------------------------------------------------------------
 
-    def _tuning(self, node: Node) -> Iterator[_Scored]:
-        tuning = node.tuning
+    def _looking(self, node: Node) -> Iterator[_Scored]:
+        """Tuning for what it tells: whether this node is the one to build upon after all."""
         if not can_be_tuned(node) or not self._policy.tunes:
             return
-        count = self._slice(tuning.evaluated_count)
-        if tuning.expected_gain_fraction is not None:
-            potential = -math.log1p(-min(tuning.expected_gain_fraction, 0.9))
-            words = f"its searcher expects {tuning.expected_gain_fraction:.1%} more"
-        else:
-            potential = self._beliefs.tuning_gain * remaining(tuning.evaluated_count)
-            words = "no forecast yet"
-        gain = max(0.0, potential - self._gap(node))
-        cost = float(count)
-        if self._is_young(node):
-            words = "hardly searched"
-            gain = max(gain, self._gain_of_young(node))
-            cost = max(count, self._policy.slice_evaluations - tuning.evaluated_count)  # until it can be judged
+        count = self._slice(node.tuning.evaluated_count)
+        after = remaining(node.tuning.evaluated_count + count) / remaining(node.tuning.evaluated_count)
+        level = self._beliefs.level(node)
+        resolved = level.deviation * math.sqrt(max(0.0, 1 - after**2))
+        rival = self._second if node.index == self._top_index else self._level
+        if math.isinf(rival):
+            return
+        gain = LOOK_VALUE * expected_improvement(-abs(level.mean - rival), resolved)
+        reason = f"{self._place(node)}; may come to {math.exp(-level.mean):.2f}x"
+        yield self._scored(Expansion(node.index, "tune", reason, evaluations=count), gain, float(count))
+
+    def _tuning(self, node: Node) -> Iterator[_Scored]:
+        """Tuning for what it brings."""
+        if not can_be_tuned(node) or not self._policy.tunes:
+            return
+        assert node.best_value is not None
+        done = node.tuning.evaluated_count
+        count = self._slice(done)
+        potential = self._beliefs.potential(node)
+        level = self._beliefs.level(node)
+        # What the slice brings on the way to where the node is expected to come.
+        share = 1 - remaining(done + count) / remaining(done)
+        now, then = math.log(node.best_value), level.mean
+        brought = max(potential, now - then) * share
+        gain = expected_improvement(self._best_log - now + brought, SPREAD_OF_TUNING * brought)
+        if self._begins_badly(node):
+            gain = max(gain, self._best_log - then)
+        expected = node.tuning.expected_gain_fraction
+        words = f"its searcher expects {expected:.1%} more" if expected is not None else "no forecast yet"
+        reason = f"{self._place(node)}; {words}"
+        yield self._scored(Expansion(node.index, "tune", reason, evaluations=count), gain, float(count))
+
+    def _place(self, node: Node) -> str:
         assert node.best_value is not None
         place = "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
-        reason = f"{place} after {tuning.evaluated_count} evaluations; {words}"
-        yield self._scored(Expansion(node.index, "tune", reason, evaluations=count), gain, cost)
-
-    def _gain_of_young(self, node: Node) -> float:
-        """From where its parent was, what is believed of its prediction and what tuning brings on top."""
-        before = self._tree.ancestor(node.index)
-        if before is None or before.best_value is None:
-            return 0.0
-        believed = log_of(node.predicted_gain) * self._beliefs.truth(node.family)
-        return max(0.0, believed + TUNING_GAIN / 2 - self._gap(before))
+        return f"{place} after {node.tuning.evaluated_count} evaluations"
 
     def _slice(self, evaluated_count: int) -> int:
         half = self._policy.slice_evaluations // 2
         if evaluated_count < self._policy.slice_evaluations:
             return half
         return min(max(self._policy.slice_evaluations, evaluated_count), MAX_SLICE)
-
-    def _search_cost(self) -> float:
-        """Evaluations that a new structure gets before it is judged."""
-        return float(self._policy.slice_evaluations) if self._policy.tunes else 0.0
 
     # -- repair --------------------------------------------------------------------------------------------------
 
@@ -275,8 +337,8 @@ class _Scoring:
         if not self._fits(cost):
             return
         chance = self._beliefs.repair_chance(node)
-        gain = chance * self._hope_of_failed(node).improvement(self._gap(before))
-        cost += self._search_cost() * (chance if self._policy.has_model else 0.0)
+        hope = self._beliefs.expected(node, before)
+        gain = chance * Gain(hope.mean, hope.deviation).improvement(self._gap(before))
         reason = f"it failed at {failure.stage} ({failure.reason}), mended with {chance:.0%}"
         yield self._scored(Expansion(node.index, "repair", reason), gain, cost)
 
@@ -289,24 +351,8 @@ class _Scoring:
             count += 1
         return count
 
-    def _hope_of_failed(self, node: Node) -> Gain:
-        if self._policy.has_model and (node.predicted_gain is None or node.family == OPEN_FAMILY):
-            return self._beliefs.fresh
-        believed = log_of(node.predicted_gain) * self._beliefs.truth("")
-        if not self._policy.has_model:
-            return Gain(believed + TUNING_GAIN / 2, 0.0)
-        fresh = self._beliefs.fresh
-        # A failed attempt's prediction was never put to the test, so it counts half beside what ideas gain here.
-        return Gain((believed + fresh.mean) / 2, fresh.deviation)
-
     # -- budget --------------------------------------------------------------------------------------------------
 
     def _fits(self, cost: float) -> bool:
         """Whether something that costs so many evaluations ends within the budget."""
-        left = self._budget
-        if left.evaluations is not None and not self._policy.has_model and left.evaluations < min(cost, 1.0):
-            return False
-        if left.seconds is None:
-            return True
-        count = self._beliefs.evaluations_in(left.seconds)
-        return count is None or cost <= count
+        return self._left is None or cost <= self._left
