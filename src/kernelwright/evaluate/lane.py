@@ -129,38 +129,29 @@ class DeviceLane(QuickLane):
             return False
         return True
 
-    def check(self, candidate: Sequence[Built], *, is_thorough: bool) -> tuple[OutputError, ...] | Failed:
-        """Launch on every workload and dataset and have the referee judge."""
-        if is_thorough and self.can_judge_aside:
+    def check(
+        self, candidate: Sequence[Built], *, is_thorough: bool, only: int | None = None
+    ) -> tuple[OutputError, ...] | Failed:
+        """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
+        if is_thorough and self.can_judge_aside and only is None:
             found_aside = self._check_all_aside(candidate)
             if found_aside is not None:
                 return found_aside
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
-            if is_thorough:
-                datasets = self._datasets(built.rendered.workload, is_thorough=True)
-                found = self._check_each(built, datasets, is_fresh=True)
-            else:
-                found = self.check_quickly(built, index, len(candidate))
-            if isinstance(found, Failed):
-                return found
-            errors.extend(found)
+            if only not in (None, index):
+                continue
+            datasets = (
+                self._datasets(built.rendered.workload, is_thorough=True)
+                if is_thorough
+                else self._quick_datasets(built, index, len(candidate))
+            )
+            for dataset in datasets:
+                found = self._check_one(built, dataset, is_fresh=is_thorough)
+                if isinstance(found, Failed):
+                    return found
+                errors.extend(found)
         return worst_errors(errors)
-
-    def check_quickly(self, built: Built, index: int, count: int) -> tuple[OutputError, ...] | Failed:
-        """The quick check on one workload, which is at a place of so many."""
-        return self._check_each(built, self._quick_datasets(built, index, count), is_fresh=False)
-
-    def _check_each(
-        self, built: Built, datasets: Sequence[Dataset], *, is_fresh: bool
-    ) -> tuple[OutputError, ...] | Failed:
-        errors: list[OutputError] = []
-        for dataset in datasets:
-            found = self._check_one(built, dataset, is_fresh=is_fresh)
-            if isinstance(found, Failed):
-                return found
-            errors.extend(found)
-        return tuple(errors)
 
     def prove(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
         """Whether a candidate that would be the best is right on every dataset.
