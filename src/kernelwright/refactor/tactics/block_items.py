@@ -12,6 +12,7 @@ from kernelwright.refactor.tactics.block_joins import block_function, own_argume
 from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
 from kernelwright.refactor.tactics.dialect import AXES, dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
+from kernelwright.refactor.tactics.inline_joins import over_joins
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes
 from kernelwright.refactor.tactics.lane_text import operators_in, prelude
 from kernelwright.refactor.tactics.lanes import Lanes
@@ -285,5 +286,6 @@ def _finish(
 
 
 BLOCK_ITEMS = RuleTactic(
-    "block-items", "reduction", "Blocks that join one value a thread: fewer threads with several values each.", _items
-)
+    "block-items", "reduction", "Blocks that join one value a thread: fewer threads with several values each.",
+    over_joins(_items),
+)  # fmt: skip

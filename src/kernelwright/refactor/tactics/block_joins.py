@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import LoopFact
@@ -12,6 +13,7 @@ from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subj
 from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
 from kernelwright.refactor.tactics.dialect import Dialect, dialect, joined
 from kernelwright.refactor.tactics.editing import refuse_hidden_branches
+from kernelwright.refactor.tactics.inline_joins import over_joins
 from kernelwright.refactor.tactics.joins import Operation
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.thread_queries import query_text
@@ -78,6 +80,8 @@ def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_
     name = loops.plan.parameter("BLOCK", values, size, "threads that walk a row together")
     loops.block, loops.spellings = (size, name), spellings_of(subject, size)
     _refuse_other_sizes(subject, size, [node for node, _ in walked], calls)
+    for node, _ in walked:
+        _refuse_own_values(body, node, calls)
     for node, fact in walked:
         before = len(loops.plan.edits)
         try:
@@ -88,6 +92,34 @@ def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_
                 raise
             _rename_size(loops, node)
     return loops
+
+
+def _refuse_own_values(body: nodes.Block, loop: nodes.Loop, calls: Mapping[Span, Operation]) -> None:
+    """What a thread made in a loop may only be joined: with another number of threads it is of other elements.
+
+    Raises:
+        Unfit: it is used by itself.
+    """
+    after = [each for each in _flat(body) if each.place.span.start >= loop.place.span.end]
+    for name in sorted(nodes.assigned_names(loop.body) - nodes.declared_names(loop)):
+        for statement in after:
+            uses = [n for n in nodes.walk(statement) if isinstance(n, nodes.Name) and n.name == name]
+            match statement:
+                case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=target), value=value)):
+                    is_all = any(span.contains(value.place.span) or value.place.span.contains(span) for span in calls)
+                    if target == name and is_all:
+                        break  # from here on all threads have the same
+            if any(not any(span.contains(use.place.span) for span in calls) for use in uses):
+                raise Unfit(f"what a thread has in {name} is used by itself")
+
+
+def _flat(block: nodes.Block) -> list[nodes.Statement]:
+    """The statements of a function that are no blocks, in order."""
+    return [
+        each
+        for statement in block.statements
+        for each in (_flat(statement) if isinstance(statement, nodes.Block) else [statement])
+    ]
 
 
 def _is_walked(fact: LoopFact, size: int) -> bool:
@@ -238,5 +270,5 @@ def _finish(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, 
 
 BLOCK_JOINS = RuleTactic(
     "block-joins", "row", "Blocks that join in shared memory join by shuffles, in vectors, with any number of threads.",
-    _join,
+    over_joins(_join),
 )  # fmt: skip
