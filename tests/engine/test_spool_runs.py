@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import time
@@ -9,8 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from spool_runs import NESTED, TILE, VECTOR, WRONG, agent, asking, cost, in_thread, run, settings, worker, working
+from spool_runs import (
+    LIFT,
+    NESTED,
+    TILE,
+    VECTOR,
+    WRONG,
+    agent,
+    asking,
+    cost,
+    in_thread,
+    run,
+    settings,
+    worker,
+    working,
+)
 
+from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext, Written
 from kernelwright.cli.show import print_run
 from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.optimize import optimize, resume_optimize
@@ -24,7 +40,9 @@ from kernelwright.report.page import write_report
 from kernelwright.store.event import Event
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
+from kernelwright.tree.model import Node, Tree
 
 
 @pytest.fixture
@@ -371,3 +389,49 @@ def test_locally_an_interrupt_reaches_every_thread(plain: Path, tmp_path: Path, 
     assert first.reason == "interrupted"
     rest = resume_optimize(tmp_path / "run", machine=machine, agent=agent(VECTOR, TILE, NESTED))
     assert rest.is_gain
+
+
+class Asked(ScriptedAgent):
+    """Remembers what it was told for each idea; some ideas take long, so that others overtake them."""
+
+    def __init__(self, told: list[tuple[str, object]]) -> None:
+        super().__init__((VECTOR, TILE, NESTED, WRONG), lifted=LIFT, plans_ahead=False)
+        self._told = told
+
+    def plan(self, context: PlanContext) -> Plan:
+        self._told.append((f"plan {context.node.index}", _all_of(context.tree, context.node, context.written)))
+        return super().plan(context)
+
+    def code(self, context: CodeContext) -> Draft | Declined:
+        key = f"code {context.node.index} {context.idea.key}"
+        self._told.append((key, _all_of(context.tree, context.node, context.written)))
+        if context.idea.key == "tile":
+            time.sleep(0.4)
+        return super().code(context)
+
+
+def _all_of(tree: Tree, node: Node, written: Written) -> object:
+    return repr((tree.nodes, tree.under_way, node, written))
+
+
+@pytest.mark.parametrize("after", [10, 13, 16, 19])
+def test_what_is_asked_again_is_asked_in_the_same_words(plain: Path, tmp_path: Path, after: int) -> None:
+    """So a reply that was recorded before a kill is found again, although others have come in meanwhile."""
+    told: list[tuple[str, object]] = []
+    machine = SimulatedMachine(cost, noise=0.0)
+    with contextlib.suppress(Killed):
+        optimize(
+            plain,
+            settings=settings(80),
+            run=tmp_path / "run",
+            machine=machine,
+            agent=Asked(told),
+            listener=Stopping(after, Killed),
+        )
+    time.sleep(0.6)  # threads that a real kill would have ended
+    before = dict(told)
+    told.clear()
+    result = resume_optimize(tmp_path / "run", machine=machine, agent=Asked(told))
+    assert result.is_gain
+    again = [key for key, _ in told if key in before]
+    assert all(dict(told)[key] == before[key] for key in again)

@@ -47,6 +47,7 @@ from kernelwright.engine.template_proof import (
     reproduction_of,
     text_with,
 )
+from kernelwright.engine.tree_history import TreeHistory
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.evaluate.base import Reproduction
 from kernelwright.identity import content_id
@@ -121,6 +122,7 @@ class Optimizer:
     def __init__(self, parts: OptimizerParts, events: Sequence[TreeEvent] = ()) -> None:
         self._parts = parts
         self.tree = Tree.of(events)
+        self._history = TreeHistory(events)
         self._runs: dict[int, NodeRun] = {}
         self._identities: dict[str, int] = {}
         self._proofs = {each.index: each for each in parts.proofs}
@@ -259,7 +261,7 @@ class Optimizer:
                 return self._expanding(action)
             case "repair":
                 self._say(f"node {node.index}: repair: {action.reason}")
-                return self._repairing(node)
+                return self._repairing(action)
             case "tune":
                 self._say(f"node {node.index} ({node.label}): tuning: {action.reason}", phase="search")
                 return self._tuning(node, action.until_evaluations)
@@ -306,46 +308,50 @@ class Optimizer:
     # -- actions -------------------------------------------------------------------------------------------------
 
     def _expanding(self, action: ActionChosen) -> Step | None:
-        parts, node = self._parts, self.tree[action.node]
+        parts, index = self._parts, action.node
         if action.idea:
-            return self._coding(node, action.idea)
-        ideas = self._untaken(node)
-        has_more = not parts.agent.plans_ahead and not ideas
-        if not node.is_planned or has_more:  # a session that ended behind the plan has left it recorded
-            context = PlanContext(parts.task, self.tree, node, self._written(node))
+            return self._coding(self._history.at(action), index, action.idea)
+        has_more = not parts.agent.plans_ahead and not self._untaken(index)
+        if self.tree[index].is_planned and not has_more:  # a session that ended behind the plan has left it recorded
+            return self._coding_first(action)
+        then = self._history.at(action)
+        context = PlanContext(parts.task, then, then[index], self._written(then[index]))
 
-            def planned(plan: Plan) -> Step | None:
-                self._record([self._planned(node.index, plan)])
-                return self._coding_first(action.node)
+        def planned(plan: Plan) -> Step | None:
+            self._record([self._planned(index, plan)])
+            return self._coding_first(action)
 
-            return Step(lambda: parts.agent.plan(context), planned)
-        return self._coding_first(action.node)
+        return Step(lambda: parts.agent.plan(context), planned)
 
-    def _untaken(self, node: Node) -> list[Idea]:
+    def _untaken(self, index: int) -> list[Idea]:
         """Ideas that no child has come of and nobody is at."""
-        taken = {child.tactic for child in self.tree.children(node.index)} | self._coded.get(node.index, set())
-        taken |= {each.action.idea for each in self.tree.under_way if each.action.node == node.index}
-        return [idea for idea in self.tree[node.index].ideas if idea.key not in taken]
+        taken = {child.tactic for child in self.tree.children(index)} | self._coded.get(index, set())
+        taken |= {each.action.idea for each in self.tree.under_way if each.action.node == index}
+        return [idea for idea in self.tree[index].ideas if idea.key not in taken]
 
-    def _coding_first(self, index: int) -> Step | None:
-        node = self.tree[index]
-        ideas = self._untaken(node)
+    def _coding_first(self, action: ActionChosen) -> Step | None:
+        """Carry out the first idea of the plan that was made for this action, else the first that is open."""
+        plan, ideas = self._history.planned(action), self._untaken(action.node)
+        own = {idea.key for idea in plan.ideas} if plan is not None else set()
+        ideas.sort(key=lambda idea: idea.key not in own)
         if not ideas:
-            self._refuse(node, Idea("nothing", "", "nothing more is proposed", "", None), "no idea")
+            nothing = Idea("nothing", "", "nothing more is proposed", "", None)
+            self._refuse(self.tree[action.node], nothing, "no idea")
             return None
-        return self._coding(node, ideas[0].key)
+        return self._coding(self._history.with_plan(action), action.node, ideas[0].key)
 
-    def _coding(self, node: Node, key: str) -> Step | None:
-        parts = self._parts
+    def _coding(self, then: Tree, index: int, key: str) -> Step | None:
+        """Carry out an idea, told of what was known `then`."""
+        parts, node = self._parts, self.tree[index]
         idea = next(each for each in node.ideas if each.key == key)
-        context = CodeContext(parts.task, self.tree, node, self._written(node), idea)
-        self._coded.setdefault(node.index, set()).add(key)
-        return Step(lambda: parts.agent.code(context), lambda result: self._proposed(node.index, "code", idea, result))
+        context = CodeContext(parts.task, then, then[index], self._written(node), idea)
+        self._coded.setdefault(index, set()).add(key)
+        return Step(lambda: parts.agent.code(context), lambda result: self._proposed(index, "code", idea, result))
 
-    def _repairing(self, node: Node) -> Step | None:
-        parts = self._parts
+    def _repairing(self, action: ActionChosen) -> Step | None:
+        parts, then, node = self._parts, self._history.at(action), self.tree[action.node]
         failure = node.failure or Failure("", "", "")
-        context = DebugContext(parts.task, self.tree, node, self._written(node), failure)
+        context = DebugContext(parts.task, then, then[node.index], self._written(node), failure)
         idea = Idea("repair", node.family, f"repair: {node.instruction}", failure.message, node.predicted_gain)
         return Step(
             lambda: parts.agent.debug(context), lambda result: self._proposed(node.index, "debug", idea, result)
@@ -738,6 +744,7 @@ class Optimizer:
         """Durable first, then known, then told."""
         self._parts.folder.append(list(events))
         self.tree = self.tree.after(events)
+        self._history.add(events)
         for event in events:
             self._parts.tell(event, self.progress("expand"))
 
