@@ -11,6 +11,7 @@
 // PAD        = { values = [4, 8], default = 4, why = "extra floats of a row of A's tile, against bank conflicts" }
 // MIN_BLOCKS = { values = [1, 2, 3], default = 2, why = "blocks of a multiprocessor that registers must leave room for" }
 // ORDER      = { values = [0, 1], default = 0, why = "a step's products, 0: row by row; 1: column by column" }
+// AHEAD      = { values = [0, 1], default = 1, why = "1: a thread takes what the next step needs before it computes this one, also across tiles" }
 // BAND       = { values = [1, 2, 4, 8, 16], default = 8, why = "rows of blocks that advance along the columns together, so that what they share stays in cache" }
 // [constraints]
 // sizes     = "n % 4 == 0 and k % 4 == 0"
@@ -19,6 +20,7 @@
 // tile_n    = "32 <= TN * (32 // LANES_M) * WARPS_N <= 256"
 // copies_a  = "TM * LANES_M * WARPS_M * BK % ((32 if TURNED == 1 else 128) * WARPS_M * WARPS_N) == 0"
 // copies_b  = "TN * (32 // LANES_M) * WARPS_N * BK % (128 * WARPS_M * WARPS_N) == 0"
+// ahead     = "AHEAD == 0 or TURNED == 1"
 // sums      = "32 <= TM * TN <= 128"
 // registers = "(TM * TN + TM * (2 if TURNED == 1 else 4) + 2 * TN + 20) * 32 * WARPS_M * WARPS_N * MIN_BLOCKS <= device.registers_per_multiprocessor and TM * TN + TM * (2 if TURNED == 1 else 4) + 2 * TN + 20 <= 255"
 // shared    = "(4 * STAGES * BK * (TM * LANES_M * WARPS_M + TN * (32 // LANES_M) * WARPS_N) + 4 * STAGES * PAD * (BK if TURNED == 1 else TM * LANES_M * WARPS_M) + 1024) * MIN_BLOCKS <= device.shared_memory_per_multiprocessor"
@@ -67,6 +69,9 @@
 #endif
 #ifndef BAND
 #define BAND 8
+#endif
+#ifndef AHEAD
+#define AHEAD 1
 #endif
 
 #define LANES_N (32 / LANES_M)
@@ -172,20 +177,25 @@ __device__ __forceinline__ void add_products(float (&sums)[TM][TN], const float 
 #endif
 }
 
+// What one step needs of A and B.
+__device__ __forceinline__ void take(float (&a)[TM], float (&b)[TN], const float *rows, const float *cols) {
+#pragma unroll
+  for (int i = 0; i < TM; i += 4) {
+    take_four(a + i, rows + OWN_ROW(i));
+  }
+#pragma unroll
+  for (int j = 0; j < TN; j += 4) {
+    take_four(b + j, cols + j * LANES_N);
+  }
+}
+
 // One tile: `rows` and `cols` point to what the thread needs first of A and B.
 __device__ __forceinline__ void compute(float (&sums)[TM][TN], const float *rows, const float *cols) {
 #if TURNED
 #pragma unroll
   for (int step = 0; step < BK; ++step) {
     float a[TM], b[TN];
-#pragma unroll
-    for (int i = 0; i < TM; i += 4) {
-      take_four(a + i, rows + step * PITCH + OWN_ROW(i));
-    }
-#pragma unroll
-    for (int j = 0; j < TN; j += 4) {
-      take_four(b + j, cols + step * BN + j * LANES_N);
-    }
+    take(a, b, rows + step * PITCH, cols + step * BN);
     add_products(sums, a, b);
   }
 #else
@@ -220,12 +230,23 @@ __device__ __forceinline__ void add_tiles(float (&sums)[TM][TN], float *shared, 
   const float *next_a = a + (size_t)(m0 + threadIdx.x / (BK / COPY_A)) * k + threadIdx.x % (BK / COPY_A) * COPY_A;
   const float *next_b = b + (size_t)(threadIdx.x / B_VECTORS) * n + n0 + threadIdx.x % B_VECTORS * 4;
   const int tiles = (k + BK - 1) / BK;
+#if AHEAD
+  float next[2][TM], cols[2][TN];
+#endif
 #pragma unroll 1
   for (int tile = 1 - STAGES; tile < tiles; ++tile) {  // the first STAGES - 1 turns only start copies
+#if AHEAD
+    if (tile == 0) {
+      asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+      __syncthreads();
+      take(next[0], cols[0], shared + PLACE_A(own_row, 0), shared + A_FLOATS + own_col);
+    }
+#else
     if (tile >= 0) {
       asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
       __syncthreads();  // this tile is there for all threads, and all are done with the one before
     }
+#endif
     const int coming = tile + STAGES - 1;
     if (coming < tiles) {
       float *stage = shared + coming % STAGES * STAGE_FLOATS;
@@ -240,7 +261,23 @@ __device__ __forceinline__ void add_tiles(float (&sums)[TM][TN], float *shared, 
     asm volatile("cp.async.commit_group;" ::: "memory");
     if (tile >= 0) {
       const float *stage = shared + tile % STAGES * STAGE_FLOATS;
+#if AHEAD
+#pragma unroll
+      for (int step = 0; step < BK; ++step) {
+        const float *from = stage;
+        if (step == BK - 1) {  // all that this tile has was taken by all threads, and the next one is there
+          asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+          __syncthreads();
+          from = shared + (tile + 1) % STAGES * STAGE_FLOATS;
+        }
+        const int coming_step = (step + 1) % BK;
+        take(next[(step + 1) % 2], cols[(step + 1) % 2], from + PLACE_A(own_row, 0) + coming_step * PITCH,
+             from + A_FLOATS + own_col + coming_step * BN);
+        add_products(sums, next[step % 2], cols[step % 2]);
+      }
+#else
       compute(sums, stage + PLACE_A(own_row, 0), stage + A_FLOATS + own_col);
+#endif
     }
   }
 }
