@@ -170,3 +170,24 @@ def test_a_loop_in_which_threads_meet_is_not_written_out() -> None:
     subject = subject_of(TREE, ARGUMENTS | {"x": "in float32 n", "y": "out float32 n"}, ("ceil_div(n, 64)",), ("64",),
                          SIZES)  # fmt: skip
     assert "no loop that can be written out" in _reason(UNROLL, subject)
+
+
+@pytest.mark.parametrize("end", [
+    "if (get_local_id(0) == 0) y[get_group_id(0)] = own;",
+    "part[t] = own; barrier(CLK_LOCAL_MEM_FENCE); for (int k = get_local_size(0) / 2; k > 0; k /= 2) { if (t < k) "
+    "part[t] += part[t + k]; barrier(CLK_LOCAL_MEM_FENCE); } if (t == 0) y[get_group_id(0)] = part[0] + own;",
+])  # fmt: skip
+def test_blocks_keep_their_size_where_one_thread_s_share_matters(end: str) -> None:
+    source = f"""__kernel void f(__global const float *x, __global float *y, const int n) {{
+  __local float part[64];
+  const int t = get_local_id(0);
+  float own = 0.0f;
+  for (int i = t; i < n; i += get_local_size(0)) own += x[get_group_id(0) * n + i];
+  {end}
+}}"""
+    subject = subject_of(source, {"x": "in float32 4,n", "y": "out float32 4", "n": "int32 =n"}, ("4",), ("64",), SIZES)
+    assert "own" in _reason(LAUNCH_SHAPE, subject)
+    if " + own;" in end:
+        fine = subject_of(source.replace(" + own;", ";"), {"x": "in float32 4,n", "y": "out float32 4", "n": "int32 =n"},
+                          ("4",), ("64",), SIZES)  # fmt: skip
+        assert isinstance(LAUNCH_SHAPE.apply(fine), Rewrite)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import LiteralFact
+from kernelwright.refactor.functions import atomic_operation, is_exchange
 from kernelwright.refactor.polynomial import named
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
@@ -173,6 +174,7 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
             sides = (each.left, each.right)
             if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
                 raise Unfit("a condition compares the thread's place with a number")
+    _refuse_own_values(subject)
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
     for loop in facts.loops:
         ends = [each for each in (loop.start, loop.bound) if each is not None]
@@ -184,6 +186,45 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
     if any(array.space == "shared" and array.is_parameter for array in facts.arrays.values()):
         raise Unfit("how much local memory a block of another size needs is not known")
     refuse_place_as_data(subject)
+
+
+def _refuse_own_values(subject: Subject) -> None:
+    """What one thread makes in a loop of the block may only be joined: with more threads it is of other elements.
+
+    Raises:
+        Unfit: it is used by itself.
+    """
+    facts, body = subject.analysis.facts, subject.analysis.function.body
+    together = {loop.span for loop in facts.loops if loop.sweep != "sequential" and not loop.inlined_in}
+    for loop in nodes.walk(body):
+        if isinstance(loop, nodes.Loop) and loop.place.span in together:
+            after = [each for each in _flat(body) if each.place.span.start >= loop.place.span.end]
+            for name in sorted(nodes.assigned_names(loop.body) - nodes.declared_names(loop)):
+                _refuse_own_value(subject, name, after)
+
+
+def _refuse_own_value(subject: Subject, name: str, after: list[nodes.Statement]) -> None:
+    helpers = {each.name for each in subject.analysis.tree.functions}
+    shared = {key.partition("#")[0] for key, each in subject.analysis.facts.arrays.items() if each.space == "shared"}
+    for statement in after:
+        if not any(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(statement)):
+            continue
+        calls = {each.function for each in nodes.walk(statement) if isinstance(each, nodes.Call)}
+        if calls & helpers or any(is_exchange(each) or atomic_operation(each) for each in calls):
+            return  # joined by whatever that is
+        match statement:
+            case nodes.Evaluate(expression=nodes.Assign(target=target)) if nodes.root_name(target) in shared:
+                continue
+        raise Unfit(f"what a thread has in {name} is used by itself")
+
+
+def _flat(block: nodes.Block) -> list[nodes.Statement]:
+    """The statements of a function that are no blocks, in order."""
+    return [
+        each
+        for statement in block.statements
+        for each in (_flat(statement) if isinstance(statement, nodes.Block) else [statement])
+    ]
 
 
 def _values_together(subject: Subject, size: int) -> list[int]:
