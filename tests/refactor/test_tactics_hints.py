@@ -188,6 +188,6 @@ def test_blocks_keep_their_size_where_one_thread_s_share_matters(end: str) -> No
     subject = subject_of(source, {"x": "in float32 4,n", "y": "out float32 4", "n": "int32 =n"}, ("4",), ("64",), SIZES)
     assert "own" in _reason(LAUNCH_SHAPE, subject)
     if " + own;" in end:
-        fine = subject_of(source.replace(" + own;", ";"), {"x": "in float32 4,n", "y": "out float32 4", "n": "int32 =n"},
-                          ("4",), ("64",), SIZES)  # fmt: skip
+        arguments = {"x": "in float32 4,n", "y": "out float32 4", "n": "int32 =n"}
+        fine = subject_of(source.replace(" + own;", ";"), arguments, ("4",), ("64",), SIZES)
         assert isinstance(LAUNCH_SHAPE.apply(fine), Rewrite)
