@@ -142,8 +142,7 @@ class AttemptWorld:
         return reached + (self._offset if kernel.is_kernel else 0.0) + kernel.gap - self.start_gap
 
     def guessed(self, rng: random.Random) -> float:
-        """Where a default lies between the best and a poor configuration: who writes it guesses well, like the better
-        of two draws."""
+        """Where a default lies between the best and a poor configuration: at the better of two draws."""
         return float(min(rng.random(), rng.random()) ** (1 / self._settings.tuning_power))
 
     def open_ideas(self, applied: frozenset[int], tried: frozenset[int]) -> list[int]:

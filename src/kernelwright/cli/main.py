@@ -275,6 +275,73 @@ def worker(
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit)))
 
 
+@app.command(short_help="Run policies and models several times, and compare.")
+def compare(
+    problems: Annotated[
+        list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(
+            help="Joined by commas: default, direct, stark, stark-untuned, best-of-n, reflexion, greedy, tune-only, "
+            "random. The first is what the others are compared with."
+        ),
+    ] = "default,direct",
+    models: Annotated[str, typer.Option(help="Joined by commas, each as for `optimize --model`.")] = "rules",
+    memory: Annotated[
+        str, typer.Option(help="What earlier runs have learnt: off, read, on; several are compared too.")
+    ] = "off",
+    repeats: Annotated[int, typer.Option(help="Runs of each, with seeds from --seed.", min=1)] = 3,
+    budget: Annotated[str, typer.Option(help="Of each run, as for `optimize`.")] = "120s",
+    out: Annotated[Path, typer.Option(help="Folder of the runs; what is finished there is not run again.")] = Path(
+        "compare"
+    ),
+    start: Annotated[str, typer.Option(help="all or baseline, as for `optimize`.")] = "all",
+    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of the first repeat.", min=0)] = 0,
+    device: Annotated[str | None, typer.Option(help="Device id or a part of its name.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Build processes.", min=1)] = None,
+    cache: Annotated[str | None, typer.Option(help="Cache before each timed launch: hot or cold.")] = None,
+    finalists: Annotated[int, typer.Option(help="How many each run measures again at its end.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5)] = 20,
+    max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
+    runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Run policies, models and memory on problems several times, under the same budget, and compare what they find.
+
+    Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
+
+      kernelwright compare examples/transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
+    """
+    from kernelwright.cli.compare import CompareWords, run_compare
+    from kernelwright.cli.optimize import OptimizeWords
+
+    base = OptimizeWords(
+        problem=Path(),
+        budget=budget,
+        model="rules",
+        policy="gain",
+        start=start,
+        searcher=searcher,
+        seed=seed,
+        device=device,
+        jobs=jobs,
+        run=None,
+        cache=cache,
+        finalists=finalists,
+        rounds=rounds,
+        is_json=json,
+        writes_report=False,
+        max_cost=max_cost,
+        max_tokens=max_tokens,
+        runner=runner,
+    )
+    raise typer.Exit(run_compare(CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json)))
+
+
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
 def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.

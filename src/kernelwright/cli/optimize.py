@@ -24,6 +24,7 @@ from kernelwright.cli.tables import (
     workload_rows,
 )
 from kernelwright.cli.tune import stopping_in_words
+from kernelwright.engine.compare import figures_of
 from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.model_roles import read_roles
 from kernelwright.engine.optimize import optimize, resume_optimize
@@ -285,6 +286,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "verdict": verdict(result),
         "spent_s": view.spent_s,
         "prospect": prospect_data(_prospect(result)),
+        "attempts": figures_of(result).as_data(),
         "model": _account_data(account_of(view.folder) if view.folder else None),
     }
 
