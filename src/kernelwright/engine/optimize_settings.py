@@ -26,6 +26,9 @@ NODES_FOLDER = "nodes"
 
 DEFAULT_BUDGET_S = 120.0
 
+UNTUNED = frozenset({"direct", "stark-untuned"})
+"""Policies under which nothing is searched."""
+
 SPOOL = "spool:"
 """Before the folder of a spool in the place of a runner."""
 
@@ -97,6 +100,11 @@ class OptimizeSettings:
     def in_flight_count(self, *, is_elsewhere: bool) -> int:
         """How many structures may be under way."""
         return self.in_flight or (SPOOL_IN_FLIGHT if is_elsewhere else 1)
+
+    @property
+    def first_part(self) -> int:
+        """How far a structure is searched elsewhere together with its proof; policies that do not tune: not at all."""
+        return 1 if self.policy in UNTUNED else self.part_evaluations
 
     def selection_policy(self) -> SelectionPolicy:
         """The policy with this run's seed."""

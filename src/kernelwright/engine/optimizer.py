@@ -444,7 +444,7 @@ class Optimizer:
 
     def _judging_elsewhere(self, index: int, run: NodeRun, elsewhere: Elsewhere) -> Step:
         most, settings = self._left().evaluations, self._parts.settings
-        until, asked = settings.part_evaluations, None
+        until, asked = settings.first_part, None
         if self.tree[index].role == LIFTED:
             budget = proof_budget(settings.tune.budget, points=settings.proof_points)
             asked = TemplateAsked(budget.points, budget.seconds)
@@ -476,7 +476,7 @@ class Optimizer:
         if not run.parameters:
             return analysed(())
         proof = done.proof.findings if done.proof is not None else inert_words(run.evaluations)
-        node = replace(self.tree[index], status="working")
+        node = self.tree.after([self._judged(index, run, outcome)])[index]
         context = AnalyseContext(self._parts.task, node, run.parameters, run.observations, proof)
         return Step(lambda: self._parts.agent.analyse(context), analysed)
 
@@ -737,8 +737,8 @@ class Optimizer:
     @property
     def evaluated_count(self) -> int:
         """Evaluations of all nodes."""
-        probes = sum(proof.probed_count for proof in self._proofs.values())
-        return probes + sum(run.evaluated_count for run in self._runs.values())
+        probes = sum(proof.probed_count for proof in list(self._proofs.values()))
+        return probes + sum(run.evaluated_count for run in list(self._runs.values()))  # threads ask too
 
     def _record(self, events: Sequence[TreeEvent]) -> None:
         """Durable first, then known, then told."""
