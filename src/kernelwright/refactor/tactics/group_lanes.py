@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.expression import Expression
+from kernelwright.problem.source_scan import used_words
 from kernelwright.refactor import nodes
 from kernelwright.refactor.functions import barrier_scope
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
@@ -23,11 +25,19 @@ from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
 from kernelwright.refactor.tactics.hints import allowed_error
 from kernelwright.refactor.tactics.joins import Operation, across_lanes
 from kernelwright.refactor.tactics.lane_kinds import UNIFORM
-from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, prelude
+from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.row_lanes import RowLanes
-from kernelwright.refactor.tactics.row_registers import MIN_BLOCKS, STORE_HINTS, refuse_aliases
-from kernelwright.refactor.tactics.row_text import division, hinted_access
+from kernelwright.refactor.tactics.row_registers import MIN_BLOCKS, refuse_aliases
+from kernelwright.refactor.tactics.row_text import (
+    LOAD_HINTS,
+    LOAD_WHY,
+    STORE_HINTS,
+    STORE_WHY,
+    division,
+    hinted_access,
+    whole,
+)
 from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 from kernelwright.refactor.tactics.virtual import (
     Places,
@@ -102,9 +112,9 @@ class Group:
 def _share(subject: Subject) -> Rewrite:
     group = _understood(subject)
     _declare_parameters(group)
-    lanes, body = _vector_body(group)
+    body = _vector_body(group)
     _constrain(group)
-    return _finished(group, lanes, body)
+    return _finished(group, body)
 
 
 # What it must be
@@ -255,10 +265,8 @@ def _declare_parameters(group: Group) -> None:
     values = tuple(each for each in (1, 2, 4, 8, 16) if each <= max(2, widest))
     group.names["vec"] = plan.parameter("VEC", values, values[-1], "elements of a group that a thread takes")
     group.names["count"] = plan.parameter("COUNT", (1, 2, 4), 1, "vectors that a thread takes, a block apart")
-    loads = "0: plain loads; 1: streaming; 2: past the first-level cache"
-    group.names["load"] = plan.parameter("LOAD", LOAD_HINTS, 0, loads)
-    stores = "0: plain stores; 1: streaming; 2: past the first-level cache"
-    group.names["store"] = plan.parameter("STORE", STORE_HINTS, 0, stores)
+    group.names["load"] = plan.parameter("LOAD", LOAD_HINTS, 0, LOAD_WHY)
+    group.names["store"] = plan.parameter("STORE", STORE_HINTS, 0, STORE_WHY)
     if allowed_error(subject) > 0.0 and not any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
         why = "0: divisions by one number for a group; 1: multiplications by its reciprocal"
         default = 1 if allowed_error(subject) >= 1e-6 else 0  # a reciprocal adds about 1e-7
@@ -343,52 +351,98 @@ def _alignments(group: Group) -> list[str]:
 # Text
 
 
-def _vector_body(group: Group) -> tuple[GroupLanes, str]:
-    """The kernel's statements for a vector of a group.
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The kernel's statements for a vector of a group."""
+
+    lanes: GroupLanes
+    text: str
+    loads: tuple[tuple[str, str, str], ...]
+    """What is loaded before anything else: the vector's name, its element type, the text of the load."""
+    places: tuple[str, ...]
+    """Declarations that the loads need."""
+
+
+def _vector_body(group: Group) -> Body:
+    """The kernel's statements for a vector of a group, all its loads first.
 
     Raises:
         Unfit: they have no such form.
     """
-    subject, join, names = group.subject, group.join, group.names
-    function = subject.analysis.function
-    types = {each.name: each.c_type for each in function.parameters}
-    if join is not None:
-        types[join.array] = join.c_type
-    lanes = GroupLanes(
-        subject.source, dialect(subject.language), subject.analysis.tree,
-        {"threadIdx.x": 1, "blockIdx.x": 0, "blockDim.x": 0}, frozenset(), types,
-        give_up="return 0;", leave="return 1;", vec=names["vec"], reciprocal=names.get("reciprocal", ""),
-    )  # fmt: skip
-    statements = function.body.statements
-    if join is None:
-        lanes.settle(statements)
-        text = lanes.block(statements)
-    else:
-        before = tuple(
-            each for each in statements if each.place.span.end <= join.store.place.span.start
-            and each is not join.declaration
-        )  # fmt: skip
-        after = tuple(each for each in statements if each.place.span.start >= join.last.place.span.end)
-        lanes.settle((*before, nodes.Evaluate(join.value.place, join.value), *after))
-        if not lanes.kind(join.value).is_varying:
-            raise Unfit("what its threads join is the same for all of them")
-        across = f"kw_across_{join.operation}_{join.c_type}"
-        total = (
-            f"const {join.c_type} kw_total = kw_group_{join.operation}_{join.c_type}("
-            f"{across}(kw_lanes<{join.c_type}>({lanes.expression(join.value)})), {names['lanes']});"
-        )
-        rest = re.sub(rf"\b{re.escape(join.array)}\s*\[\s*0\s*\]", "kw_total", lanes.block(after))
-        first = "\n  ".join(lanes.statement(each) for each in before)
-        text = f"{first}\n  {total}\n  {rest}"
+    plain = _lanes(group, {})
+    _settled(group, plain)
+    _text(group, plain)
+    statements = _parts(group)
+    early = plain.early_loads(statements)
+    registers: dict[str, tuple[str, str]] = {}
+    for text, (c_type, span) in plain.loaded.items():
+        if span in early:
+            registers[text] = (group.plan.fresh(f"kw_in_{len(registers)}"), c_type)
+    lanes = _lanes(group, {text: name for text, (name, _) in registers.items()})
+    _settled(group, lanes)
+    text = _text(group, lanes)
     if lanes.early:
         raise Unfit("a condition depends on the thread's place in its group")
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that it loads or stores lies side by side for neighbouring threads")
-    return lanes, text
+    loads = tuple((name, c_type, load) for load, (name, c_type) in registers.items())
+    return Body(lanes, text, loads, tuple(lanes.place_declarations(statements)))
 
 
-def _finished(group: Group, lanes: GroupLanes, body: str) -> Rewrite:
-    subject, plan, names = group.subject, group.plan, group.names
+def _lanes(group: Group, registers: Mapping[str, str]) -> GroupLanes:
+    subject, join, names = group.subject, group.join, group.names
+    types = {each.name: each.c_type for each in subject.analysis.function.parameters}
+    if join is not None:
+        types[join.array] = join.c_type
+    return GroupLanes(
+        subject.source, dialect(subject.language), subject.analysis.tree,
+        {"threadIdx.x": 1, "blockIdx.x": 0, "blockDim.x": 0}, frozenset(), types,
+        give_up="return 0;", leave="return 1;", vec=names["vec"], reciprocal=names.get("reciprocal", ""),
+        registers=registers, step="",
+    )  # fmt: skip
+
+
+def _parts(group: Group, *, is_after: bool | None = None) -> tuple[nodes.Statement, ...]:
+    """The kernel's statements without the join: all of them, those after it or those before it."""
+    statements, join = group.subject.analysis.function.body.statements, group.join
+    if join is None:
+        return statements
+    before = tuple(
+        each for each in statements
+        if each.place.span.end <= join.store.place.span.start and each is not join.declaration
+    )  # fmt: skip
+    after = tuple(each for each in statements if each.place.span.start >= join.last.place.span.end)
+    return (*before, *after) if is_after is None else after if is_after else before
+
+
+def _settled(group: Group, lanes: GroupLanes) -> None:
+    join = group.join
+    if join is None:
+        lanes.settle(_parts(group))
+        return
+    before, after = _parts(group, is_after=False), _parts(group, is_after=True)
+    lanes.settle((*before, nodes.Evaluate(join.value.place, join.value), *after))
+    if not lanes.kind(join.value).is_varying:
+        raise Unfit("what its threads join is the same for all of them")
+
+
+def _text(group: Group, lanes: GroupLanes) -> str:
+    join, names = group.join, group.names
+    if join is None:
+        return lanes.block(_parts(group))
+    first = "\n  ".join(lanes.statement(each) for each in _parts(group, is_after=False))
+    across = f"kw_across_{join.operation}_{join.c_type}"
+    total = (
+        f"const {join.c_type} kw_total = kw_group_{join.operation}_{join.c_type}("
+        f"{across}(kw_lanes<{join.c_type}>({lanes.expression(join.value)})), {names['lanes']});"
+    )
+    after = lanes.block(_parts(group, is_after=True))
+    rest = re.sub(rf"\b{re.escape(join.array)}\s*\[\s*0\s*\]", "kw_total", after)
+    return f"{first}\n  {total}\n  {rest}"
+
+
+def _finished(group: Group, body: Body) -> Rewrite:
+    subject, plan, names, lanes = group.subject, group.plan, group.names, body.lanes
     words, function = dialect(subject.language), subject.analysis.function
     vec, block, count, size = names["vec"], names["block"], names["count"], names["size"]
     for name, text in (
@@ -407,12 +461,14 @@ def _finished(group: Group, lanes: GroupLanes, body: str) -> Rewrite:
         plan.prelude.append(across_lanes(words, group.join.operation, group.join.c_type, vec))
         plan.prelude.append(_joining_function(group.join.operation, group.join.c_type))
     places = Places((), {"threadIdx.x": "kw_x", "blockIdx.x": "kw_y", "blockDim.x": size})
-    extra = "const unsigned kw_x, const unsigned kw_y"
-    fast, slow = plan.fresh(f"kw_{subject.entry}_aligned"), plan.fresh(f"kw_{subject.entry}_any")
-    for name, load, aligned in ((fast, "kw_load_whole(", "true"), (slow, "kw_load(", "false")):
-        text = body.replace("kw_load(", load).replace("(kw_aligned, ", f"({aligned}, ")
-        plan.prelude.append(renamed_kernel(subject, name, extra, places, body=f"{{\n  {text}\n  return 1;\n}}"))
-    plan.replace(function.body.place.span, _dispatch(group, fast, slow))
+    vectors = ", ".join(f"kw_lanes<{c_type}> &{name}" for name, c_type, _ in body.loads)
+    extra = ", ".join(each for each in ("const unsigned kw_x, const unsigned kw_y", vectors) if each)
+    load, compute = plan.fresh(f"kw_{subject.entry}_load"), plan.fresh(f"kw_{subject.entry}_vector")
+    loads = [*body.places, *(f"{name} = {text};" for name, _, text in body.loads)]
+    for name, lines in ((load, loads), (compute, [body.text])):
+        text = whole("\n  ".join((*lines, "return 1;")))
+        plan.prelude.append(renamed_kernel(subject, name, extra, places, body=f"{{\n  {text}\n}}"))
+    plan.replace(function.body.place.span, _dispatch(group, body, load, compute))
     step = only_shape(subject)
     per_block = f"{block} * {count}"
     total = f"({group.count}) * (({group.size}) // {vec})"
@@ -425,9 +481,13 @@ def _finished(group: Group, lanes: GroupLanes, body: str) -> Rewrite:
             plan.replace(mark.span, "")
     plan.insert(function.name_place.span.start, f"__launch_bounds__({block}, {names['held']}) ")
     met = "" if group.join is None else ", and join by shuffles instead of barriers"
-    return plan.finish(
+    rewrite = plan.finish(
         f"A thread takes {vec} neighbours of a group at once, a block of {block} several groups{met}.", _effect(group)
     )
+    used = used_words(rewrite.source, subject.language)
+    gone = [p.name for p in rewrite.draft.parameters if p.name.startswith("UNROLL") and p.name not in used]
+    kept = tuple(each for each in rewrite.draft.parameters if each.name not in gone)
+    return replace(rewrite, draft=replace(rewrite.draft, parameters=kept))  # the loop that they unrolled is no more
 
 
 def _joining_function(operation: Operation, c_type: str) -> str:
@@ -443,33 +503,29 @@ def _joining_function(operation: Operation, c_type: str) -> str:
     )
 
 
-def _dispatch(group: Group, fast: str, slow: str) -> str:
-    """The kernel's new body: which part of which group a thread takes."""
+def _dispatch(group: Group, body: Body, load: str, compute: str) -> str:
+    """The kernel's new body: which parts of which groups a thread takes; all that it loads comes first."""
     subject, names = group.subject, group.names
-    facts = subject.analysis.facts
-    pointers = sorted({a.array for a in facts.accesses if a.space == "global"
-                       and a.element is not None and {"thread.x", "global.x"} & a.element.names})  # fmt: skip
     arguments = [each.name for each in subject.analysis.function.parameters]
-    call = f"{template_arguments(subject)}({', '.join([*arguments, 'kw_x', 'kw_y'])})"
-    addresses = " | ".join(f"(size_t){each}" for each in pointers)
+    vectors = [f"{name}[kw_item]" for name, _, _ in body.loads]
+    given = f"{template_arguments(subject)}({', '.join([*arguments, 'kw_x', 'kw_y', *vectors])})"
     line = f"kw_at / {names['lanes']}"
     stop = [f"    if (kw_at >= (unsigned){names['groups']} * {names['lanes']}) break;"]
     if group.join is not None:  # all threads of a warp must meet: those beyond the end do the last group once more
         last = f"{names['groups']} - 1u"
         line, stop = f"{line} < {last} ? {line} : {last}", []
-    return "\n".join((
-        "{",
-        f"  const bool kw_aligned = (({addresses}) & 15) == 0;",
-        "#pragma unroll",
-        f"  for (int kw_item = 0; kw_item < {names['count']}; ++kw_item) {{",
-        f"    const unsigned kw_at = (blockIdx.x * {names['count']} + kw_item) * {names['block']} + threadIdx.x;",
-        *stop,
-        f"    const unsigned kw_y = {line}, kw_x = kw_at % {names['lanes']} * {names['vec']};",
-        f"    if (kw_aligned) {fast}{call};",
-        f"    else {slow}{call};",
-        "  }",
-        "}",
-    ))  # fmt: skip
+    lines = ["{", *(f"  kw_lanes<{c_type}> {name}[{names['count']}];" for name, c_type, _ in body.loads)]
+    for function in (load, compute) if body.loads else (compute,):
+        lines += [
+            "#pragma unroll",
+            f"  for (int kw_item = 0; kw_item < {names['count']}; ++kw_item) {{",
+            f"    const unsigned kw_at = (blockIdx.x * {names['count']} + kw_item) * {names['block']} + threadIdx.x;",
+            *stop,
+            f"    const unsigned kw_y = {line}, kw_x = kw_at % {names['lanes']} * {names['vec']};",
+            f"    {function}{given};",
+            "  }",
+        ]
+    return "\n".join((*lines, "}"))
 
 
 def _effect(group: Group) -> Effect:

@@ -27,6 +27,8 @@ class RowLanes(Lanes):
     """By the text of an expression: the array that keeps it, and whether this loop fills it."""
     stored: Mapping[str, str] = field(default_factory=dict)
     """By name, shared memory that is kept in registers: the array instead."""
+    step: str = "[kw_k]"
+    """Which element of the arrays; empty where they are single vectors."""
     reciprocal: str = ""
     """The parameter that says whether what is divided by one number is multiplied by its reciprocal; empty: never."""
     divisions: int = 0
@@ -37,15 +39,14 @@ class RowLanes(Lanes):
     def _remembered(self, node: nodes.Expression, text: str, c_type: str) -> str:
         self.loaded.setdefault(text, (c_type, node.place.span))
         name = self.registers.get(text)
-        return text if name is None else f"{name}[kw_k]"
+        return text if name is None else f"{name}{self.step}"
 
     def _store(self, node: nodes.Evaluate, target: nodes.Expression, operator: str, value: nodes.Expression) -> str:
         root = nodes.root_name(target)
         if root is None or root not in self.stored:
-            text = super()._store(node, target, operator, value)
-            return text.replace("kw_store(", "kw_store_whole(kw_aligned, ", 1)
+            return super()._store(node, target, operator, value)
         super()._store(node, target, operator, value)  # which refuses what has no vector form
-        name, wide = f"{self.stored[root]}[kw_k]", self._wide(value)
+        name, wide = f"{self.stored[root]}{self.step}", self._wide(value)
         return f"{name} = {wide};" if operator == "=" else f"{name} = {name} {operator[:-1]} ({wide});"
 
     def expression(self, node: nodes.Expression) -> str:
@@ -54,7 +55,8 @@ class RowLanes(Lanes):
             kept = self.results.get(self._text(node))
             if kept is not None:
                 name, is_filled = kept
-                return f"({name}[kw_k] = {super().expression(node)})" if is_filled else f"{name}[kw_k]"
+                kept_in = f"{name}{self.step}"
+                return f"({kept_in} = {super().expression(node)})" if is_filled else kept_in
         if isinstance(node, nodes.Binary) and node.operator == "/" and self.reciprocal:
             divisor = node.right
             is_one = self._is_single(divisor) and self.kind(divisor) == UNIFORM

@@ -2,7 +2,8 @@
 
 A kernel that walks a row several times (a sum, then a scaled copy) loads it several times, a step at a time. Here every
 thread loads all that it will need of the row at once, as vectors, keeps it in registers over all loops, and joins with
-the others by shuffles and one barrier.
+the others by shuffles and one barrier. Vectors are loaded whole: arrays must start at multiples of 16 bytes, as
+exports and hand-written templates have it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,20 @@ from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
 from kernelwright.refactor.tactics.hints import allowed_error
 from kernelwright.refactor.tactics.joins import Joined, Operation, across_lanes, joined_variables
 from kernelwright.refactor.tactics.lane_kinds import Kind
-from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, prelude
+from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.row_lanes import RowLanes, element_text
-from kernelwright.refactor.tactics.row_text import Step, division, hinted_access, joining_function, step_lines
+from kernelwright.refactor.tactics.row_text import (
+    LOAD_HINTS,
+    LOAD_WHY,
+    STORE_HINTS,
+    STORE_WHY,
+    Step,
+    division,
+    hinted_access,
+    joining_function,
+    step_lines,
+)
 from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 from kernelwright.refactor.tactics.vector_loops import (
     _is_own_place,
@@ -41,7 +52,6 @@ from kernelwright.refactor.tactics.vector_loops import (
 from kernelwright.refactor.tactics.virtual import expression_of
 
 BLOCKS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
-STORE_HINTS = (0, 1, 2)
 MOST_REGISTERS = 96
 """Of 32 bits, that one thread keeps of a row; more leave too few for the rest. A guess."""
 
@@ -378,10 +388,8 @@ def _declare_parameters(row: RowKernel) -> None:
     if can_stand_beside(subject):
         row.names["rows"] = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1, "rows side by side in a block, for short rows")
     if subject.language == "cuda":
-        loads = "0: plain loads; 1: streaming; 2: past the first-level cache"
-        row.names["load"] = plan.parameter("LOAD", LOAD_HINTS, 0, loads)
-        stores = "0: plain stores; 1: streaming; 2: past the first-level cache"
-        row.names["store"] = plan.parameter("STORE", STORE_HINTS, 0, stores)
+        row.names["load"] = plan.parameter("LOAD", LOAD_HINTS, 0, LOAD_WHY)
+        row.names["store"] = plan.parameter("STORE", STORE_HINTS, 0, STORE_WHY)
     if allowed_error(subject) > 0.0 and not any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
         why = "0: divisions by one number for a row; 1: multiplications by its reciprocal"
         row.names["reciprocal"] = plan.parameter("RECIPROCAL", (0, 1), 1, why)
@@ -686,7 +694,7 @@ def _write_loops(row: RowKernel, steps: Sequence[Step]) -> None:
     early = ""
     if movable:
         early = names["early"] = plan.parameter(
-            "EARLY", (0, 1), 0, "1: what later loops load is loaded with the row, before threads wait for each other"
+            "EARLY", (0, 1), 1, "1: what later loops load is loaded with the row, before threads wait for each other"
         )
     for place, step in enumerate(steps):
         lines = []
@@ -698,12 +706,7 @@ def _write_loops(row: RowKernel, steps: Sequence[Step]) -> None:
         row.plan.replace(step.loop.node.place.span, _with_rows(row, "\n".join(lines)))
         for mark in step.loop.node.pragmas:
             plan.replace(mark.span, "")
-    pointers = sorted({
-        a.array for a in subject.analysis.facts.accesses
-        if a.space == "global" and any(each.fact.index in a.loops for each in row.loops)
-    })  # fmt: skip
-    addresses = " | ".join(f"(size_t){each}" for each in pointers)
-    head = f"\n  const bool kw_aligned = (({addresses}) & 15) == 0;"
+    head = ""
     warps = f"({names['block']} + 31) / 32"
     kinds = sorted({own_argument(subject, call)[1] for call, _, _ in row.calls})
     rows = names.get("rows", "1")

@@ -25,48 +25,94 @@ class Step:
     """Of the body, that only place things: loads may need them."""
 
 
+_LOADS = ("ld.global", "ld.global.cs", "ld.global.L1::no_allocate", "ld.global.L1::no_allocate.L2::256B")
+_STORES = ("st.global", "st.global.cs", "st.global.L1::no_allocate")
+LOAD_HINTS = tuple(range(len(_LOADS)))
+LOAD_WHY = (
+    "0: plain loads; 1: streaming; 2: not kept in the first-level cache; 3: and 256 bytes at a time into the second"
+)
+STORE_HINTS = tuple(range(len(_STORES)))
+STORE_WHY = "0: plain stores; 1: streaming; 2: not kept in the first-level cache"
+
 _WHOLE = """\
+// Whole vectors: arrays start at multiples of 16 bytes, or of a vector where that is less.
 template <class T> __device__ __forceinline__ kw_lanes<T> kw_load_whole(const T *from, const size_t index = 0) {
   typedef typename kw_packed<(sizeof(T) * @VEC@ < 16 ? sizeof(T) * @VEC@ : 16)>::type packed;
   kw_lanes<T> r;
   const packed *at = reinterpret_cast<const packed *>(from + index);
   _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) * @VEC@ / sizeof(packed)); ++i) {
-    reinterpret_cast<packed *>(r.v)[i] = @LOAD@;
+    kw_fetch(reinterpret_cast<packed *>(r.v)[i], at + i);
   }
   return r;
 }
 template <class T, class S>
-__device__ __forceinline__ void kw_store_whole(
-    const bool is_aligned, T *to, const size_t index, const kw_lanes<S> &value) {
+__device__ __forceinline__ void kw_store_whole(T *to, const size_t index, const kw_lanes<S> &value) {
   typedef typename kw_packed<(sizeof(T) * @VEC@ < 16 ? sizeof(T) * @VEC@ : 16)>::type packed;
   const kw_lanes<T> kept(value);
-  if (is_aligned) {
-    packed *at = reinterpret_cast<packed *>(to + index);
-    _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) * @VEC@ / sizeof(packed)); ++i) {
-      @STORE@;
-    }
-  } else {
-    _Pragma("unroll") for (int i = 0; i < @VEC@; ++i) to[index + i] = kept.v[i];
+  packed *at = reinterpret_cast<packed *>(to + index);
+  _Pragma("unroll") for (int i = 0; i < (int)(sizeof(T) * @VEC@ / sizeof(packed)); ++i) {
+    kw_put(at + i, reinterpret_cast<const packed *>(kept.v)[i]);
   }
 }
-template <class T, class S>
-__device__ __forceinline__ void kw_store_whole(const bool is_aligned, T *to, const kw_lanes<S> &value) {
-  kw_store_whole(is_aligned, to, 0, value);
+template <class T, class S> __device__ __forceinline__ void kw_store_whole(T *to, const kw_lanes<S> &value) {
+  kw_store_whole(to, 0, value);
 }
 """
+_PLAIN = """\
+template <class P> __device__ __forceinline__ void kw_fetch(P &to, const P *from) { to = *from; }
+template <class P> __device__ __forceinline__ void kw_put(P *to, const P &from) { *to = from; }
+"""
+_PACKED = (
+    ("unsigned char", ".u8", "{0}", ("r",)),
+    ("unsigned short", ".u16", "{0}", ("h",)),
+    ("unsigned int", ".u32", "{0}", ("r",)),
+    ("uint2", ".v2.u32", "{{{0}, {1}}}", ("r",) * 2),
+    ("uint4", ".v4.u32", "{{{0}, {1}, {2}, {3}}}", ("r",) * 4),
+)
+"""By type: how the instruction calls it, its registers, their kinds."""
 
 
 def hinted_access(vec: str, load: str, store: str) -> str:
-    """Loads and stores of whole, aligned vectors; `load` and `store` name parameters for cache hints, or none."""
-    value = "reinterpret_cast<const packed *>(kept.v)[i]"
-    load_text = f"{load} == 1 ? __ldcs(at + i) : {load} == 2 ? __ldcg(at + i) : at[i]" if load else "at[i]"
-    store_text = f"at[i] = {value}"
-    if store:
-        store_text = (
-            f"if ({store} == 1) __stcs(at + i, {value}); else if ({store} == 2) __stcg(at + i, {value}); "
-            f"else {store_text}"
-        )
-    return _WHOLE.replace("@VEC@", vec).replace("@LOAD@", load_text).replace("@STORE@", store_text)
+    """Loads and stores of whole, aligned vectors; `load` and `store` name parameters for cache hints, or none.
+
+    The device's own instructions are written out, so that a compiler leaves loads where they are: before all that
+    waits for them. They are plain accesses wherever there is no such instruction.
+    """
+    text = _PLAIN
+    if load and store:
+        lines = ["#if defined(__CUDA_ARCH__)"]
+        for macro, word, choices in (("KW_LD", load, _LOADS), ("KW_ST", store, _STORES)):
+            for value, instruction in enumerate(choices):
+                lines += [f"#{'el' if value else ''}if {word} == {value}", f'#define {macro} "{instruction}"']
+            lines.append("#endif")
+        for c_type, kind, registers, kinds in _PACKED:
+            lines += _instructions(c_type, kind, registers, kinds)
+        text = "\n".join((*lines, "#else", _PLAIN.rstrip("\n"), "#endif", ""))
+    return text + _WHOLE.replace("@VEC@", vec)
+
+
+def _instructions(c_type: str, kind: str, registers: str, kinds: tuple[str, ...]) -> list[str]:
+    """`kw_fetch` and `kw_put` of one type."""
+    count = len(kinds)
+    members = [f"to.{axis}" for axis in "xyzw"[:count]] if count > 1 else ["to"]
+    own = "wide" if kind == ".u8" else ""  # there are no registers of eight bits
+    outs = ", ".join(f'"={each}"({own or member})' for each, member in zip(kinds, members, strict=True))
+    ins = ", ".join(f'"{each}"({(own or member).replace("to", "from", 1)})'
+                    for each, member in zip(kinds, members, strict=True))  # fmt: skip
+    loaded = registers.format(*(f"%{place}" for place in range(count)))
+    stored = registers.format(*(f"%{place + 1}" for place in range(count)))
+    head = "__device__ __forceinline__ void"
+    before = "unsigned wide; " if own else ""
+    after = " to = (unsigned char)wide;" if own else ""
+    kept = "const unsigned wide = from; " if own else ""
+    return [
+        f"{head} kw_fetch({c_type} &to, const {c_type} *from) {{",
+        f'  {before}asm volatile(KW_LD "{kind} {loaded}, [%{count}];" : {outs} : "l"(from) : "memory");{after}',
+        "}",
+        f"{head} kw_put({c_type} *to, const {c_type} &from) {{",
+        f'  {kept}asm volatile(KW_ST "{kind} [%0], {stored};" :: "l"(to), {ins} : "memory");',
+        "}",
+    ]
 
 
 def division(reciprocal: str, vec: str) -> str:
@@ -116,7 +162,7 @@ def step_lines(
         f"  for (int kw_k = 0; kw_k < {count}; ++kw_k) {{",
         f"    {place}",
         f"    if ({name} < kw_to) {{",
-        f"      {step.body}",
+        f"      {whole(step.body)}",
         "    }",
         "  }",
     ]
@@ -128,24 +174,25 @@ def step_lines(
 
 
 def _loads(step: Step, loads: Sequence[tuple[str, str]], place: str, count: str) -> list[str]:
-    """All loads of some arrays, one after the other; element by element where the arrays are not aligned."""
+    """All loads of some arrays, one after the other."""
     if not loads:
         return []
     name = step.loop.declared.name
-    lines = []
-    for condition, function in (("if (kw_aligned) {", "kw_load_whole("), ("} else {", "kw_load(")):
-        lines += [
-            f"  {condition}",
-            "#pragma unroll",
-            f"    for (int kw_k = 0; kw_k < {count}; ++kw_k) {{",
-            f"      {place}",
-            f"      if ({name} < kw_to) {{",
-            *(f"        {each}" for each in step.declarations),
-            *(f"        {array}[kw_k] = {text.replace('kw_load(', function, 1)};" for array, text in loads),
-            "      }",
-            "    }",
-        ]
-    return [*lines, "  }"]
+    return [
+        "#pragma unroll",
+        f"  for (int kw_k = 0; kw_k < {count}; ++kw_k) {{",
+        f"    {place}",
+        f"    if ({name} < kw_to) {{",
+        *(f"      {each}" for each in step.declarations),
+        *(f"      {array}[kw_k] = {whole(text)};" for array, text in loads),
+        "    }",
+        "  }",
+    ]
+
+
+def whole(text: str) -> str:
+    """Code of lanes whose loads and stores are of whole vectors."""
+    return text.replace("kw_load(", "kw_load_whole(").replace("kw_store(", "kw_store_whole(")
 
 
 def joining_function(words: Dialect, operation: Operation, c_type: str, block: str) -> str:
