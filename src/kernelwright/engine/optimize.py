@@ -27,7 +27,8 @@ from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.optimize_finals import Entrant, entrants, of_node
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.optimize_settings import NODES_FOLDER, SPOOL, OptimizeSettings
-from kernelwright.engine.optimizer import Optimizer, OptimizerParts
+from kernelwright.engine.optimizer import Optimizer
+from kernelwright.engine.optimizer_state import OptimizerParts
 from kernelwright.engine.remembering import Remembered, recalled_or_note
 from kernelwright.engine.site import Comparing, LocalSite, Site
 from kernelwright.engine.speed_of_light import (

@@ -1,0 +1,255 @@
+"""What the loop over structures holds: the tree, the nodes' runs, the budget and the record. It decides nothing."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelwright.agent.base import (
+    Agent,
+    Task,
+    Written,
+)
+from kernelwright.engine.elsewhere import Elsewhere
+from kernelwright.engine.listener import Progress
+from kernelwright.engine.loop import RunClock
+from kernelwright.engine.node_problem import node_files
+from kernelwright.engine.node_run import NodeRun, Parent, Shared
+from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
+from kernelwright.engine.steps import Steps
+from kernelwright.engine.template_proof import (
+    constraints_of,
+)
+from kernelwright.engine.tree_history import TreeHistory
+from kernelwright.identity import content_id
+from kernelwright.problem.config import Value
+from kernelwright.problem.model import Problem, SourceSpec
+from kernelwright.store.event import (
+    Event,
+    TemplateProven,
+    TreeEvent,
+)
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.template.model import Candidate, Template
+from kernelwright.tree.base import BudgetLeft, SelectionPolicy
+from kernelwright.tree.model import Node, Tree
+
+PRIOR_COUNT = 40
+"""Of a parent's evaluations, the best so many tell its child's searcher where to begin."""
+
+MOST_RESERVED = 0.25
+"""Of a budget in seconds, what is kept for the final comparison at most. A guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerParts:
+    """What the loop works with; made in `engine.optimize`."""
+
+    problem: Problem
+    files: Mapping[str, bytes]
+    """Of the problem."""
+    root: SourceSpec
+    """The source that every node is compared with."""
+    baseline: Candidate
+    given: Template | None
+    """The problem's own template, where it is another source than the baseline."""
+    agent: Agent
+    policy: SelectionPolicy
+    settings: OptimizeSettings
+    task: Task
+    shared: Shared
+    elsewhere: Elsewhere | None
+    """Where nodes are proven and searched, if not here."""
+    folder: RunFolder
+    clock: RunClock
+    reserved_s: float
+    """Budget seconds kept for the final comparison."""
+    tell: Callable[[Event, Progress], None]
+    show: Callable[[Progress], None]
+    start: Callable[[Sequence[str]], Mapping[str, Value]] = lambda _tactics: {}
+    """Values to begin with, for a template that was made by these tactics."""
+    proofs: tuple[TemplateProven, ...] = ()
+    """Of templates that an earlier session proved."""
+
+
+class OptimizerState:
+    """See the module; `engine.optimizer` has the loop."""
+
+    def __init__(self, parts: OptimizerParts, events: Sequence[TreeEvent] = ()) -> None:
+        self._parts = parts
+        self.tree = Tree.of(events)
+        self._history = TreeHistory(events)
+        self._runs: dict[int, NodeRun] = {}
+        self._identities: dict[str, int] = {}
+        self._proofs = {each.index: each for each in parts.proofs}
+        self._steps = Steps(parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None))
+        self._promised: dict[int, int] = {}
+        """By node: evaluations that are under way."""
+        self._coded: dict[int, set[str]] = {}
+        """By node: ideas that were given to the coder in this session."""
+        for node in self.tree:
+            if node.source_blob:
+                self._identities.setdefault(self._identity(self._written(node)), node.index)
+        self._doing = ""
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+
+    def _reopen(self) -> None:
+        """On resume: what the nodes have measured counts, and is raced against from the start."""
+        recorded = self._recorded_nodes()
+        for node in self.tree:
+            if node.index in recorded and node.status != "refused":
+                self._node_run(node)
+
+    def _node_run(self, node: Node) -> NodeRun:
+        run = self._runs.get(node.index)
+        if run is None:
+            run = self._runs[node.index] = self._open(node)
+        return run
+
+    def _open(self, node: Node) -> NodeRun:
+        parts, path = self._parts, self._path(node.index)
+        if node.index in self._recorded_nodes():
+            run = NodeRun.open(node.index, path, parts.shared)
+            if node.index in self._proofs:
+                run.exclude(constraints_of(self._proofs[node.index].excluded))
+            return run
+        shutil.rmtree(path, ignore_errors=True)  # a kill may have left half of one
+        text = self._written(node).text
+        spec = parts.problem.kernel if self._is_of_given(node) else parts.root
+        files = node_files(parts.problem, parts.files, text=text, options=spec.options, root=parts.root)
+        return NodeRun.create(node.index, path, files, parts.shared, parent=self._parent_of(node))
+
+    def _recorded_nodes(self) -> frozenset[int]:
+        """Nodes whose folder holds a run with its first event."""
+        found = set()
+        for node in self.tree:
+            log = self._path(node.index) / "events.jsonl"
+            if log.is_file() and log.stat().st_size > 0:
+                found.add(node.index)
+        return frozenset(found)
+
+    def _path(self, index: int) -> Path:
+        return self._parts.folder.path / NODES_FOLDER / f"{index:03d}"
+
+    def _written(self, node: Node) -> Written:
+        if not node.source_blob:
+            return Written("", node.language, "")
+        proof = self._proofs.get(node.index)
+        blob = proof.source_blob if proof is not None and proof.source_blob else node.source_blob
+        text = self._parts.folder.blobs.get_text(blob)
+        template = self._parts.baseline.template
+        if self._parts.given is not None and self._is_of_given(node):
+            template = self._parts.given
+        entry = template.steps[0].entry
+        return Written(text, node.language, entry.partition("<")[0].strip(), node.tactics, node.properties)
+
+    def _is_of_given(self, node: Node) -> bool:
+        """Whether it was made from the problem's own template, with that one's kernels and compile options."""
+        return any(step.role == "given" for step in self.tree.path(node.index))
+
+    @staticmethod
+    def _identity(written: Written) -> str:
+        return content_id(written.language, written.text)
+
+    def _parent_of(self, node: Node) -> Parent:
+        above = self.tree.ancestor(node.index)
+        start = self._parts.start(node.tactics)
+        if above is None or above.index not in self._runs:
+            return Parent(start=start)
+        return replace(self._runs[above.index].as_parent(count=PRIOR_COUNT), start=start)
+
+    # -- budget and record ---------------------------------------------------------------------------------------
+
+    def _left(self) -> BudgetLeft:
+        budget = self._parts.settings.tune.budget
+        promised = sum(self._promised.values())
+        spent = self.evaluated_count + promised
+        evaluations = None if budget.evaluations is None else max(0, budget.evaluations - spent)
+        return BudgetLeft(
+            seconds=self._seconds_left(),
+            evaluations=evaluations,
+            limit_value=self._parts.task.limit_value,
+            min_gain_fraction=budget.min_expected_gain_fraction,
+        )
+
+    def _seconds_left(self) -> float | None:
+        seconds = self._parts.settings.tune.budget.seconds
+        return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._parts.clock.spent_s)
+
+    def _seconds_of_one(self) -> float | None:
+        """What one of several that are under way may take of the time that is left."""
+        left = self._seconds_left()
+        return None if left is None else left / self._steps.size
+
+    def _reserved_s(self, seconds: float) -> float:
+        """Kept for the final comparison: its rounds, and checks as long as the longest so far."""
+        parts = self._parts
+        checks_s = (parts.settings.tune.finalists + 1) * max(
+            (run.longest_check_s for run in list(self._runs.values())), default=0.0
+        )
+        return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
+
+    def _attempts_are_spent(self) -> bool:
+        """Whether as many structures were asked for as may be, those under way included, the first ones not."""
+        most = self._parts.settings.max_attempts
+        return most is not None and sum(each.action in ("expand", "repair") for each in self.tree.actions) >= most
+
+    def _is_spent(self) -> bool:
+        left = self._left()
+        return left.seconds == 0.0 or left.evaluations == 0
+
+    @property
+    def evaluated_count(self) -> int:
+        """Evaluations of all nodes."""
+        probes = sum(proof.probed_count for proof in list(self._proofs.values()))
+        return probes + sum(run.evaluated_count for run in list(self._runs.values()))  # threads ask too
+
+    def _record(self, events: Sequence[TreeEvent]) -> None:
+        """Durable first, then known, then told."""
+        self._parts.folder.append(list(events))
+        self.tree = self.tree.after(events)
+        self._history.add(events)
+        for event in events:
+            self._parts.tell(event, self.progress("expand"))
+
+    def _say(self, text: str, *, phase: str = "expand") -> None:
+        self._doing = text
+        self._parts.show(self.progress(phase))
+
+    def progress(self, phase: str, *, running: Progress | None = None) -> Progress:
+        """Where the whole run stands; `running` is that of the node which is being searched."""
+        best, parts = self._parts.shared.incumbent.value, self._parts
+        budget = parts.settings.tune.budget
+        return Progress(
+            phase=phase,
+            evaluated_count=self.evaluated_count,
+            failed_count=sum(run.failed_count for run in list(self._runs.values())),
+            in_flight_count=running.in_flight_count if running else 0,
+            best_speedup=1 / best if best and math.isfinite(best) else None,
+            spent_s=parts.clock.spent_s,
+            budget_evaluations=budget.evaluations,
+            budget_s=budget.seconds,
+            node_count=len(self.tree),
+            doing=self._doing,
+        )
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> Mapping[int, NodeRun]:
+        """The nodes' runs that are open."""
+        return self._runs
+
+    def files(self, index: int) -> Mapping[str, bytes]:
+        """The files of a node's problem."""
+        return self._runs[index].files
+
+    def close(self) -> None:
+        """Give every node's folder back."""
+        for run in self._runs.values():
+            run.close()
+        self._runs.clear()
