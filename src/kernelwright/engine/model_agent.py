@@ -21,7 +21,7 @@ from kernelwright.llm.base import ChatModel
 from kernelwright.llm.chain import Patience
 from kernelwright.llm.pace import Gates
 from kernelwright.llm.providers import open_models
-from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, encode, read_exchanges
+from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, ReplayedModel, encode, read_exchanges
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.tree.model import Node
 
@@ -29,7 +29,13 @@ Opener = Callable[[str], ChatModel]
 
 
 @contextlib.contextmanager
-def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener | None = None) -> Iterator[Agent]:
+def agent_of(
+    settings: OptimizeSettings,
+    folder: RunFolder,
+    *,
+    opener: Opener | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[Agent]:
     """The agent of a run; models' connections are closed at the end.
 
     Every request and reply is recorded in the run folder; what is recorded there already is not asked for again.
@@ -38,6 +44,7 @@ def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener | 
         settings: the run's.
         folder: where replies are recorded; a node's source is read from its blobs.
         opener: gives the model of a name; None: the services, at the pace that the roles say.
+        tell: of a replay, hears of requests that are not worded as recorded; None: such a request ends the replay.
 
     Raises:
         UsageError: a replay of what is no recording.
@@ -50,12 +57,15 @@ def agent_of(settings: OptimizeSettings, folder: RunFolder, *, opener: Opener | 
         return
     opener = opener or _opener(roles)
     with contextlib.ExitStack() as stack:
-        opened = _opened(settings, roles, folder, opener, stack)
+        if settings.model.startswith(REPLAY):
+            opened = _replayed(settings, roles, folder, tell)
+        else:
+            opened = _opened(settings, roles, folder, opener, stack)
         agent = ModelAgent(
             opened[settings.model],
             settings=roles.settings,
             source_of=functools.partial(_source_of, folder),
-            evidence_of=NodeEvidence(folder.path, roles.reads_counters),
+            evidence_of=_evidence(settings, roles, folder),
             models={role: opened[name] for role, name in roles.models.items() if name in opened},
         )
         by_rules = {role for role, name in roles.models.items() if name == RULES}
@@ -75,23 +85,39 @@ def _opener(roles: Roles) -> Opener:
 def _opened(
     settings: OptimizeSettings, roles: Roles, folder: RunFolder, opener: Opener, stack: contextlib.ExitStack
 ) -> dict[str, ChatModel]:
-    """By name every model of the run, all with one recording and one account; a replay answers for all of them."""
-    path = folder.path / FILE_NAME
-    names = dict.fromkeys([settings.model, *(name for name in roles.models.values() if name != RULES)])
-    if settings.model.startswith(REPLAY):
-        _copy_recording(Path(settings.model.removeprefix(REPLAY)), path)
-        replay = RecordedModel(Recording(path, writable=False), None)
-        return dict.fromkeys(names, replay)
-    recording = Recording(path)
+    """By name every model of the run, all with one recording and one account."""
+    recording = Recording(folder.path / FILE_NAME)
     account = Account(
         Caps(cost_usd=settings.max_cost_usd, tokens=settings.max_tokens),
         [(each.request, each.reply) for each in recording.exchanges],
     )
     opened: dict[str, ChatModel] = {}
-    for name in names:
+    for name in _names(settings, roles):
         model = opened[name] = RecordedModel(recording, AccountedModel(opener(name), account))
         stack.callback(model.close)
     return opened
+
+
+def _replayed(
+    settings: OptimizeSettings, roles: Roles, folder: RunFolder, tell: Callable[[str], None] | None
+) -> dict[str, ChatModel]:
+    """The same names, all answered from one recording."""
+    path = folder.path / FILE_NAME
+    _copy_recording(Path(settings.model.removeprefix(REPLAY)), path)
+    recording = Recording(path, writable=False)
+    replay: ChatModel = RecordedModel(recording, None) if tell is None else ReplayedModel(recording, tell)
+    return dict.fromkeys(_names(settings, roles), replay)
+
+
+def _names(settings: OptimizeSettings, roles: Roles) -> list[str]:
+    return list(dict.fromkeys([settings.model, *(name for name in roles.models.values() if name != RULES)]))
+
+
+def _evidence(settings: OptimizeSettings, roles: Roles, folder: RunFolder) -> NodeEvidence:
+    """What is known of nodes; a replay reads no counters, and tells those that the recorded run kept."""
+    if settings.model.startswith(REPLAY):
+        return NodeEvidence(folder.path, counted=Path(settings.model.removeprefix(REPLAY)))
+    return NodeEvidence(folder.path, roles.reads_counters)
 
 
 def _source_of(folder: RunFolder, node: Node) -> str:

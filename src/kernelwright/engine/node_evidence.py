@@ -60,6 +60,8 @@ class NodeEvidence:
     run: Path
     reads_counters: bool = False
     """Whether hardware counters of a node's best config are read (and kept) where the device here allows it."""
+    counted: Path | None = None
+    """The run whose kept counters are told; None: this one's. A replay tells those of the recorded run."""
 
     def __call__(self, node: Node, value: float | None = None) -> tuple[str, ...]:
         """The words, the most telling first; empty when nothing was measured.
@@ -96,7 +98,7 @@ class NodeEvidence:
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """Of the longest kernel on each workload; what was read once is kept beside the log."""
         assert view.folder is not None
-        file = view.folder / COUNTERS_FILE
+        file = (self.counted / NODES_FOLDER / view.folder.name if self.counted else view.folder) / COUNTERS_FILE
         kept = _kept_counters(file)
         if event.candidate_id in kept or not self.reads_counters:
             return kept.get(event.candidate_id, {})

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,13 +233,82 @@ class RecordedModel:
                 self._in_flight.pop(request.id, None)
 
     def _missing(self, request: ChatRequest) -> ModelReplyMissing:
-        same = [each for each in self._recording.exchanges if each.request.role == request.role]
-        return ModelReplyMissing(
-            f"no recorded reply to this {request.role} request {request.id} (of {len(same)} {request.role} replies)",
-            hint="a replay needs the version, the problem, the settings and the measurements of the recorded run",
-        )
+        return _missing(self._recording, request)
 
     def close(self) -> None:
         """Close the model."""
         if self._model is not None:
             self._model.close()
+
+
+def _missing(recording: Recording, request: ChatRequest) -> ModelReplyMissing:
+    same = [each for each in recording.exchanges if each.request.role == request.role]
+    return ModelReplyMissing(
+        f"no recorded reply to this {request.role} request {request.id} (of {len(same)} {request.role} replies)",
+        hint="a replay needs the version, the problem, the settings and the measurements of the recorded run",
+    )
+
+
+class ReplayedModel:
+    """Answers a whole run from its recording, also where a request is worded otherwise than it was, and says so.
+
+    A request that is not recorded word by word gets the next reply that was recorded for the same role, node and turn:
+    what was decided can then still be repeated after a prompt has changed.
+    """
+
+    def __init__(self, recording: Recording, tell: Callable[[str], None]) -> None:
+        """`tell` hears of every request that is not as it was."""
+        self._recording = recording
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._used: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        """`replay`."""
+        return "replay"
+
+    def complete(self, request: ChatRequest) -> Reply:
+        """The recorded reply.
+
+        Raises:
+            ModelReplyMissing: there is none for this role, node and turn.
+        """
+        with self._lock:
+            exchanges = self._recording.exchanges
+            exact = [at for at, each in enumerate(exchanges) if each.request.id == request.id]
+            alike = [
+                at
+                for at, each in enumerate(exchanges)
+                if at not in self._used and _place(each.request) == _place(request)
+            ]
+            found = next(iter([*exact, *alike]), None)
+            if found is None:
+                raise _missing(self._recording, request)
+            self._used.add(found)
+            if not exact:
+                self._tell(_otherwise(exchanges[found].request, request))
+            return exchanges[found].reply
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _place(request: ChatRequest) -> tuple[str, int | None, int, int]:
+    return request.role, request.node, request.sample, len(request.messages)
+
+
+def _otherwise(recorded: ChatRequest, request: ChatRequest) -> str:
+    """Where a request first differs from the recorded one."""
+    what = f"the {request.role} request for node {request.node} is not worded as it was"
+    for old, new in ((recorded.system, request.system), *_texts(recorded, request)):
+        for number, (before, now) in enumerate(zip(old.splitlines(), new.splitlines(), strict=False), 1):
+            if before != now:
+                return f"{what}; first at line {number}: recorded {before[:80]!r}, now {now[:80]!r}"
+        if old != new:
+            return f"{what}; one is longer than the other"
+    return f"{what} in its settings"
+
+
+def _texts(recorded: ChatRequest, request: ChatRequest) -> list[tuple[str, str]]:
+    return [(a.text, b.text) for a, b in zip(recorded.messages, request.messages, strict=False)]
