@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.elsewhere import NodeDone, NodeJob, TemplateAsked
@@ -60,6 +60,9 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate, Template
 
+if TYPE_CHECKING:
+    from kernelwright.engine.replay_run import Recorded
+
 PROOF_ATTEMPTS = 3
 """Configs that may be tried when the default does not fit into the device; a wrong result has no second chance."""
 
@@ -82,6 +85,8 @@ class Shared:
     incumbent: Incumbent
     """What all nodes race against, live."""
     listener: RunListener
+    recorded: Recorded | None = None
+    """Of a replay: what nodes measured, in the place of the runner."""
     is_stopping: Callable[[], bool] = lambda: False
     """Asked while waiting in a thread that hears no Ctrl-C; true: leave with `KeyboardInterrupt`."""
 
@@ -229,6 +234,8 @@ class NodeRun:
 
     def expected_gain_fraction(self, count: int) -> float | None:
         """What `count` more evaluations would bring, where the searcher can tell."""
+        if self._shared.recorded is not None:
+            return self._shared.recorded.forecast(self.index)
         searcher = self._search_state()
         expected = searcher.expected_gain(count) if isinstance(searcher, Forecaster) else None
         return None if expected is None else expected.fraction
@@ -269,6 +276,11 @@ class NodeRun:
 
         Gives the reason why it stopped, as the search loop does. Other nodes' bests are raced against.
         """
+        if self._shared.recorded is not None:
+            events, reason, spent_s = self._shared.recorded.searched(self.index, len(self._evaluations))
+            self.take(NodeDone(events, reason))
+            self._spent_s = spent_s
+            return reason
         return self._searched(self._search_state(), evaluations=evaluations, seconds=seconds)
 
     def check(self, points: Sequence[Config], *, seconds: float | None) -> Sequence[Evaluated]:
@@ -414,6 +426,10 @@ class NodeRun:
             return known.outcome
         clock = RunClock(earlier_s=self._spent_s)
         shared = self._shared
+        if shared.recorded is not None:
+            recorded = shared.recorded.evaluated(self.index, len(self._evaluations), config)
+            self.take(NodeDone([recorded], ""))
+            return recorded.outcome
         racing = new_incumbent(shared.baseline_ms, shared.weights)
         evaluation = self._submit(EvaluationRequest(candidate, incumbent=racing))
         outcome = evaluation.outcome

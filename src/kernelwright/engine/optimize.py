@@ -10,7 +10,7 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +26,11 @@ from kernelwright.engine.node_run import Shared, new_incumbent, unlimited
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.optimize_finals import Entrant, entrants, of_node
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
-from kernelwright.engine.optimize_settings import NODES_FOLDER, SPOOL, OptimizeSettings
+from kernelwright.engine.optimize_settings import NODES_FOLDER, REPLAY, SPOOL, OptimizeSettings
 from kernelwright.engine.optimizer import Optimizer
 from kernelwright.engine.optimizer_state import OptimizerParts
 from kernelwright.engine.remembering import Remembered, recalled_or_note
+from kernelwright.engine.replay_run import Recorded, RecordedSteps, ReplayDiverged, ReplaySite, WatchedFolder
 from kernelwright.engine.site import Comparing, LocalSite, Site
 from kernelwright.engine.speed_of_light import (
     doubt,
@@ -39,6 +40,7 @@ from kernelwright.engine.speed_of_light import (
 )
 from kernelwright.engine.spool.client import SpoolMachine, SpoolSite
 from kernelwright.engine.started import run_started
+from kernelwright.engine.steps import Steps
 from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject
 from kernelwright.errors import (
     BaselineFailed,
@@ -160,6 +162,55 @@ def resume_optimize(
             raise
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedRun:
+    """What came of a replay that decided all the way what the recorded run had decided."""
+
+    result: OptimizeResult
+    event_count: int
+    """Events that were made again."""
+    differences: tuple[str, ...]
+    """Requests that are not worded as they were, in words; empty: the replay is the same bit for bit."""
+
+
+def replay_optimize(
+    recorded: Path | str, *, run: Path | None = None, listener: RunListener | None = None
+) -> ReplayedRun:
+    """Repeat a run of `optimize` offline, from its recorded replies, measurements and times.
+
+    Args:
+        recorded: its folder, which is only read.
+        run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
+        listener: hears every event.
+
+    Raises:
+        ReplayDiverged: something else was decided than in the recorded run; the message says what, and where.
+        ModelReplyMissing: a role asks for what it had not asked.
+        StoreError: there is no run, or the new one cannot be written.
+    """
+    known, listener = Recorded(Path(recorded)), listener or SilentListener()
+    settings = OptimizeSettings.from_record(known.view.started.settings)
+    with RunFolder.open(known.run, writable=False) as source:
+        files = source.problem_files()
+    path = run or default_run_path(known.view.started.problem_name)
+    differences: list[str] = []
+    with WatchedFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+        folder.recorded = known
+        subject = Subject.load(folder.problem_file)
+        asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
+        with agent_of(asked, folder, tell=differences.append) as agent:
+            own = DirectAgent(agent) if settings.policy == DIRECT else agent
+            site = ReplaySite(known, is_elsewhere=bool(settings.runner))
+            parts = _Parts(subject, settings, site, folder, files, listener, own, None, known)
+            result = _Session(parts).run_new()
+    if known.next_event is not None:
+        raise ReplayDiverged(
+            f"the replay ends after {known.place} of {len(known.events)} events; the recorded run went on with "
+            f"{known.next_event.kind}"
+        )
+    return ReplayedRun(result, known.place, tuple(differences))
+
+
 def _machine_of(settings: OptimizeSettings, listener: RunListener) -> Machine | SpoolMachine:
     """Where to run, as the settings say."""
     if not settings.runner:
@@ -224,6 +275,8 @@ class _Parts:
     listener: RunListener
     agent: Agent
     policy: SelectionPolicy | None
+    recorded: Recorded | None = None
+    """Of a replay: the run that is repeated."""
 
 
 class _Session:
@@ -319,6 +372,7 @@ class _Session:
             runner=site.runner,
             incumbent=new_incumbent(baseline_ms, weights),
             listener=relay,
+            recorded=parts.recorded,
             is_stopping=lambda: self._optimizer is not None and self._optimizer.is_stopping,
         )
         return OptimizerParts(
@@ -339,6 +393,7 @@ class _Session:
             ),
             shared=shared,
             elsewhere=site.elsewhere,
+            steps=_steps(parts.recorded),
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
@@ -355,8 +410,11 @@ class _Session:
 
     def _remembering(self, parts: OptimizerParts, view: RunView | None) -> OptimizerParts:
         """The parts with what earlier runs have learnt, recorded first: a resume has no need of the library."""
-        event = view.recalled if view is not None else None
-        if view is None:
+        recorded = self._parts.recorded.view if self._parts.recorded is not None else view
+        event = recorded.recalled if recorded is not None else None
+        if recorded is not view and event is not None:
+            self._append([event])
+        if recorded is None:
             written = written_template(parts.baseline.template)
             event, note = recalled_or_note(parts.settings, parts.task, written)
             if event is not None:
@@ -372,7 +430,9 @@ class _Session:
         )
 
     def _remember(self, parts: OptimizerParts) -> None:
-        """Keep what this run has taught for later ones."""
+        """Keep what this run has taught for later ones; a replay teaches nothing new."""
+        if self._parts.recorded is not None:
+            return
         written = written_template(parts.baseline.template)
         note = learn(self._result(), parts.task, written, settings=parts.settings, proposer=parts.agent.name)
         if note:
@@ -523,6 +583,15 @@ class _Session:
 
     def _session_started(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Steps]:
+    """Makes steps; several under way end in a replay in the order in which they ended then."""
+
+    def made(size: int, tree: Callable[[], Tree]) -> Steps:
+        return Steps(size) if recorded is None or size == 1 else RecordedSteps(size, recorded, tree)
+
+    return made
 
 
 def _rate(started: RunStarted, name: str) -> float | None:

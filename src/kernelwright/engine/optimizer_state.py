@@ -73,6 +73,8 @@ class OptimizerParts:
     """Values to begin with, for a template that was made by these tactics."""
     proofs: tuple[TemplateProven, ...] = ()
     """Of templates that an earlier session proved."""
+    steps: Callable[[int, Callable[[], Tree]], Steps] = lambda size, _tree: Steps(size)
+    """Makes the steps of that many structures under way, which may look at the tree."""
 
 
 class OptimizerState:
@@ -85,7 +87,8 @@ class OptimizerState:
         self._runs: dict[int, NodeRun] = {}
         self._identities: dict[str, int] = {}
         self._proofs = {each.index: each for each in parts.proofs}
-        self._steps = Steps(parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None))
+        size = parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None)
+        self._steps = parts.steps(size, lambda: self.tree)
         self._promised: dict[int, int] = {}
         """By node: evaluations that are under way."""
         self._coded: dict[int, set[str]] = {}

@@ -17,10 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kernelwright.agent.base import Written
 from kernelwright.agent.rules.subjects import header_draft
+from kernelwright.engine.elsewhere import NodeDone
 from kernelwright.engine.node_run import NodeRun, Shared
 from kernelwright.engine.settings import Budget
 from kernelwright.engine.template_points import corners, differing, outside, random_points
@@ -36,6 +37,9 @@ from kernelwright.store.event import Evaluated, Exclusion, TemplateProven
 from kernelwright.store.view import is_partial
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Candidate
+
+if TYPE_CHECKING:
+    from kernelwright.engine.replay_run import Recorded
 
 PROOF_SHARE = 0.125
 """Of a run's budget, what the points of a template's proof may take. A guess."""
@@ -80,6 +84,8 @@ def proof_budget(budget: Budget, *, points: int) -> ProofBudget:
 
 def reproduction_of(run: NodeRun, original: Candidate, shared: Shared) -> Reproduction | Failed | None:
     """The node's default held against what it was lifted from; None where the runner cannot compare results."""
+    if shared.recorded is not None:
+        return shared.recorded.reproduction(run.index)
     default = run.proven_default
     if default is None or not isinstance(shared.runner, Reproducing):
         return None
@@ -147,6 +153,8 @@ class TemplateProof:
             KeyboardInterrupt: a person wants to stop; what was evaluated is recorded in the node's run.
         """
         run, notes = self._run, self._notes
+        if self._shared.recorded is not None:
+            return self._recorded(self._shared.recorded)
         corner_count, random_count = self._try_points()
         default = run.proven_default
         if default is not None:
@@ -170,6 +178,14 @@ class TemplateProof:
             probed_count=notes.probed_count,
             findings=tuple(_words(reproduction, corner_count + random_count, notes)),
         )
+
+    def _recorded(self, recorded: Recorded) -> TemplateProven:
+        """The proof as it was recorded, with the evaluations that it made."""
+        proven, events = recorded.proof(self._run.index, len(self._run.evaluations))
+        self._run.take(NodeDone(events, ""))
+        if proven.excluded:
+            self._run.exclude(constraints_of(proven.excluded))
+        return proven
 
     # -- points --------------------------------------------------------------------------------------------------
 
