@@ -547,6 +547,34 @@ def bench_space(
     raise typer.Exit(run_space(tuple(space or ()), limit_s=limit, has_large=large, is_json=json))
 
 
+@bench_app.command("policies", short_help="Compare selection policies in simulated worlds.")
+def bench_policies(
+    policies: Annotated[
+        str, typer.Option(help="Joined by commas, as for `compare`; the first is compared with all.")
+    ] = "default,stark,stark-untuned,best-of-n,reflexion,greedy,direct,tune-only,random",
+    world: Annotated[
+        list[str] | None, typer.Option(help="One world; may be repeated (default: all but the published one).")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Tasks of each world, with seeds from --seed.", min=2)] = 200,
+    seed: Annotated[int, typer.Option(help="Of the first task.", min=0)] = 1000,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    budget: Annotated[float, typer.Option(help="Of each world's own budget, as a factor.", min=0.01)] = 1.0,
+    calibrate: Annotated[bool, typer.Option(help="Hold the published setting against the paper too.")] = True,
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Compare selection policies in simulated worlds of attempts, at equal budget, without a model or a device.
+
+    Prints mean speedups with intervals, spread, paired tests (Holm) and cost.
+
+      kernelwright bench policies --repeats 1000 --jobs 4
+    """
+    from kernelwright.cli.bench_policies import PoliciesWords, run_policies
+
+    words = PoliciesWords(policies, tuple(world or ()), repeats, seed, jobs, budget, calibrate, json)
+    raise typer.Exit(run_policies(words))
+
+
 @bench_app.command("operators", short_help="Tune the operator suite on an NVIDIA GPU, and compare.")
 def bench_operators(
     only: Annotated[
