@@ -131,7 +131,8 @@ class ForestFitter:
         blocks = [SHRINKAGE * _penalty(parameter) for parameter in parameters]
         self._starts = np.cumsum((0, *map(len, blocks)))[:-1]
         self._penalty = _diagonal(blocks)
-        self._prior_blocks = tuple(np.linalg.inv(block).astype(np.float64) for block in blocks)
+        with self._threads.limit(limits=1):
+            self._prior_blocks = tuple(np.linalg.inv(block).astype(np.float64) for block in blocks)
         self.has_effects = has_effects
         self.has_trees = has_trees
 

@@ -12,6 +12,7 @@ A `Space` never changes and draws no random numbers of its own.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -25,13 +26,15 @@ from kernelwright.space.conflict import explain_empty
 from kernelwright.space.construct import Atom, Declared, build, check_failures, config_of, declare, make_atoms
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram
-from kernelwright.space.encoding import Features, distances, make_encoding
+from kernelwright.space.encoding import Encoding, Features, distances, make_encoding
 from kernelwright.space.parameter import Constraint, Parameter
 
 _ITERATE_ROWS = 4096
 _UNKNOWN_VALUE = -1
 _ARRAY_COUNT = 2**62
 """Up to here positions fit NumPy's integers."""
+_NUMBERED_COUNT = 50_000
+"""Up to so many configs are remembered by number, about 3 MB, to answer for the neighbours of one."""
 _MISSING_WEIGHT = 1e-3
 """What a parameter weighs in `nearest` when the given values do not mention it: only ties are broken toward its
 default."""
@@ -47,7 +50,6 @@ class Space:
         self._index_of = [
             {value: index for index, value in enumerate(parameter.values)} for parameter in declared.parameters
         ]
-        self._encoding = make_encoding(declared.parameters)
         most = max((len(parameter.values) for parameter in declared.parameters), default=1)
         self._dtype = np.dtype(np.uint8 if most <= 256 else np.uint16 if most <= 65536 else np.uint32)
 
@@ -206,7 +208,38 @@ class Space:
         row = self._rows([config])[0]
         if (row == _UNKNOWN_VALUE).any():
             raise SpecError(f"{dict(config)} is not a config of this space: {self.why_not(config)}")
+        if self._numbers is not None:
+            return list(self._known_neighbours(row.tolist(), self._numbers, kind))
         return self._configs(self.neighbour_indices(row, kind))
+
+    def _known_neighbours(self, row: list[int], known: frozenset[int], kind: str) -> Iterator[Config]:
+        """As `neighbours`, where the numbers of all feasible configs are known: several times quicker."""
+        number = sum(index * stride for index, stride in zip(row, self._strides, strict=True))
+        values = {p.name: p.values[index] for p, index in zip(self.parameters, row, strict=True)}
+        for parameter, here, stride in zip(self.parameters, row, self._strides, strict=True):
+            count = len(parameter.values)
+            others = range(count) if kind == "hamming" else range(max(here - 1, 0), min(here + 2, count))
+            for index in others:
+                if index != here and number + (index - here) * stride in known:
+                    yield Config({**values, parameter.name: parameter.values[index]})
+
+    @functools.cached_property
+    def _encoding(self) -> Encoding:
+        return make_encoding(self.parameters)
+
+    @functools.cached_property
+    def _strides(self) -> tuple[int, ...]:
+        """Of a config's number in the raw space: the last parameter's values follow each other."""
+        sizes = [len(parameter.values) for parameter in self.parameters]
+        return tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))
+
+    @functools.cached_property
+    def _numbers(self) -> frozenset[int] | None:
+        """The numbers in the raw space of all configs, made when first needed; None where they would be many."""
+        if self.feasible_count > _NUMBERED_COUNT or self.raw_count >= _ARRAY_COUNT:
+            return None
+        numbers = self.value_indices().astype(np.int64) @ np.array(self._strides, np.int64)
+        return frozenset(numbers.tolist())
 
     def neighbour_indices(self, row: Array, kind: Literal["hamming", "adjacent"] = "hamming") -> npt.NDArray[np.int64]:
         """The same as `neighbours` for and in value indices, shapes (parameters,) and (configs, parameters)."""
