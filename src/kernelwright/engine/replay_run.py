@@ -5,11 +5,13 @@ result, differences = replay_optimize(Path("runs/transpose-1"), run=Path("again"
 ```
 Everything that decides runs again: roles with their checks, the policy, proposals, the final choice. What only a
 device, a service or a clock can say comes from the record: replies, evaluations in the order in which each node's
-search made them, its forecasts, proofs of templates, the final comparison, what was recalled, and the time at each event. Each
-event that is made is held against the recorded one, times and ids aside; the first one that differs ends the replay.
+search made them, its forecasts, proofs of templates, the final comparison, what was recalled, and the time at each
+event. Each event that is made is held against the recorded one, times and ids aside; the first one that differs ends
+the replay.
 
 Several structures under way share a budget as they go: where they were searched on the machine that led the run, and
-not elsewhere, what was decided meanwhile depends on how far each was, which no event tells, and a replay may diverge there.
+not elsewhere, what was decided meanwhile depends on how far each was, which no event tells, and a replay may diverge
+there.
 """
 
 from __future__ import annotations

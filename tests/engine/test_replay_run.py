@@ -1,0 +1,116 @@
+"""`optimize --replay RUN`: the same events again, from the record alone; where it is not the same, that is said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelwright.engine.optimize import optimize, replay_optimize
+from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.replay_run import ReplayDiverged
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.errors import StoreError
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Workload
+from kernelwright.problem.outcome import Failed
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.testing.simulated import SimulatedMachine
+
+TIMES = {"elapsed_s", "spent_s", "time_s", "run_id", "created", "process_id", "tree"}
+
+
+def cost(config: Config, workload: Workload) -> float | Failed:
+    """Slow alone, faster with more items and a block of middling size, wrong at the largest of both."""
+    if not config:
+        return 8.0
+    numbers = [value for value in config.values() if isinstance(value, int)]
+    if sum(numbers) % 7 == 0:
+        return Failed("check", "mismatch", "y is wrong at 17: 3 of 4096 elements", "log", workload.name)
+    return 2.0 + abs(sum(numbers) - 40) / 40
+
+
+@pytest.fixture
+def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
+    folder = write_saxpy(tmp_path / "plain")
+    source = (folder / "saxpy.cl").read_text()
+    (folder / "saxpy.cl").write_text(source[source.index("__kernel") :].replace("ITEMS", "1"))
+    return folder
+
+
+def recorded(problem: Path, path: Path, **changes: object) -> Path:
+    tune = TuneSettings(budget=Budget(evaluations=40, seconds=60), searcher="auto", seed=3)
+    settings = OptimizeSettings(tune=tune, memory="off")
+    settings = dataclasses.replace(settings, **changes)  # type: ignore[arg-type]
+    optimize(problem, settings=settings, run=path, machine=SimulatedMachine(cost, noise=0.02))
+    return path
+
+
+def log(path: Path) -> list[object]:
+    """Every event of a log as JSON, without times and ids."""
+
+    def strip(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: strip(each) for key, each in value.items() if key not in TIMES}
+        return [strip(each) for each in value] if isinstance(value, list) else value
+
+    with RunFolder.open(path, writable=False) as folder:
+        return [strip(json.loads(json.dumps(dataclasses.asdict(event), default=str))) for event in folder.read()]
+
+
+def test_a_run_by_rules_is_repeated_event_by_event(plain: Path, tmp_path: Path) -> None:
+    run = recorded(plain, tmp_path / "run")
+    replay = replay_optimize(run, run=tmp_path / "again")
+    assert replay.differences == ()
+    assert log(tmp_path / "again") == log(run)
+    assert replay.event_count == len(log(run))
+    nodes = sorted(each.name for each in (run / "nodes").iterdir())
+    assert nodes == sorted(each.name for each in (tmp_path / "again" / "nodes").iterdir())
+    assert len(nodes) > 2
+    for name in nodes:
+        assert log(tmp_path / "again" / "nodes" / name)[3:] == log(run / "nodes" / name)[3:]
+
+
+@pytest.mark.parametrize("policy", ["gain", "stark"])
+def test_every_policy_is_repeated(policy: str, plain: Path, tmp_path: Path) -> None:
+    run = recorded(plain, tmp_path / "run", policy=policy)
+    replay_optimize(run, run=tmp_path / "again")
+
+
+def test_what_is_no_run_of_optimize_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        replay_optimize(tmp_path / "nothing", run=tmp_path / "again")
+
+
+def test_another_problem_diverges_at_the_first_event(plain: Path, tmp_path: Path) -> None:
+    run = recorded(plain, tmp_path / "run")
+    problem = run / "problem" / "problem.toml"
+    problem.write_text(problem.read_text().replace("weight = 2", "weight = 3"))
+    with pytest.raises(ReplayDiverged, match="at event 1 of"):
+        replay_optimize(run, run=tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_another_decision_is_named_with_both_sides(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded(plain, tmp_path / "run")
+    monkeypatch.setattr("kernelwright.tree.gain.GainPerCost.choose", _choose_the_baseline)
+    with pytest.raises(ReplayDiverged, match=r"recorded .*, now "):
+        replay_optimize(run, run=tmp_path / "again")
+
+
+def _choose_the_baseline(self: object, tree: object, left: object) -> object:
+    from kernelwright.tree.base import Stop
+
+    return Stop("exhausted", "nothing is worth it")
+
+
+def test_a_replay_needs_no_device_and_writes_nothing_into_the_record(plain: Path, tmp_path: Path) -> None:
+    run = recorded(plain, tmp_path / "run")
+    before = {each: each.stat().st_mtime_ns for each in run.rglob("*") if each.is_file()}
+    replay_optimize(run, run=tmp_path / "again")
+    assert {each: each.stat().st_mtime_ns for each in run.rglob("*") if each.is_file()} == before
