@@ -14,6 +14,7 @@ from cuda_host import HostRunner
 from opencl_runs import Array, Job, Launch, Result, Runner
 
 from kernelwright.errors import SpecError
+from kernelwright.evaluate.render import option_text
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expression import Expression
@@ -157,7 +158,8 @@ def job(
     )
     macros = [(name, str(int(value)) if isinstance(value, bool) else str(value)) for name, value in config.items()]
     macros += [(name, str(number(text))) for name, text in draft.defines]
-    return Job(source, tuple(macros), draft.options, launches, kept, repeats)
+    options = tuple(option_text(each, names) for each in draft.options)
+    return Job(source, tuple(macros), options, launches, kept, repeats)
 
 
 def inputs(subject: Subject, sizes: Mapping[str, int], *, seed: int = 0) -> dict[str, Array]:

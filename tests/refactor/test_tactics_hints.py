@@ -156,7 +156,9 @@ def test_exact_results_stay_exact(tactic: Tactic) -> None:
 def test_a_wide_tolerance_allows_relaxed_arithmetic() -> None:
     subject = _rows()
     wide = replace(subject.problem, tolerances={"y": Tolerance(1e-2, 1e-2, "half")})
-    assert _rewritten(OPTIONS, replace(subject, problem=wide)).draft.options == ("-cl-fast-relaxed-math",)
+    draft = _rewritten(OPTIONS, replace(subject, problem=wide)).draft
+    assert draft.options == ("{'-cl-fast-relaxed-math' if RELAXED == 1 else '-DKW_PLAIN=1'}",)
+    assert draft.parameter("RELAXED") is not None
 
 
 def test_cuda_bounds_leave_room_for_more_blocks() -> None:

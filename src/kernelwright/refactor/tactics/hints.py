@@ -190,20 +190,21 @@ def _options(subject: Subject) -> Rewrite:
     if subject.language == "opencl":
         wanted = ("-cl-mad-enable", "-cl-no-signed-zeros") if error < 1e-4 else ("-cl-fast-relaxed-math",)
     elif subject.language == "cuda":
-        if error < 1e-4:
+        if error < 1e-6:
             raise Unfit(f"an error of {error:g} is too little for --use_fast_math")
         wanted = ("--use_fast_math",)
     else:
         raise Unfit("no options are known for HIP")
-    new = tuple(
-        each for each in wanted if each not in subject.draft.options and each not in subject.problem.kernel.options
-    )
+    given = (*subject.draft.options, *subject.problem.kernel.options)
+    new = tuple(each for each in wanted if not any(each in other for other in given))
     if not new:
         raise Unfit("the options are set", is_already_so=True)
     plan = Plan(subject, "options", "options")
-    plan.draft = plan.draft.with_options(*new)
+    told = " and ".join(new)
+    name = plan.parameter("RELAXED", (0, 1), 1 if error >= 1e-4 else 0, f"1: compiled with {told}")
+    plan.draft = plan.draft.with_options(*(f"{{'{each}' if {name} == 1 else '-DKW_PLAIN=1'}}" for each in new))
     return plan.finish(
-        f"The compiler gets {' and '.join(new)}, within the error of {error:g} that results may have.",
+        f"The compiler may get {told}, within the error of {error:g} that results may have.",
         Effect(1.05, "multiplications and additions are fused, divisions and roots take fewer steps"),
         properties=subject.properties,
     )
