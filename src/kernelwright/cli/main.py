@@ -170,7 +170,12 @@ def tune(
 
 @app.command(short_help="Rewrite a plain kernel, and tune what comes of it.")
 def optimize(
-    problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
+    problem: Annotated[
+        Path | None, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Repeat this run offline from its record, instead of running a problem.")
+    ] = None,
     budget: Annotated[
         str, typer.Option(help="When to stop, both stages together: 120s, 5m, 400 (evaluations), or several: 5m,400.")
     ] = "120s",
@@ -225,8 +230,11 @@ def optimize(
 
       kernelwright optimize examples/matmul --start baseline --budget 120s
     """
-    from kernelwright.cli.optimize import OptimizeWords, run_optimize
+    from kernelwright.cli.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
+    if replay is not None and problem is None:
+        raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
+    problem = require_problem(problem, replay)
     words = OptimizeWords(
         problem=problem,
         budget=budget,

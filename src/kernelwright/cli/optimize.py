@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import typer
@@ -27,7 +29,7 @@ from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.compare import figures_of
 from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.model_roles import read_roles
-from kernelwright.engine.optimize import optimize, resume_optimize
+from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
 from kernelwright.engine.prospect import Prospect, prospect_of
@@ -124,6 +126,38 @@ def run_optimize(words: OptimizeWords) -> int:
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
 
+def require_problem(problem: Path | None, replay: Path | None) -> Path:
+    """The problem to run; a replay brings its own.
+
+    Raises:
+        UsageError: there is none, or both are named.
+    """
+    if problem is None:
+        raise UsageError("no problem is named", hint="say optimize problem.toml, or optimize --replay RUN")
+    if replay is not None:
+        raise UsageError(
+            "--replay repeats the problem of its run; another one cannot be named with it",
+            hint=f"say kernelwright optimize --replay {shlex.quote(str(replay))}",
+        )
+    return problem
+
+
+def run_replay_optimize(recorded: Path, *, run: Path | None, is_json: bool, writes_report: bool) -> int:
+    """Repeat a recorded run and show it; exit status as for `run_optimize`, and an error where it diverges."""
+    with stopping_in_words():
+        with open_progress(is_quiet=is_json) as view:
+            replay = replay_optimize(recorded, run=run, listener=view)
+        told = {"of": str(recorded), "events": replay.event_count, "differences": list(replay.differences)}
+        status = _show(replay.result, is_json=is_json, writes_report=writes_report, more={"replay": told})
+        if not is_json:
+            console = open_console()
+            for difference in replay.differences:
+                console.print(f"warning: {difference}", highlight=False, markup=False)
+            words = "the same decisions, times aside" if replay.differences else "bit for bit the same, times aside"
+            console.print(f"replayed {replay.event_count} events: {words}", highlight=False, markup=False)
+    return status
+
+
 def run_resume_optimize(run: Path, *, is_json: bool) -> int:
     """Resume and show; exit status as for `run_optimize`."""
     with stopping_in_words():
@@ -132,10 +166,12 @@ def run_resume_optimize(run: Path, *, is_json: bool) -> int:
         return _show(result, is_json=is_json, writes_report=True)
 
 
-def _show(result: OptimizeResult, *, is_json: bool, writes_report: bool) -> int:
+def _show(
+    result: OptimizeResult, *, is_json: bool, writes_report: bool, more: Mapping[str, Any] = MappingProxyType({})
+) -> int:
     written, failure = _write_files(result) if writes_report else ([], None)
     if is_json:
-        typer.echo(json.dumps({**optimize_summary(result), "files": [str(path) for path in written]}, indent=2))
+        typer.echo(json.dumps({**optimize_summary(result), **more, "files": [str(path) for path in written]}, indent=2))
     else:
         console = open_console()
         print_optimized(result, console)
