@@ -15,6 +15,7 @@ from rich.text import Text
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
+from kernelwright.evaluate import words
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.outcome import Passed
 
@@ -209,18 +210,8 @@ def _floor_share(floor: Floor | None, time_ms: float) -> str:
 
 
 def interval_text(interval: Interval | None) -> str:
-    """`1.23x [1.20, 1.26]`, with more digits where a bound beside 1 would read as 1."""
-    if interval is None:
-        return "not compared"
-    digits = 2
-    while digits < _MOST_DIGITS and any(
-        bound != 1 and float(f"{bound:.{digits}f}") == 1 for bound in (interval.low, interval.high)
-    ):
-        digits += 1
-    return f"{interval.estimate:.{digits}f}x [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
-
-
-_MOST_DIGITS = 6
+    """`1.23x [1.20, 1.26]`, with as many digits as tell the bounds apart from each other and from 1."""
+    return words.interval_text(interval)
 
 
 def interval_data(interval: Interval | None) -> dict[str, float] | None:

@@ -37,7 +37,9 @@ MOST_DIFF_LINES = 400
 AS_PREDICTED = 0.1
 """A search's gain within 10 % of the prediction is as predicted."""
 
-Outcome = Literal["as predicted", "more than predicted", "less than predicted", "no gain", "slower", "failed", "open"]
+Outcome = Literal[
+    "as predicted", "more than predicted", "less than predicted", "no gain shown", "slower", "failed", "open"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +258,9 @@ class Story:
             evidence.append(spent_words(self.account.total))
         if result.is_gain:
             steps = [step.node.label for step in result.path[1:] if _is_gain(step.gain)]
-            what = " and ".join(filter(None, [", ".join(steps[:-1]), *steps[-1:]])) or "all its steps together"
-            text = f"{what}: {interval_text(result.speedup)} as fast as the baseline."
+            what = " and ".join(filter(None, [", ".join(steps[:-1]), *steps[-1:]]))
+            alone = f"What certainly helped by itself: {what}." if what else "No single step is certain to have helped."
+            text = f"It is {interval_text(result.speedup)} as fast as the baseline. {alone}"
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
             return Paragraph("What made it faster", "Nothing can be claimed: no comparison was made.", tuple(evidence))
@@ -327,7 +330,7 @@ def outcome_of(node: Node, gain: Interval | None, search_gain: float | None) -> 
         if gain.high < 1:
             return "slower"
         if gain.low <= 1:
-            return "no gain"
+            return "no gain shown"
         if predicted is None:
             return "open"
         low, high = gain.low * (1 - AS_PREDICTED), gain.high * (1 + AS_PREDICTED)
@@ -352,7 +355,7 @@ def _happened(
     if node.parent is None:
         return "the baseline: everything is relative to it"
     before = result.tree.ancestor(node.index)
-    over = f"over node {before.index}" if before is not None else "over the baseline"
+    over = f"over node {before.index}" if before is not None and before.index else "over the baseline"
     verdict = f": {outcome}" if outcome != "open" else ""
     if gain is not None:
         return f"{predicted}; measured {interval_text(gain)} {over} in interleaved rounds{verdict}"
@@ -431,6 +434,7 @@ def cost_words(cost: NodeCost) -> str:
     if cost.evaluations:
         counted = "evaluation" if cost.evaluations == 1 else "evaluations"
         parts.append(f"{cost.evaluations} {counted}")
+    if cost.device_s:
         parts.append(f"{cost.device_s:.1f} s of the device, {cost.build_s:.1f} s of compilers")
     if cost.budget_s:
         parts.append(f"{cost.budget_s:.1f} s of the budget")

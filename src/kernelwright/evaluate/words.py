@@ -10,16 +10,23 @@ MOST_DIGITS = 6
 """Behind the point; closer bounds are the same for every purpose."""
 
 
+LEAST_UNITS = 5
+"""Of the last digit, between two bounds."""
+
+
 def digits_for(*values: float) -> int:
     """How many digits behind the point tell these factors apart from each other, and from 1.
 
-    Two at least; enough that the distance between the largest and the smallest has two digits of its own.
+    Enough that the largest and the smallest are at least five units of the last digit apart; at least two digits, one
+    where all are above 10, and none above 100.
     """
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return 2
-    width = max(finite) - min(finite)
-    digits = 2 if width <= 0 else max(2, 1 - math.floor(math.log10(width)))
+    smallest, width = min(abs(value) for value in finite), max(finite) - min(finite)
+    digits = 2 if smallest < 10 else 1 if smallest < 100 else 0
+    if width > 0:
+        digits = max(digits, math.ceil(math.log10(LEAST_UNITS / width) - 1e-9))
     while digits < MOST_DIGITS and any(value != 1 and float(f"{value:.{digits}f}") == 1 for value in finite):
         digits += 1
     return min(digits, MOST_DIGITS)
@@ -29,10 +36,13 @@ def factor_text(value: float, *, times: str = "x") -> str:
     """`1.23x`; `12.3x` and `123x` for large ones; more digits where it would read as 1 and is not."""
     if not math.isfinite(value):
         return f"{value}{times}"
-    digits = digits_for(value)
-    if digits == 2 and abs(value) >= 10:
-        digits = 1 if abs(value) < 100 else 0
-    return f"{value:.{digits}f}{times}"
+    return f"{value:.{digits_for(value)}f}{times}"
+
+
+def bounds_text(interval: Interval, *, between: str = ", ") -> str:
+    """`1.20, 1.26`."""
+    digits = digits_for(interval.low, interval.high)
+    return f"{interval.low:.{digits}f}{between}{interval.high:.{digits}f}"
 
 
 def interval_text(interval: Interval | None, *, times: str = "x") -> str:
@@ -40,4 +50,4 @@ def interval_text(interval: Interval | None, *, times: str = "x") -> str:
     if interval is None:
         return "not compared"
     digits = digits_for(interval.low, interval.high)
-    return f"{interval.estimate:.{digits}f}{times} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+    return f"{interval.estimate:.{digits}f}{times} [{bounds_text(interval)}]"

@@ -9,6 +9,7 @@ from typing import Literal
 
 from kernelwright.engine.result import TuneResult
 from kernelwright.evaluate.stats import Interval, confidence_for
+from kernelwright.evaluate.words import bounds_text
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import factor, position, share_ticks
 from kernelwright.report.facts import sizes_text
@@ -100,12 +101,8 @@ def _uncompared(result: TuneResult) -> Verdict:
 
 
 def _between(interval: Interval) -> str:
-    """Both bounds, with more digits where one beside 1 would read as 1."""
-    digits = 3
-    bounds = (interval.low, interval.high)
-    while digits < 7 and any(each != 1 and number(each, digits) == number(1.0, digits) for each in bounds):
-        digits += 1
-    return f"{number(interval.low, digits)}–{number(interval.high, digits)}"
+    """Both bounds, with as many digits as tell them apart from each other and from 1."""
+    return bounds_text(interval, between="–")
 
 
 def _over_workloads(result: TuneResult) -> str:

@@ -33,6 +33,7 @@ from kernelwright.report.charts import (
     value_text,
 )
 from kernelwright.report.claims import Verdict, WorkloadTable, confidence_text, verdict, workload_table
+from kernelwright.report.dispatch import dispatch_section
 from kernelwright.report.facts import (
     Fact,
     Row,
@@ -67,6 +68,7 @@ _SECTIONS = (
     ("roofline", "Roofline"),
     ("cost", "Time"),
     ("source", "Source"),
+    ("dispatch", "Dispatch"),
     ("environment", "Environment"),
     ("all", "All"),
 )
@@ -124,7 +126,7 @@ def _tree_context(result: OptimizeResult) -> dict[str, Any]:
         **context,
         "tree": tree,
         "stats": [count, *context["stats"]],
-        "sections": (("tree", "Structures"), *context["sections"]),
+        "sections": (("story", "In words"), ("tree", "Structures"), *context["sections"]),
     }
 
 
@@ -170,6 +172,7 @@ def _context(view: RunView) -> dict[str, Any]:
         "roofline": roofline(view, _baseline_ms(view, table)),
         **_cost_part(view),
         "source": source_section(view, problem),
+        "dispatch": dispatch_section(view, problem),
         **_environment_part(view),
         **_listing_part(view, rows),
     }

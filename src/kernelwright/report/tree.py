@@ -1,4 +1,4 @@
-"""What the page says about a run with a tree: every node's instruction, its diff, what was predicted and measured.
+"""What the page says about a run with a tree: the story in words, the tree, and all that is known of every node.
 
 The rest of the page is that of the fastest node's own run, with the claim of the whole run's final comparison.
 """
@@ -6,21 +6,38 @@ The rest of the page is that of the fastest node's own run, with the claim of th
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
-from kernelwright.errors import KernelwrightError, StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, spent_words
+from kernelwright.errors import StoreError
+from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.llm.recorded import Exchange
+from kernelwright.report.charts import value_text
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
+from kernelwright.report.tree_chart import tree_chart
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node
 
-MOST_DIFF_LINES = 400
+MOST_TEXT = 20_000
+"""Characters of one prompt or reply on the page; the run folder has the rest."""
+
+MOST_TEXTS = 1_500_000
+"""Of all of them together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEntry:
+    """One request to a model with its reply."""
+
+    title: str
+    cost: str
+    prompt: str
+    reply: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +46,38 @@ class NodeEntry:
 
     index: int
     label: str
+    role: str
     instruction: str
     because: str
     status: str
+    outcome: str
     is_on_path: bool
     is_fastest: bool
     speedup: str
-    """Over the baseline, during the search; empty when it is not working."""
-    predicted: str
-    measured: str
-    """Over its parent, during the search."""
+    """Over the baseline: with its interval where it was compared; else during the search; empty: not working."""
+    happened: str
     evaluations: int
     failure: str
     log: str
     findings: tuple[str, ...]
+    limits: tuple[str, ...]
+    proof: str
+    proof_lines: tuple[str, ...]
+    cost: str
+    best: tuple[tuple[str, str], ...]
+    """Speedup and config of the best ones."""
+    landscape: tuple[tuple[str, tuple[tuple[str, str, bool], ...]], ...]
+    """By parameter: value, best speedup with it, and whether that is the highest."""
     refused: tuple[tuple[str, str], ...]
     """Tactics that did not apply to it, and why."""
     diff: Markup | None
+    replies: tuple[ReplyEntry, ...]
     children: tuple[NodeEntry, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its details are shown from the start."""
+        return self.is_on_path and self.index > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +105,16 @@ class ActionEntry:
 
 @dataclass(frozen=True, slots=True)
 class TreeSection:
-    """The section, as plain data."""
+    """The sections, as plain data."""
 
     lead: str
     root: NodeEntry
+    chart: Markup
     path: tuple[StepEntry, ...]
     actions: tuple[ActionEntry, ...]
+    story: tuple[Paragraph, ...]
+    spent: str
+    """What models have cost; empty: none was asked."""
     working_count: int
     node_count: int
 
@@ -90,14 +125,19 @@ def tree_section(result: OptimizeResult) -> TreeSection | None:
         return None
     working = sum(node.is_working for node in result.tree) - 1
     count = len(result.tree) - 1
+    story = Story(result)
+    path = {step.node.index for step in result.path}
     return TreeSection(
         lead=_lead(result, count, working),
-        root=_entry(result, result.tree[0], {step.node.index for step in result.path}),
+        root=_Entries(result, story, path).entry(result.tree[0]),
+        chart=tree_chart(result, path),
         path=tuple(_step(step) for step in result.path[1:]),
         actions=tuple(
             ActionEntry(each.node, f"{each.action} {each.idea}".strip(), clean(each.reason), each.elapsed_s)
             for each in result.tree.actions
         ),
+        story=tuple(_cleaned(each) for each in story.paragraphs()),
+        spent=spent_words(story.account.total),
         working_count=working,
         node_count=count,
     )
@@ -131,69 +171,116 @@ def _lead(result: OptimizeResult, count: int, working: int) -> str:
     return f"{words} No node is significantly faster, so the baseline is kept."
 
 
-def _entry(result: OptimizeResult, node: Node, path: set[int]) -> NodeEntry:
-    gain = result.tree.gain(node.index)
-    fastest = result.fastest
-    failure = node.failure
-    return NodeEntry(
-        index=node.index,
-        label=clean(node.label),
-        instruction=clean(node.instruction),
-        because=clean(node.because),
-        status=node.status,
-        is_on_path=node.index in path,
-        is_fastest=fastest is not None and fastest.index == node.index and node.parent is not None,
-        speedup=_times(1 / node.best_value) if node.best_value else "",
-        predicted=_times(node.predicted_gain) if node.predicted_gain is not None else "",
-        measured=_times(gain) if gain is not None else "",
-        evaluations=node.tuning.evaluated_count,
-        failure=clean(f"{failure.stage}: {failure.message}") if failure is not None else "",
-        log=clean(failure.log) if failure is not None else "",
-        findings=tuple(clean(each) for each in node.tuning.findings),
-        refused=tuple((clean(name), clean(why)) for name, why in node.refused_ideas.items()),
-        diff=_diff(result, node),
-        children=tuple(_entry(result, child, path) for child in result.tree.children(node.index)),
+def _cleaned(paragraph: Paragraph) -> Paragraph:
+    return Paragraph(
+        clean(paragraph.title), clean(paragraph.text), tuple(clean(each) for each in paragraph.evidence), paragraph.node
     )
 
 
-def _diff(result: OptimizeResult, node: Node) -> Markup | None:
-    """The template against its parent's; None where one of the two has no text."""
-    if node.parent is None:
-        return None
-    try:
-        before, after = result.source(node.parent), result.source(node.index)
-    except KernelwrightError:
-        return None
-    return Markup("").join(_diff_lines(before, after, node)) or None
+class _Entries:
+    """Makes the entries of all nodes; texts of models are shown as far as the page has room."""
+
+    def __init__(self, result: OptimizeResult, story: Story, path: set[int]) -> None:
+        self._result = result
+        self._story = story
+        self._path = path
+        self._room = MOST_TEXTS
+
+    def entry(self, node: Node) -> NodeEntry:
+        facts = self._story.node(node.index)
+        fastest, failure, proof = self._result.fastest, node.failure, facts.proof
+        return NodeEntry(
+            index=node.index,
+            label=clean(node.label),
+            role=clean(node.role),
+            instruction=clean(node.instruction),
+            because=clean(node.because),
+            status=node.status,
+            outcome=facts.outcome,
+            is_on_path=node.index in self._path,
+            is_fastest=fastest is not None and fastest.index == node.index and node.parent is not None,
+            speedup=_speedup(facts),
+            happened=clean(facts.happened),
+            evaluations=node.tuning.evaluated_count,
+            failure=clean(f"{failure.stage}: {failure.message}") if failure is not None else "",
+            log=clean(failure.log) if failure is not None else "",
+            findings=tuple(clean(each) for each in node.tuning.findings),
+            limits=tuple(clean(each) for each in facts.limits),
+            proof=clean(facts.proof_words),
+            proof_lines=tuple(clean(each) for each in proof.failed) if proof is not None else (),
+            cost=cost_words(facts.cost) if facts.cost.evaluations or facts.cost.model.requests else "",
+            best=tuple(_best(facts)),
+            landscape=tuple(_landscape(facts)),
+            refused=tuple((clean(name), clean(why)) for name, why in node.refused_ideas.items()),
+            diff=self._diff(node),
+            replies=tuple(self._reply(each) for each in facts.exchanges),
+            children=tuple(self.entry(child) for child in self._result.tree.children(node.index)),
+        )
+
+    def _diff(self, node: Node) -> Markup | None:
+        """The template against its parent's; None where one of the two has no text. Every character is escaped."""
+        lines = self._story.diff(node.index)
+        parts = [element("span", clean(line) or " ", class_="hunk" if kind == "head" else kind) for kind, line in lines]
+        return Markup("").join(parts) or None
+
+    def _reply(self, exchange: Exchange) -> ReplyEntry:
+        request, reply = exchange.request, exchange.reply
+        prompt = "\n\n".join([request.system, *(f"[{each.role}]\n{each.text}" for each in request.messages)])
+        usage = reply.usage
+        tokens = f"{usage.input_tokens or 'unknown'} tokens in, {usage.output_tokens or 'unknown'} out"
+        price = f"${reply.cost_usd:.4f}" if reply.cost_usd is not None else "price unknown"
+        return ReplyEntry(
+            title=clean(f"{request.role}: asked {reply.model}"),
+            cost=f"{tokens}, {price}, {reply.seconds:.1f} s",
+            prompt=self._shortened(prompt),
+            reply=self._shortened(reply.text),
+        )
+
+    def _shortened(self, text: str) -> str:
+        most = min(MOST_TEXT, self._room)
+        shown = clean(text if len(text) <= most else f"{text[:most]}\n… cut here; replies.jsonl has the whole text")
+        self._room = max(0, self._room - len(shown))
+        return shown
 
 
-def _diff_lines(before: str, after: str, node: Node) -> Iterator[Markup]:
-    kinds = {"+": "add", "-": "del", "@": "hunk"}
-    names = (f"node {node.parent}", f"node {node.index}")
-    lines = difflib.unified_diff(clean(before).splitlines(), clean(after).splitlines(), *names, lineterm="")
-    for place, line in enumerate(lines):
-        if place == MOST_DIFF_LINES:
-            yield element("span", "… cut here; the node's folder has the whole text", class_="hunk")
-            return
-        yield element("span", line or " ", class_=kinds.get(line[:1], "same"))
+def _speedup(facts: NodeFacts) -> str:
+    if facts.total is not None:
+        return interval_text(facts.total, times="×")
+    value = facts.node.best_value if facts.node.parent is not None else None
+    return f"≈ {factor_text(1 / value, times='×')}" if value else ""
+
+
+def _best(facts: NodeFacts) -> Iterator[tuple[str, str]]:
+    for each in facts.best:
+        words = " ".join(f"{name}={value_text(value)}" for name, value in each.config.items())
+        early = " (stopped early)" if each.is_partial else ""
+        yield f"{factor_text(each.speedup, times='×')}{early}", clean(words)
+
+
+def _landscape(facts: NodeFacts) -> Iterator[tuple[str, tuple[tuple[str, str, bool], ...]]]:
+    for name, lines in facts.landscape.items():
+        top = max((line.best_speedup for line in lines if line.best_speedup is not None), default=None)
+        yield (
+            clean(name),
+            tuple(
+                (
+                    clean(value_text(line.value)),
+                    factor_text(line.best_speedup, times="×") if line.best_speedup is not None else "failed",
+                    line.best_speedup is not None and line.best_speedup == top,
+                )
+                for line in lines
+            ),
+        )
 
 
 def _step(step: PathStep) -> StepEntry:
-    provisional = f"≈ {_times(step.search_gain)}" if step.search_gain is not None else "–"
+    provisional = f"≈ {factor_text(step.search_gain, times='×')}" if step.search_gain is not None else "–"
     return StepEntry(
         index=step.node.index,
         label=clean(step.node.label),
         instruction=clean(step.node.instruction),
         because=clean(step.node.because),
-        predicted=_times(step.predicted_gain) if step.predicted_gain is not None else "–",
-        gain=_interval(step.gain) if step.gain is not None else provisional,
-        total=_interval(step.total) if step.total is not None else "–",
+        predicted=factor_text(step.predicted_gain, times="×") if step.predicted_gain is not None else "–",
+        gain=interval_text(step.gain, times="×") if step.gain is not None else provisional,
+        total=interval_text(step.total, times="×") if step.total is not None else "–",
     )
-
-
-def _times(factor: float) -> str:
-    return f"{factor:.2f}×"
-
-
-def _interval(interval: Interval) -> str:
-    return f"{interval.estimate:.2f}× ({interval.low:.2f} to {interval.high:.2f})"

@@ -114,6 +114,25 @@
   document.addEventListener("pointerdown", point, { passive: true });
   document.addEventListener("scroll", hide, { passive: true });
 
+  const nodes = [...document.querySelectorAll("li.node")];
+  const detailsOf = (node) => node.querySelector(":scope > details");
+  const choose = () => {
+    const chosen = location.hash.startsWith("#node-") ? document.getElementById(location.hash.slice(1)) : null;
+    nodes.forEach((node) => node.classList.toggle("chosen", node === chosen));
+    if (chosen && detailsOf(chosen)) { detailsOf(chosen).open = true; chosen.scrollIntoView({ block: "start" }); }
+  };
+  const isShown = { all: () => true, none: () => false, path: (node) => node.classList.contains("onpath"), failed: (node) => node.classList.contains("failed") || node.classList.contains("refused") };
+  const treeTools = document.getElementById("tree-tools");
+  if (treeTools) {
+    treeTools.hidden = false;
+    treeTools.querySelectorAll("button").forEach((button) => button.addEventListener("click", () => {
+      nodes.forEach((node) => { detailsOf(node).open = isShown[button.dataset.show](node); });
+    }));
+    window.addEventListener("hashchange", choose);
+    document.querySelectorAll('a[href^="#node-"]').forEach((link) => link.addEventListener("click", () => setTimeout(choose, 0)));
+    choose();
+  }
+
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   if ("IntersectionObserver" in window) {
     const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {

@@ -1,0 +1,104 @@
+"""What the page says about dispatch: which config serves which sizes, what that loses, and what it was measured on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.engine.dispatch import DispatchTable, dispatch_table, mean_and_worst, recorded_timings
+from kernelwright.errors import KernelwrightError
+from kernelwright.report.charts import value_text
+from kernelwright.report.source import FrozenProblem
+from kernelwright.report.svg import number
+from kernelwright.report.text import clean
+from kernelwright.store.view import RunView
+
+
+@dataclass(frozen=True, slots=True)
+class ServedShape:
+    """One measured shape."""
+
+    name: str
+    sizes: str
+    is_tuned: bool
+    served_by: str
+    baseline_ms: float
+    best_ms: float
+    loss: str
+    """Of the config that serves it against the best there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSection:
+    """The section, as plain data."""
+
+    lead: str
+    configs: tuple[tuple[str, str], ...] = ()
+    """Name and values."""
+    rule: str = ""
+    shapes: tuple[ServedShape, ...] = ()
+    note: str = ""
+
+
+def dispatch_section(view: RunView, problem: FrozenProblem) -> DispatchSection:
+    """The table of a run; why there is none, where there is none."""
+    if problem.subject is None:
+        return DispatchSection("The frozen problem cannot be read, so no table can be made.")
+    timings = recorded_timings(view, problem.subject.problem)
+    if not timings.configs or not timings.shapes:
+        return DispatchSection("Nothing was measured that a table could be made of.")
+    try:
+        table = dispatch_table(view, problem.subject)
+    except KernelwrightError as error:
+        return DispatchSection(f"No table: {clean(error.message)}.")
+    return DispatchSection(
+        lead=_lead(table),
+        configs=tuple((table.label(place), _values(table, place)) for place in range(len(table.configs))),
+        rule=clean("\n".join(table.rule_lines())),
+        shapes=tuple(_shapes(table)),
+        note=_note(table),
+    )
+
+
+def _lead(table: DispatchTable) -> str:
+    count = sum(config is not None for config in table.configs)
+    configs = "One configuration serves" if count == 1 else f"{count} configurations serve"
+    return f"{configs} every measured shape within {100 * table.loss:g}\u00a0% of the best known there."
+
+
+def _values(table: DispatchTable, place: int) -> str:
+    config = table.configs[place]
+    return "" if config is None else clean(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
+
+
+def _shapes(table: DispatchTable) -> list[ServedShape]:
+    found = []
+    for shape in table.shapes:
+        place = next((k for k in range(len(table.configs)) if shape in table.served(k)), None)
+        found.append(
+            ServedShape(
+                name=clean(shape.name),
+                sizes=clean(", ".join(f"{name} = {value}" for name, value in shape.sizes.items())),
+                is_tuned=shape.is_tuned,
+                served_by=table.label(place) if place is not None else "the baseline",
+                baseline_ms=shape.baseline_ms,
+                best_ms=shape.best_ms,
+                loss=f"{100 * shape.losses[place]:.2g}\u00a0%" if place is not None else "–",
+            )
+        )
+    return found
+
+
+def _note(table: DispatchTable) -> str:
+    if not table.is_probed:
+        return (
+            "Only the tuned workloads were measured; kernelwright dispatch measures shapes between and beyond them. "
+            "kernelwright export writes the table as C, as Python and as JSON."
+        )
+    parts = []
+    for words, losses in (("tuned workloads", table.losses(tuned=True)), ("other shapes", table.losses(tuned=False))):
+        if found := mean_and_worst(losses):
+            mean, worst = (f"{number(100 * each, 2)}\u00a0%" for each in found)
+            parts.append(f"{words} lose {mean} on average, {worst} at most")
+    if found := mean_and_worst(table.held_out_losses):
+        parts.append(f"shapes that the rule was not made from lose {number(100 * found[0], 2)}\u00a0% on average")
+    return "; ".join(parts).capitalize() + "."
