@@ -22,8 +22,27 @@ app = typer.Typer(
         "Start with:  kernelwright doctor;  kernelwright init my_kernel.cl;  kernelwright tune problem.toml"
     ),
 )
-show_app = typer.Typer(no_args_is_help=True, help="Look at what is on disk: all runs, one run, one candidate.")
+
+
+class _ShowGroup(typer.core.TyperGroup):
+    """`show RUN` and `show RUN NODE` without the word for what they show."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command, put in front of a run that was named without one."""
+        words = [each for each in args if not each.startswith("-")]
+        if words and words[0] not in self.commands and Path(words[0]).is_dir():
+            args = ["node" if len(words) > 1 else "run", *args]
+        return super().resolve_command(ctx, args)
+
+
+show_app = typer.Typer(
+    no_args_is_help=True,
+    cls=_ShowGroup,
+    help="Look at what is on disk: runs, structures, candidates.",
+)
 app.add_typer(show_app, name="show")
+memory_app = typer.Typer(no_args_is_help=True, help="What runs have learnt, kept for later ones.")
+app.add_typer(memory_app, name="memory")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself: its searchers, its spaces.")
 app.add_typer(bench_app, name="bench")
 
@@ -221,6 +240,7 @@ def optimize(
     finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
     *,
+    memory: Annotated[bool, typer.Option(help="Use what earlier runs have learnt, and add to it.")] = True,
     json: JsonFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
 ) -> None:
@@ -240,6 +260,7 @@ def optimize(
         budget=budget,
         model=model,
         policy=policy,
+        memory="on" if memory else "off",
         start=start,
         searcher=searcher,
         seed=seed,
@@ -462,6 +483,64 @@ def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     from kernelwright.cli.show import print_run
 
     print_run(run, is_json=json)
+
+
+@show_app.command("node", short_help="Show one structure of a run of `optimize`.")
+def show_node(
+    run: RunArgument,
+    node: Annotated[int, typer.Argument(help="Its number, as the tree of `show run` has it.", show_default=False)],
+    *,
+    replies: Annotated[bool, typer.Option("--replies", help="With every prompt and reply in full.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
+    from kernelwright.cli.show import print_node
+
+    print_node(run, node, is_json=json, has_replies=replies)
+
+
+@memory_app.command("list", short_help="List what is remembered.")
+def memory_list(
+    pattern: Annotated[str, typer.Option(help="Only of kernels of this pattern.")] = "",
+    device: Annotated[str, typer.Option(help="Only of devices whose name contains this.")] = "",
+    run: Annotated[str, typer.Option(help="Only from the run whose id begins so.")] = "",
+    problem: Annotated[str, typer.Option(help="Only from the problem of this name.")] = "",
+    *,
+    expired: Annotated[bool, typer.Option("--expired", help="With those that later measurements contradict.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """List what runs have learnt: each claim with its evidence."""
+    from kernelwright.cli.memory import Chosen, print_list
+
+    print_list(Chosen(pattern, device, run, problem, has_expired=expired), is_json=json)
+
+
+@memory_app.command("show", short_help="Show one lesson in full.")
+def memory_show(
+    lesson: Annotated[str, typer.Argument(help="Its id, or the start of it.", show_default=False)],
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Show one lesson with everything that it rests on, and its template."""
+    from kernelwright.cli.memory import print_lesson
+
+    print_lesson(lesson, is_json=json)
+
+
+@memory_app.command("forget", short_help="Remove lessons for good.")
+def memory_forget(
+    lessons: Annotated[list[str] | None, typer.Argument(help="Their ids, or the starts of them.")] = None,
+    pattern: Annotated[str, typer.Option(help="All of kernels of this pattern.")] = "",
+    device: Annotated[str, typer.Option(help="All of devices whose name contains this.")] = "",
+    run: Annotated[str, typer.Option(help="All from the run whose id begins so.")] = "",
+    problem: Annotated[str, typer.Option(help="All from the problem of this name.")] = "",
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+) -> None:
+    """Remove lessons for good: by id, by where they come from, or all."""
+    from kernelwright.cli.memory import Chosen, forget
+
+    forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything)
 
 
 @show_app.command("candidate", short_help="Show one candidate in full.")

@@ -70,6 +70,7 @@ class OptimizeWords:
     max_cost: str | None = None
     max_tokens: int | None = None
     max_attempts: int | None = None
+    memory: str = "on"
     roles: Path | None = None
     runner: str = ""
     in_flight: int | None = None
@@ -90,6 +91,7 @@ class OptimizeWords:
             ),
             model=self.model,
             policy=self.policy,
+            memory=cast("Literal['on', 'read', 'off']", self.memory),
             start=cast("Literal['all', 'baseline']", self.start),
             max_cost_usd=_dollars(self.max_cost),
             max_tokens=self.max_tokens,

@@ -1,4 +1,4 @@
-"""`show`: runs, one run, one candidate."""
+"""`show`: runs, one run, one structure of it, one candidate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import typer
 from rich.console import Console
 
 from kernelwright.cli.optimize import print_optimize_run
-from kernelwright.cli.tables import open_console, print_result, summary
+from kernelwright.cli.tables import interval_text, open_console, print_result, summary
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
+from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record
 from kernelwright.errors import KernelwrightError, UsageError
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.outcome import Conditions, Failed, Passed
+from kernelwright.report.text import clean as plain
 from kernelwright.store.event import Evaluated
 from kernelwright.store.run_folder import RunFolder, list_runs
 from kernelwright.store.view import RunView
@@ -206,3 +208,70 @@ def find_candidate(view: RunView, wanted: str) -> Evaluated:
             f"{wanted!r} {problem} of this run", hint=f"say best, an index from 0 to {last}, or the start of an id"
         )
     return found[0]
+
+
+def print_node(run: Path, index: int, *, is_json: bool, has_replies: bool = False) -> None:
+    """One structure of a run of `optimize`: what was done, predicted and found, and what it cost.
+
+    Raises:
+        StoreError: no run of `optimize` there, or it has no such node.
+    """
+    result = OptimizeResult.read(run)
+    story = Story(result)
+    facts, diff = story.node(index), story.diff(index)
+    if is_json:
+        typer.echo(json.dumps(facts_record(facts, diff), indent=2, default=str))
+        return
+    console = open_console()
+    for text in _node_lines(facts):
+        console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
+    if diff:
+        console.print("changes against its parent:", highlight=False, markup=False)
+    for kind, text in diff:
+        console.print(plain(text), style=_DIFF_STYLES.get(kind, ""), highlight=False, markup=False, soft_wrap=True)
+    for exchange in facts.exchanges:
+        request, reply = exchange.request, exchange.reply
+        console.print(
+            plain(f"{request.role}: asked {reply.model}, {reply.seconds:.1f} s"), highlight=False, markup=False
+        )
+        if has_replies:
+            asked = "\n".join([request.system, *(f"[{each.role}]\n{each.text}" for each in request.messages)])
+            console.print(plain(f"{asked}\n[reply]\n{reply.text}"), highlight=False, markup=False, soft_wrap=True)
+    if facts.exchanges and not has_replies:
+        console.print("prompts and replies in full: --replies", highlight=False, markup=False)
+
+
+_DIFF_STYLES = {"add": "green", "del": "red", "hunk": "cyan", "head": "bold"}
+
+
+def _node_lines(facts: NodeFacts) -> Iterator[str]:
+    node = facts.node
+    origin = f", from node {node.parent}" if node.parent is not None else ""
+    yield f"node {node.index} {node.label} ({node.role}{origin}): {node.status}"
+    yield f"what was done: {node.instruction}"
+    if node.because:
+        yield f"why: {node.because}"
+    yield f"predicted and measured: {facts.happened}"
+    if facts.total is not None and node.parent is not None:
+        yield f"since the baseline: {interval_text(facts.total)}"
+    if facts.proof_words:
+        yield f"proof: {facts.proof_words}"
+    if facts.proof is not None:
+        yield from (f"a point of the proof fails: {each}" for each in facts.proof.failed)
+    if node.failure is not None and node.failure.log:
+        yield f"log:\n{node.failure.log}"
+    yield from (f"finding: {each}" for each in node.tuning.findings)
+    yield from (f"limit: {each}" for each in facts.limits)
+    if facts.best:
+        yield "best configurations, over the baseline during the search:"
+    for each in facts.best:
+        early = " (stopped early)" if each.is_partial else ""
+        yield f"  {each.speedup:7.2f}x{early}  " + "  ".join(f"{name}={value}" for name, value in each.config.items())
+    if facts.landscape:
+        yield "landscape, the best with each value:"
+    for name, lines in facts.landscape.items():
+        values = (f"{line.value}: {f'{line.best_speedup:.2f}x' if line.best_speedup else 'failed'}" for line in lines)
+        yield f"  {name}  " + "   ".join(values)
+    yield f"cost: {cost_words(facts.cost)}"
+    if node.refused_ideas:
+        yield f"what does not apply to it: {', '.join(node.refused_ideas)}"
