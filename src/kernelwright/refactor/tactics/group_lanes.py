@@ -27,8 +27,9 @@ from kernelwright.refactor.tactics.joins import Operation, across_lanes
 from kernelwright.refactor.tactics.lane_kinds import UNIFORM
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.row_facts import refuse_aliases
 from kernelwright.refactor.tactics.row_lanes import RowLanes
-from kernelwright.refactor.tactics.row_registers import MIN_BLOCKS, refuse_aliases
+from kernelwright.refactor.tactics.row_registers import MIN_BLOCKS
 from kernelwright.refactor.tactics.row_text import (
     LOAD_HINTS,
     LOAD_WHY,

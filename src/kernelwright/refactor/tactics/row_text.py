@@ -10,7 +10,7 @@ from kernelwright.refactor.tactics.dialect import Dialect, joined
 from kernelwright.refactor.tactics.joins import Operation
 
 if TYPE_CHECKING:
-    from kernelwright.refactor.tactics.row_registers import RowLoop
+    from kernelwright.refactor.tactics.row_facts import RowLoop
 
 
 @dataclass(frozen=True, slots=True)
