@@ -216,6 +216,10 @@ class Beliefs:
         potential = self.potential(node)
         return Level(math.log(node.best_value) - potential, math.hypot(MEASURED_DEVIATION, self._spread(potential)))
 
+    def doubt(self, node: Node) -> float:
+        """How much better than its level tuning may make it; of one that is never tuned, its default may be to blame."""
+        return self._spread(self.potential(node) if self._tunes else TUNING_GAIN)
+
     @staticmethod
     def _spread(potential: float) -> float:
         return SPREAD_OF_TUNING * potential

@@ -252,7 +252,7 @@ class _Scoring:
         return [child for each in path for child in self._tree.children(each.index) if child.index not in own]
 
     def _was_useless(self, node: Node) -> bool:
-        """Whether it failed, or is not expected to come to more than what it was made from."""
+        """Whether it failed, or plainly comes to no more than what it was made from: one deviation more would not do."""
         if node.status in ("failed", "refused"):
             return True
         before = self._tree.ancestor(node.index)
@@ -260,7 +260,8 @@ class _Scoring:
             return False
         if not self._policy.has_model and log_of(node.predicted_gain) < math.log(USEFUL):
             return False  # it promised nothing but to make others possible
-        return self._beliefs.level(before).mean - self._beliefs.level(node).mean < math.log(USEFUL)
+        gain = self._beliefs.level(before).mean - self._beliefs.level(node).mean
+        return gain + self._beliefs.doubt(node) < math.log(USEFUL)
 
     def _begins_badly(self, node: Node) -> bool:
         """Whether lifting made it slower and its parameters were not looked at yet: its children would inherit that."""
