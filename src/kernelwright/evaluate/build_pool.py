@@ -12,6 +12,8 @@ takes its process with it: the unit is tried once more in a fresh one before it 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import queue
 import signal
 import threading
@@ -33,6 +35,7 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.answering import HandsOver
 from kernelwright.evaluate.artifact_cache import ArtifactCache, Entry
 from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.identity import content_id
@@ -289,12 +292,11 @@ class BuildPool:
                 known.waiting.append(future)
                 return future
             self._in_flight[task.id] = task
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._finish, task, error=InfrastructureError("the artifact cache could not be asked"))
             entry = self._cache.get(key, request.unit, self._device)
             cached = None if entry is None else self._judge(entry, task, is_cached=True)
-        except BaseException as error:
-            self._finish(task, error=error)
-            raise
+            undo.pop_all()
         if cached is not None and (cached.failure or not needs_specialisation(self._backend, self._cache, job)):
             self._finish(task, result=cached)
         else:
@@ -323,13 +325,8 @@ class BuildPool:
         while (task := self._queue.get()) is not None:
             if self._is_closed:
                 continue
-            try:
-                result = self._build(worker, task)
-            # The thread must answer every request; an unexpected error belongs to those who wait for it.
-            except Exception as error:
-                self._finish(task, error=error)
-            else:
-                self._finish(task, result=result)
+            with HandsOver(functools.partial(self._fail, task)):
+                self._finish(task, result=self._build(worker, task))
 
     def _build(self, worker: WorkerProcess, task: _Task) -> BuildResult:
         start_s = time.perf_counter()
@@ -361,6 +358,9 @@ class BuildPool:
             failure = check_resources(entry.artifact, task.job.request.plans, self._device)
         artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, task.job, self._device)
         return BuildResult(artifact, failure, 0.0, is_cached, warning)
+
+    def _fail(self, task: _Task, error: Exception) -> None:
+        self._finish(task, error=error)
 
     def _finish(self, task: _Task, *, result: BuildResult | None = None, error: BaseException | None = None) -> None:
         with self._lock:

@@ -25,6 +25,7 @@ from typing import Self, TypeVar
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
+from kernelwright.evaluate.answering import HandsOver
 from kernelwright.evaluate.artifact_cache import ArtifactCache
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Reproduction
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
@@ -307,22 +308,23 @@ class LocalRunner:
                 self._turns.end_measurement()
                 continue
             pending.is_running = True
-            try:
-                evaluation = self._evaluate(pending, station)
-            except InfrastructureError as error:
-                if self._gives_up(station, error):
-                    self._ready.put(pending)  # for another device
-                    return
-                self._turns.end_measurement()
-                pending.future.set_exception(error)
-            # The lane's thread must answer every request: an unexpected error is the run's, not the thread's.
-            except Exception as error:
-                self._turns.end_measurement()
-                pending.future.set_exception(error)
-            else:
+            evaluation = None
+            with HandsOver(functools.partial(self._answer_with, pending)):
+                try:
+                    evaluation = self._evaluate(pending, station)
+                except InfrastructureError as error:
+                    if self._gives_up(station, error):
+                        self._ready.put(pending)  # for another device
+                        return
+                    raise
+            if evaluation is not None:
                 self._turns.end_measurement()
                 pending.future.set_result(evaluation)
         self._ready.put(None)  # for the next thread
+
+    def _answer_with(self, pending: _Pending, error: Exception) -> None:
+        self._turns.end_measurement()
+        pending.future.set_exception(error)
 
     def _place(self, built: Built) -> int:
         return self._order.index(built.rendered.workload.name)

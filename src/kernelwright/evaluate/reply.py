@@ -11,7 +11,10 @@ import enum
 import importlib
 import io
 import pickle
+import struct
 from types import MappingProxyType
+
+from kernelwright.errors import KernelwrightError
 
 _SAFE_BUILTINS = frozenset({"set", "frozenset", "bytearray", "complex", "range", "slice", "object"})
 
@@ -29,6 +32,13 @@ _SAFE_NAMES = MappingProxyType(
         "kernelwright.errors": frozenset({"_rebuild"}),
     }
 )
+
+
+_DAMAGED = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, KernelwrightError, LookupError,
+    MemoryError, NameError, OSError, RuntimeError, TypeError, ValueError, pickle.PickleError, struct.error,
+)  # fmt: skip
+"""What unpickling damaged bytes raises; what runs is `pickle` and the constructors that may be named."""
 
 
 class UntrustedReply(Exception):
@@ -67,7 +77,5 @@ def loads_reply(body: bytes) -> object:
     """
     try:
         return _ReplyUnpickler(io.BytesIO(body)).load()
-    except UntrustedReply:
-        raise
-    except Exception as error:  # a damaged pickle raises almost anything
+    except _DAMAGED as error:
         raise UntrustedReply(f"a worker's reply cannot be read: {type(error).__name__}: {error}") from error

@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import faulthandler
 import fcntl
+import functools
 import importlib
 import os
 import pickle
@@ -26,7 +27,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 HEADER = struct.Struct("<cQ")
 """Kind of the frame, then the byte count of its body."""
@@ -89,36 +90,51 @@ def _start(channel: socket.socket) -> Callable[[object], object] | None:
     sys.path[:] = setup["sys_path"]
     if setup["memory_limit_bytes"] is not None:
         resource.setrlimit(resource.RLIMIT_AS, (setup["memory_limit_bytes"],) * 2)
-    try:
-        module, _, name = setup["factory"].partition(":")
-        factory = getattr(importlib.import_module(module), name)
-        handler: Callable[[object], object] = factory(pickle.loads(setup["argument"]))  # noqa: S301 - as above
-    except Exception as error:  # the worker's loop: the parent decides what it means
+    handler, error = _attempt(lambda: _made(setup))
+    if error is not None:
         send_frame(channel, ERROR, _encode_error(error))
         return None
     send_frame(channel, READY, b"")
     return handler
 
 
+def _made(setup: dict[str, Any]) -> Callable[[object], object]:
+    module, _, name = setup["factory"].partition(":")
+    factory = getattr(importlib.import_module(module), name)
+    handler: Callable[[object], object] = factory(pickle.loads(setup["argument"]))  # noqa: S301 - from our own parent
+    return handler
+
+
 def _serve(channel: socket.socket, handler: Callable[[object], object]) -> None:
     while (frame := receive_frame(channel)) is not None:
-        try:
-            job = pickle.loads(frame[1])  # noqa: S301 - from our own parent
-            kind, body = RESULT, pickle.dumps(handler(job), protocol=5)
-            del job
-        except Exception as error:  # the worker's loop: a job's error is an answer, not our end
-            kind, body = ERROR, _encode_error(error)
+        result, error = _attempt(functools.partial(_handled, handler, frame[1]))
         sys.stdout.flush()
-        send_frame(channel, kind, body)
+        if result is not None:
+            send_frame(channel, RESULT, result)
+        elif error is not None:
+            send_frame(channel, ERROR, _encode_error(error))
+        del frame, result, error
+
+
+def _handled(handler: Callable[[object], object], job: bytes) -> bytes:
+    return pickle.dumps(handler(pickle.loads(job)), protocol=5)  # noqa: S301 - from our own parent
+
+
+_Result = TypeVar("_Result")
+
+
+def _attempt(action: Callable[[], _Result]) -> tuple[_Result | None, Exception | None]:
+    """What it gives or raises: the worker's edge. The parent decides what an error means, and we go on."""
+    try:
+        return action(), None
+    except Exception as error:
+        return None, error
 
 
 def _encode_error(error: Exception) -> bytes:
     """The traceback as text, and the exception itself where it can travel."""
     text = "".join(traceback.format_exception(error))
-    try:
-        body: bytes | None = pickle.dumps(error, protocol=5)
-    except Exception:  # a job's exception may fail to pickle in any way it likes
-        body = None
+    body, _ = _attempt(lambda: pickle.dumps(error, protocol=5))  # which may fail in any way it likes
     return pickle.dumps((type(error).__name__, str(error), text, body), protocol=5)
 
 
