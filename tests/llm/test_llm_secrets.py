@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 from chat_server import Answer, chat_server
 
-from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize import optimize, replay_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import ModelError
 from kernelwright.evaluate.process import without_secrets, worker_environment
+from kernelwright.report.page import write_report
 from kernelwright.testing.simulated import SimulatedMachine
 
 pytest.importorskip("pydantic_ai", reason="needs the llm extra")
@@ -72,6 +74,38 @@ def test_not_even_when_the_service_repeats_it(tmp_path: Path, write_saxpy: Calla
         optimize(problem, settings=settings(server.url), run=tmp_path / "run", machine=machine)
     assert KEY not in str(caught.value)
     assert holds_key(tmp_path) == []
+
+
+@pytest.mark.usefixtures("key")
+def test_not_even_in_a_reply_a_report_the_memory_or_a_replay(
+    tmp_path: Path, write_saxpy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Every key of the environment is the canary; the service repeats it, the run fails on the way and goes on."""
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "home"))
+    problem = write_saxpy(tmp_path / "problem")
+    echo = {**PLAN, "instruction": f"{PLAN['instruction']} Authorization: Bearer {KEY}", "indexing": "unchanged"}
+    answers = [
+        Answer(f"I was sent {KEY}, so no."),
+        Answer(status=429, headers={"retry-after": "0"}, body=KEY),
+        Answer(status=500, body=json.dumps({"error": {"message": KEY}})),
+        Answer(json.dumps({"give_up": f"nothing, {KEY}"})),
+        *[Answer(json.dumps(echo)), Answer(f"```c\n{KEY}\n```")] * 6,
+    ]
+    machine = SimulatedMachine(lambda config, workload: 1.0 + config.get("ITEMS", 4) / 10)  # type: ignore[operator]
+    with chat_server(*answers) as server:
+        chosen = dataclasses.replace(settings(server.url), memory="on", max_attempts=3)
+        result = optimize(problem, settings=chosen, run=tmp_path / "run", machine=machine)
+        assert KEY not in json.dumps(server.requests)
+        assert len(server.requests) > 6
+    write_report(tmp_path / "run", tmp_path / "run" / "report.html")
+    replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert "***" in (tmp_path / "run/replies.jsonl").read_text()
+    assert len(result.tree) > 1
+    assert holds_key(tmp_path) == []
+    printed = capfd.readouterr()
+    assert KEY not in printed.out + printed.err
 
 
 def test_workers_see_no_key() -> None:

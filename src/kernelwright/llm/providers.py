@@ -194,6 +194,8 @@ class ProviderModel:
 
     def _read(self, response: Any, seconds: float) -> Reply:
         text = "".join(part.content for part in response.parts if isinstance(part, self._messages.TextPart))
+        if self._key:
+            text = text.replace(self._key, "***")  # a service that repeats it must not put it into the record
         reason = response.finish_reason
         if reason == "content_filter":
             raise ModelRefused(f"{self.name} does not answer this request: its filter", hint="use another model")
