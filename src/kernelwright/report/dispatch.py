@@ -42,7 +42,7 @@ class DispatchSection:
 def dispatch_section(view: RunView, problem: FrozenProblem) -> DispatchSection:
     """The table of a run; why there is none, where there is none."""
     if problem.subject is None:
-        return DispatchSection("The frozen problem cannot be read, so no table can be made.")
+        return DispatchSection(f"The frozen problem cannot be read, so there is no table: {problem.complaint}.")
     timings = recorded_timings(view, problem.subject.problem)
     if not timings.configs or not timings.shapes:
         return DispatchSection("Nothing was measured that a table could be made of.")

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from kernelwright.engine.configured import configured_source, recorded_names
 from kernelwright.engine.tune import Subject
-from kernelwright.errors import KernelwrightError
+from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.imports import require
 from kernelwright.problem.config import Value
 from kernelwright.report.svg import element
@@ -63,7 +63,7 @@ def frozen_problem(view: RunView) -> FrozenProblem:
         with RunFolder.open(view.folder, writable=False) as folder:
             subject = Subject.load(folder.problem_file)
             blob = view.baseline.source_blob if view.baseline is not None else ""
-            baseline = folder.blobs.get_text(blob) if blob else None
+            baseline = _text_of(folder, blob) or subject.baseline.template.source if blob else None
     except KernelwrightError as error:
         return FrozenProblem(complaint=clean(error.message), defaults=defaults)
     parameters = subject.template.parameters
@@ -74,6 +74,14 @@ def frozen_problem(view: RunView) -> FrozenProblem:
         {**{parameter.name: parameter.default for parameter in parameters}, **defaults},
         {parameter.name: parameter.why for parameter in parameters},
     )
+
+
+def _text_of(folder: RunFolder, blob: str) -> str | None:
+    """A blob's text; None where the folder has it not: a node's own run leaves the baseline's to the whole run."""
+    try:
+        return folder.blobs.get_text(blob)
+    except StoreError:
+        return None
 
 
 def source_section(view: RunView, problem: FrozenProblem) -> SourceSection:

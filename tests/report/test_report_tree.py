@@ -1,0 +1,280 @@
+"""The page and the terminal of a run with a tree: story, nodes, replies; what strangers wrote stays text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kernelwright.cli.main import app
+from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.story import Story, outcome_of
+from kernelwright.errors import StoreError
+from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
+from kernelwright.llm.recorded import FILE_NAME, Exchange, encode
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Workload
+from kernelwright.problem.outcome import Failed
+from kernelwright.report.page import render_report, write_report
+from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
+from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tree.model import Node
+
+RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "transpose"
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\u202e{{ 7 * 7 }}'
+
+
+def cost(config: Config, workload: Workload) -> float | Failed:
+    if "WRONG" in config:
+        return Failed("check", "mismatch", f"output y is wrong {HOSTILE}", log=HOSTILE)
+    return workload.sizes["n"] * 1e-4 / config.get("TILE", 1)  # type: ignore[operator]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, write_saxpy: Callable[..., Path]) -> Path:
+    """A scripted run with a winner, a failure, a proof, and one hostile exchange with a model."""
+    folder = tmp_path_factory.mktemp("tree")
+    plain = write_saxpy(folder / "plain")
+    source = (plain / "saxpy.cl").read_text()
+    (plain / "saxpy.cl").write_text(f"// {HOSTILE}\n" + source[source.index("#ifndef") :])
+    tune = TuneSettings(budget=Budget(evaluations=60), searcher="random", data_seed=1, comparison_rounds=12)
+    optimize(
+        plain,
+        settings=OptimizeSettings(tune=tune, memory="off"),
+        run=folder / "run",
+        machine=SimulatedMachine(cost, noise=0.002),
+        agent=ScriptedAgent(
+            [ScriptedTactic("tile", 3.0), ScriptedTactic("wrong", 6.0, "row")],
+            lifted=ScriptedTactic("lift", 1.0, "launch"),
+        ),
+    )
+    request = ChatRequest("code", f"be good {HOSTILE}", (Message("user", HOSTILE),), node=1)
+    reply = Reply(HOSTILE, "some-model", Usage(1200, None, 34), 0.0125, 3.5)
+    (folder / "run" / FILE_NAME).write_bytes(encode(Exchange(request, reply)))
+    return folder / "run"
+
+
+class Shown(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.handlers: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.ids += [value for name, value in attrs if name == "id" and value]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.words))
+
+
+def section(page: str, name: str) -> str:
+    return Shown(page.split(f'<section id="{name}">')[1].split("</section>", maxsplit=1)[0]).text
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    return render_report(OptimizeResult.read(run).view)
+
+
+# -- the page
+
+
+def test_one_page_says_in_words_what_made_it_faster_with_the_evidence(page: str) -> None:
+    words = section(page, "story")
+    assert re.search(r"It is 4\.\d+x \[\d\.\d+, \d\.\d+\] as fast as the baseline", words)
+    assert "What certainly helped by itself: tile" in words
+    assert "12 interleaved rounds" in words
+    assert "predicted 3.00x; measured 4.0" in words
+    assert "this step by workload: small" in words
+    assert "What did not make it faster" in words
+    assert "wrong (node" in words
+
+
+def test_every_node_has_its_instruction_diff_landscape_proof_and_cost(page: str) -> None:
+    shown = Shown(page)
+    count = len([each for each in shown.ids if each.startswith("node-")])
+    assert count >= 4
+    words = section(page, "tree")
+    for text in ("Landscape: ", "TILE", "Changes against its parent", "agrees with the reference", "further points"):
+        assert text in words
+    assert "evaluations; " in words
+    assert "1 reply of a model, 1200 tokens in, 34 out, $0.0125" in words
+    assert shown.tags.count("svg") > 0
+    assert page.count('data-node="') == count
+
+
+def test_what_strangers_wrote_is_shown_and_never_becomes_markup(page: str) -> None:
+    shown = Shown(page)
+    assert shown.tags.count("script") == 2
+    assert "img" not in shown.tags
+    assert shown.handlers == []
+    assert "\u202e" not in page
+    assert "49" not in section(page, "tree").split("{{ 7 * 7 }}")[0][-5:]
+    assert "alert(1)" in section(page, "tree")
+
+
+def test_the_page_needs_no_network(page: str) -> None:
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "default-src 'none'" in page
+
+
+def test_the_dispatch_table_is_on_the_page(page: str) -> None:
+    words = section(page, "dispatch")
+    assert "configuration" in words
+    assert "small" in words
+    assert "large" in words
+
+
+def test_texts_of_models_are_bounded(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    request = ChatRequest("plan", "s", (Message("user", "x" * 60_000),), node=1)
+    exchanges = [
+        Exchange(dataclasses.replace(request, sample=k), Reply("y" * 60_000, "m", Usage(), None, 1.0))
+        for k in range(60)
+    ]
+    (copy / FILE_NAME).write_bytes(b"".join(encode(each) for each in exchanges))
+    text = render_report(OptimizeResult.read(copy).view)
+    assert len(text) < 2_500_000
+    assert "cut here; replies.jsonl has the whole text" in text
+
+
+def test_a_recorded_run_with_a_model_shows_prompts_and_replies(tmp_path: Path) -> None:
+    page = write_report(RECORDED, tmp_path / "report.html").read_text(encoding="utf-8")
+    words = section(page, "tree")
+    assert "What models were asked, and answered" in words
+    assert "40017 tokens in, 3390 out, price unknown" in words
+    assert "BEGIN DATA" in words
+    assert "What certainly helped by itself: template" in section(page, "story")
+
+
+def test_a_run_without_a_gain_tells_that(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
+    plain = write_saxpy(tmp_path / "plain")
+    tune = TuneSettings(budget=Budget(evaluations=20), searcher="random", data_seed=1, comparison_rounds=10)
+    result = optimize(
+        plain,
+        settings=OptimizeSettings(tune=tune, memory="off"),
+        run=tmp_path / "run",
+        machine=SimulatedMachine(lambda config, workload: 1.0, noise=0.01),
+        agent=ScriptedAgent([ScriptedTactic("useless", 2.0)]),
+    )
+    assert "Nothing made it significantly faster" in section(render_report(result.view), "story")
+
+
+# -- the terminal
+
+
+def show(*words: object) -> str:
+    result = CliRunner().invoke(app, ["show", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_show_prints_the_same_of_a_node(run: Path) -> None:
+    result = OptimizeResult.read(run)
+    tile = next(node for node in result.tree if node.tactic == "tile")
+    text = show("node", run, tile.index)
+    assert text == show(run, tile.index), "the word may be left out"
+    for words in (tile.instruction, "predicted and measured: predicted 3.00x", "landscape", "+// TILE", "cost: "):
+        assert words in text
+    wrong = next(node for node in result.tree if node.tactic == "wrong")
+    text = show("node", run, wrong.index)
+    assert "failed at check: mismatch" in text
+    assert "\u202e" not in text
+
+
+def test_show_prints_replies_when_asked(run: Path) -> None:
+    assert "--replies" in show("node", run, 1)
+    assert "alert(1)" in show("node", run, 1, "--replies")
+
+
+def test_show_of_a_node_gives_data_to_scripts(run: Path) -> None:
+    data = json.loads(show("node", run, 1, "--json"))
+    assert data["role"] == "template"
+    assert data["proof"]["reproduces"] == "reference"
+    assert data["cost"]["model"]["requests"] == 1
+    assert show(run) == show("run", run)
+
+
+def test_a_node_that_is_not_there_is_refused(run: Path) -> None:
+    with pytest.raises(StoreError, match="there is no node 99"):
+        show("node", run, 99)
+
+
+# -- words
+
+
+@pytest.mark.parametrize(
+    ("low", "estimate", "high", "text"),
+    [
+        (0.9985, 1.0, 1.0015, "1.0000x [0.9985, 1.0015]"),
+        (2.0012, 2.002, 2.0031, "2.0020x [2.0012, 2.0031]"),
+        (1.2, 1.23, 1.26, "1.23x [1.20, 1.26]"),
+        (39.57, 56.13, 78.63, "56.1x [39.6, 78.6]"),
+        (132.1, 140.0, 150.1, "140x [132, 150]"),
+        (1.0, 1.0, 1.0, "1.00x [1.00, 1.00]"),
+    ],
+)
+def test_intervals_have_the_digits_that_tell_their_bounds_apart(
+    low: float, estimate: float, high: float, text: str
+) -> None:
+    assert interval_text(Interval(estimate, low, high, 0.95)) == text
+
+
+def test_a_factor_beside_one_does_not_read_as_one() -> None:
+    assert [factor_text(value) for value in (1.0, 1.003, 1.234, 12.34, 123.4)] == [
+        "1.00x", "1.003x", "1.23x", "12.3x", "123x",
+    ]  # fmt: skip
+
+
+def node(predicted: float | None, status: str = "working") -> Node:
+    return Node(1, 0, "code", "t", "f", "i", "b", predicted, "x", "opencl", (), status=status)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "low", "high", "outcome"),
+    [
+        (2.0, 1.9, 2.1, "as predicted"),
+        (2.0, 2.5, 3.0, "more than predicted"),
+        (4.0, 1.5, 2.0, "less than predicted"),
+        (2.0, 0.9, 1.2, "no gain shown"),
+        (2.0, 0.5, 0.9, "slower"),
+        (None, 1.5, 2.0, "open"),
+    ],
+)
+def test_predictions_are_held_against_intervals(predicted: float | None, low: float, high: float, outcome: str) -> None:
+    assert outcome_of(node(predicted), Interval((low + high) / 2, low, high, 0.95), None) == outcome
+    assert outcome_of(node(predicted, "failed"), None, None) == "failed"
+
+
+def test_a_story_of_a_run_that_is_cut_off_is_told(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    log = copy / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    for count in range(4, len(lines)):
+        log.write_bytes(b"".join(lines[:count]))
+        result = OptimizeResult.read(copy)
+        assert list(Story(result).paragraphs())
+        render_report(result.view)
