@@ -51,7 +51,7 @@ FRESH_DEVIATION = math.log(1.45)
 """Of the logarithm of what an idea gains that nobody has had yet. Guesses around Astra's mean of 1.32x after five
 rounds, and its 1.25x to 1.46x by kernel."""
 
-FRESH_WEIGHT = 3.0
+FRESH_WEIGHT = 6.0
 
 TUNING_GAIN = 0.3
 """Expected fall of a node's logarithm by tuning it from its default; a guess, from tuning hand-written templates."""
@@ -217,7 +217,7 @@ class Beliefs:
         return Level(math.log(node.best_value) - potential, math.hypot(MEASURED_DEVIATION, self._spread(potential)))
 
     def doubt(self, node: Node) -> float:
-        """How much better than its level tuning may make it; of one that is never tuned, its default may be to blame."""
+        """How much better than its level tuning may make it; of one that is never tuned the default may be to blame."""
         return self._spread(self.potential(node) if self._tunes else TUNING_GAIN)
 
     @staticmethod

@@ -252,7 +252,7 @@ class _Scoring:
         return [child for each in path for child in self._tree.children(each.index) if child.index not in own]
 
     def _was_useless(self, node: Node) -> bool:
-        """Whether it failed, or plainly comes to no more than what it was made from: one deviation more would not do."""
+        """Whether it failed, or plainly comes to no more than what it was made from: a deviation more would not do."""
         if node.status in ("failed", "refused"):
             return True
         before = self._tree.ancestor(node.index)
