@@ -18,10 +18,13 @@ from kernelwright.engine.spool.envelope import FORMAT, SpoolTooNew, decode, dige
 from kernelwright.engine.spool.folder import SpoolFolder
 from kernelwright.engine.spool.messages import (
     Begin,
+    CompareAsked,
+    Entry,
     NodeAnswered,
     NodeAsked,
     Race,
     Refused,
+    Request,
     Work,
     all_files,
     kind_of,
@@ -121,6 +124,26 @@ def test_names_that_leave_their_folder_are_refused(name: str) -> None:
     ):
         with pytest.raises(StoreError, match="plain path"):
             all_files(request)
+
+
+FINALS = CompareAsked(WORK, "run", {"3": {"a.cl": digest(b"y")}}, (Entry(3, "id", {"A": 1}),), 1, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (dataclasses.replace(NODE, race=Race({"small": 0.0}, 0.5)), "times that are none"),
+        (dataclasses.replace(NODE, race=Race({"small": 1.0}, -1.0)), "times that are none"),
+        (dataclasses.replace(FINALS, nodes={"3; rm": {}, "3": {}}), "no number of a node"),
+        (dataclasses.replace(FINALS, entries=(Entry(4, "id", {}),)), "node 4"),
+        (dataclasses.replace(FINALS, count=0), "finalists"),
+        (dataclasses.replace(FINALS, rounds=10**9), "rounds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_done(request_: Request, words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        all_files(request_)
+    assert all_files(FINALS) == {digest(b"x"), digest(b"y")}
 
 
 # -- the folder

@@ -158,10 +158,15 @@ class Claims:
 
 
 def _is_alive(process_id: int) -> bool:
+    """Whether a process of this machine runs; one that has ended and was not waited for does not."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
         return False
     except OSError:
         return True
-    return True
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
+    except OSError:
+        return True  # no such file system here
+    return state.split()[:1] not in (["Z"], ["X"])

@@ -5,6 +5,7 @@ Events travel as the lines that a run's log holds; files travel beside the messa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import StoreError
+from kernelwright.problem.config import Value
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -20,6 +22,10 @@ MOST_FILES = 2000
 """Of one problem."""
 
 _MOST_NAME = 400
+_MOST_DIGITS = 9
+
+MOST_FINALISTS = 1000
+MOST_ROUNDS = 100_000
 
 Files = Mapping[str, str]
 """Of a problem: path inside its folder -> digest of the content."""
@@ -118,7 +124,7 @@ class Entry:
 
     node: int
     candidate_id: str
-    config: Mapping[str, Any]
+    config: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +236,40 @@ def all_files(request: Request) -> set[str]:
     """The digests of all files that it refers to.
 
     Raises:
-        StoreError: a path leaves its folder, or there are too many.
+        StoreError: a path leaves its folder, there are too many, or a number makes no sense.
     """
     groups: list[Files] = [request.work.files]
     extra: set[str] = set()
     match request:
         case NodeAsked():
+            _check_race(request.race)
             groups.append(request.node_files)
             extra = {request.log, *request.blobs.values()}
         case CompareAsked():
+            _check_entries(request)
             groups += list(request.nodes.values())
     for files in groups:
         check_files(files)
     return extra | {each for files in groups for each in files.values()}
+
+
+def _check_race(race: Race) -> None:
+    times = [race.value, *race.best_ms.values()]
+    if not all(math.isfinite(each) and each > 0 for each in times):
+        raise StoreError("a request races against times that are none")
+
+
+def _check_entries(request: CompareAsked) -> None:
+    for name in request.nodes:
+        if not (name.isascii() and name.isdigit() and len(name) <= _MOST_DIGITS):
+            raise StoreError(f"{name[:40]!r} is no number of a node")
+    missing = [each.node for each in request.entries if str(each.node) not in request.nodes]
+    if missing:
+        raise StoreError(f"a request compares a finalist of node {missing[0]}, whose files it does not name")
+    if not (1 <= request.count <= MOST_FINALISTS and len(request.entries) <= MOST_FINALISTS):
+        raise StoreError(f"a request compares {len(request.entries)} finalists; 1 to {MOST_FINALISTS} are taken")
+    if not 1 <= request.rounds <= MOST_ROUNDS:
+        raise StoreError(f"a request asks for {request.rounds} rounds; 1 to {MOST_ROUNDS} are taken")
 
 
 def check_files(files: Files) -> None:
