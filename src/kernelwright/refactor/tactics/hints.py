@@ -131,7 +131,7 @@ def _unroll(subject: Subject) -> Rewrite:
     loops = [
         each for function in functions for each in nodes.walk(function.body)
         if isinstance(each, nodes.Loop) and each.word == "for" and each.place.is_exact
-        and not any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each.body))
+        and not any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each.body)) and not _is_ours(each)
     ]  # fmt: skip
     if subject.language == "opencl":
         loops = [each for each in loops if not _has_barrier(each)]
@@ -151,6 +151,11 @@ def _unroll(subject: Subject) -> Rewrite:
         Effect(1.08, "more loads are under way at once, and less is spent on counting"),
         properties=subject.properties,
     )
+
+
+def _is_ours(loop: nodes.Loop) -> bool:
+    """Whether a tactic wrote a loop: what is worth writing out says so, the others are for what is left over."""
+    return isinstance(loop.initial, nodes.Declaration) and loop.initial.declarators[0].name.startswith("kw_")
 
 
 def _has_barrier(loop: nodes.Loop) -> bool:

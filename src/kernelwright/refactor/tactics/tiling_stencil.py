@@ -262,7 +262,7 @@ def _functions(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict
         text = frame.function(edge, edits=changed, extra=", ".join([*extra, "int *kw_is_made"]))
         guard = f"#if {values['METHOD']} == {_WINDOW} && {values['EDGES']}\n"
         plan.prelude.append(f"{guard}{text}#endif\n\n")
-        calls["VALUE_EDGE"] = found.call(edge, "kw_window", "kw_i", "kw_j", "&kw_own", "&kw_is_made")
+        calls["VALUE_EDGE"] = found.call(edge, "kw_window", "kw_i", "kw_j", "&kw_own[kw_j]", "&kw_is_made[kw_j]")
     return calls | {
         "WHOLE": found.call(names["whole"]),
         "INNER": found.call(names["inner"]),
@@ -315,9 +315,9 @@ def _common(plan: Plan, found: Stencil, names: Mapping[str, object]) -> dict[str
 def _functions_text(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict[str, object]:
     calls = _functions(plan, found, values)
     more: dict[str, object] = {**values, **calls, "LONG": found.frame.dialect.signed_64}
-    edge = {"LEGAL": NO_EDGE, "EDGE": ""}
+    edge = {"LEGAL": NO_EDGE}
     if found.has_edge:
-        edge = {**_legal(found, more), "EDGE": fill(EDGE, more)}
+        edge = _legal(found, more)
     return {**calls, **edge, "ORIGIN": fill(ORIGIN, values), "LONG": more["LONG"]}
 
 
@@ -417,8 +417,9 @@ def _rows(plan: Plan, found: Stencil, default: int) -> dict[str, object]:
 def _edges(plan: Plan, found: Stencil) -> dict[str, object]:
     if not found.has_edge:
         return {"EDGES": 0}
-    why = "points near the ends of a row are made, 1: from the window too; 0: one by one (method 1)"
-    return {"EDGES": plan.parameter("EDGES", (0, 1), 1, why)}
+    why = "points near borders are made, 0: one by one; 1: from the window too; 2: and all others that way (method 1)"
+    default = 1 if plan.subject.language == "opencl" else 2  # on GPUs a warp that goes two ways takes the time of both
+    return {"EDGES": plan.parameter("EDGES", (0, 1, 2), default, why)}
 
 
 # CUDA and HIP
@@ -434,7 +435,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         "VEC": add(
             "VEC", widths, widths[-1], "points of a row that one thread makes; wide loads where they are aligned"
         ),
-        **_rows(plan, found, 4),
+        **_rows(plan, found, 2),
         "WALK": add("WALK", (0, 1), 0, "0: blocks follow rows; 1: columns"),
         "RUN": 1,
         **_edges(plan, found),
@@ -453,7 +454,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         ("threads", "64 <= @BLOCK_X@ * @BLOCK_Y@ <= 1024"),
         ("registers", f"@METHOD@ == {_TILE} or (@VEC@ + {reach[0]}) * (@ROWS@ + {reach[1]}) <= 128"),
         ("points", "@VEC@ * @ROWS@ <= 64"),
-        ("edges", f"@METHOD@ == {_WINDOW} or @EDGES@ == {int(found.has_edge)}"),
+        ("edges", f"@METHOD@ == {_WINDOW} or @EDGES@ == {2 * int(found.has_edge)}"),
         ("shared", f"@METHOD@ == {_WINDOW} or {shared} <= device.shared_memory_per_block"),
     ):
         plan.constraint(name, fill(condition, names))
@@ -468,6 +469,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
         "LOAD_VECTOR": fill(CUDA_LOAD, values),
         "STORE_VECTOR": fill(CUDA_STORE, values),
     }
+    values["EDGE"] = fill(EDGE, values) if found.has_edge else ""
     put = put_macro(names["VEC"], found.bytes_out, names["STORING"])
     plan.prelude.insert(0, "\n" + _macros(found, values) + put + "\n")
     body = (
@@ -556,6 +558,7 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
         "LOAD_VECTOR": fill(OPENCL_LOAD if is_vector else SCALAR_LOAD, values),
         "STORE_VECTOR": fill(OPENCL_STORE if is_vector else SCALAR_STORE, values),
     }
+    values["EDGE"] = fill(EDGE, values) if found.has_edge else ""
     plan.prelude.insert(0, "\n" + _macros(found, values) + "\n")
     body = (
         f"{{\n#if {names['METHOD']} == {_RUNS}\n{indented(fill(RUNS, values))}#elif {names['METHOD']} == {_WINDOW}\n"

@@ -70,7 +70,7 @@ for (int kw_r = 0; kw_r < KW_HEIGHT; ++kw_r) {
   const int kw_y = kw_y0 + kw_r - @ABOVE@, kw_x = kw_x0;
   const @LONG@ kw_start = @ELEMENT_IN@;
   @SPACE@const @IN@ *const kw_from = @FROM@ + kw_start;
-  if (KW_ROW_NEEDED(kw_r - @ABOVE@) && kw_is_inside) {
+  if (KW_ROW_NEEDED(kw_r - @ABOVE@) && KW_LEGAL(0) && KW_LEGAL(@VEC@ - 1)) {
     @LOAD_VECTOR@
   } else {
 #pragma unroll
@@ -93,6 +93,7 @@ for (int kw_r = 0; kw_r < KW_HEIGHT; ++kw_r) {
     }
   }
 }
+#if @EDGES@ < 2
 if (kw_is_inside) {
 #pragma unroll
   for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
@@ -107,6 +108,7 @@ if (kw_is_inside) {
     @STORE_VECTOR@
   }
 }
+#endif
 @EDGE@
 """
 
@@ -125,21 +127,35 @@ const @LONG@ kw_least = @LEAST@, kw_most = @MOST@;
 #endif"""
 
 EDGE = """\
+#if @EDGES@ == 1
+else
+#endif
 #if @EDGES@
-else {
+{
 #pragma unroll
   for (int kw_i = 0; kw_i < @ROWS@; ++kw_i) {
     const int kw_y = kw_y0 + kw_i;
+    @OUT@ kw_own[@VEC@];
+    int kw_is_made[@VEC@], kw_count = 0;
 #pragma unroll
     for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {
       const int kw_x = kw_x0 + kw_j;
-      @OUT@ kw_own;
-      int kw_is_made = 0;
+      kw_is_made[kw_j] = 0;
       if (kw_x < kw_end_x) {
         @VALUE_EDGE@;
       }
-      if (kw_is_made) {
-        @TO@[@ELEMENT_OUT@] = kw_own;
+      kw_count += kw_is_made[kw_j];
+    }
+    if (kw_count == @VEC@) {
+      const int kw_x = kw_x0;
+      @STORE_VECTOR@
+    } else {
+#pragma unroll
+      for (int kw_j = 0; kw_j < @VEC@; ++kw_j) {
+        const int kw_x = kw_x0 + kw_j;
+        if (kw_is_made[kw_j]) {
+          @TO@[@ELEMENT_OUT@] = kw_own[kw_j];
+        }
       }
     }
   }
