@@ -62,11 +62,28 @@ extern "C" __global__ void f(float *x, float *r, const float *w, const int n) {
   for (int c = threadIdx.x; c < n; c += 64) x[blockIdx.x * n + c] = sums[c] * scale * w[c];
 }
 """
+INLINE = """
+extern "C" __global__ void f(const float *x, const float *w, float *y, const int n) {
+  __shared__ float part[64];
+  const float *row = x + (size_t)blockIdx.x * n;
+  float q = 0.0f;
+  for (int c = threadIdx.x; c < n; c += blockDim.x) q += row[c] * row[c];
+  part[threadIdx.x] = q;
+  __syncthreads();
+  for (int reach = blockDim.x / 2; reach > 0; reach >>= 1) {
+    if (threadIdx.x < reach) part[threadIdx.x] += part[threadIdx.x + reach];
+    __syncthreads();
+  }
+  const float scale = rsqrtf(part[0] / n + 1e-5f);
+  for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = row[c] * scale * w[c];
+}
+"""
 ROWS = {"x": "in float32 rows,n", "y": "out float32 rows,n", "n": "int32 =n"}
 CASES = {
     "norm": (NORM, {"x": "in float32 rows,n", "w": "in float32 n", "y": "out float32 rows,n", "s": "out float32 rows",
                     "n": "int32 =n"}),
     "softmax": (SOFTMAX, ROWS),
+    "inline": (INLINE, {"x": "in float32 rows,n", "w": "in float32 n", "y": "out float32 rows,n", "n": "int32 =n"}),
     "kept": (KEPT, {"x": "inout float32 rows,n", "r": "inout float32 rows,n", "w": "in float32 n", "n": "int32 =n"}),
 }  # fmt: skip
 SIZES = [{"rows": 2, "n": 264}, {"rows": 2, "n": 72}]

@@ -21,6 +21,7 @@ from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subj
 from kernelwright.refactor.tactics.block_joins import own_argument
 from kernelwright.refactor.tactics.dialect import dialect
 from kernelwright.refactor.tactics.hints import allowed_error
+from kernelwright.refactor.tactics.inline_joins import over_joins
 from kernelwright.refactor.tactics.joins import across_lanes
 from kernelwright.refactor.tactics.lane_kinds import Kind
 from kernelwright.refactor.tactics.lane_text import prelude
@@ -485,5 +486,6 @@ def _effect(row: RowKernel) -> Effect:
 
 
 ROW_REGISTERS = RuleTactic(
-    "row-registers", "row", "Rows that a block walks several times stay in registers, every element loaded once.", _keep
-)
+    "row-registers", "row", "Rows that a block walks several times stay in registers, every element loaded once.",
+    over_joins(_keep),
+)  # fmt: skip
