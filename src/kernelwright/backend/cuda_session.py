@@ -84,6 +84,8 @@ class CudaSession(DeviceSession):
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
         self._flag: CudaBuffer | None = None
+        self._comparisons: dict[tuple[object, ...], BoundStep] = {}
+        """By kernel and numbers: memory stays where it is, so they come again for each candidate."""
         self._is_flag_clear = False
         """Whether the flag was cleared for comparisons that no one has asked about yet."""
         self._tiles: dict[bytes, Bytes] = {}
@@ -278,9 +280,16 @@ class CudaSession(DeviceSession):
         return buffer.address
 
     def _enqueue_comparison(self, entry: str, values: Sequence[int]) -> None:
-        step = PlanStep(entry, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ())
+        key = (entry, *values)
+        known = self._comparisons.get(key)
+        if known is None:
+            step = PlanStep(entry, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ())
+            known = self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values])
+            while len(self._comparisons) >= BOUND_LAUNCHES_KEPT:
+                del self._comparisons[next(iter(self._comparisons))]
+            self._comparisons[key] = known
         try:
-            self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values]).launch()
+            known.launch()
         except DriverCallFailed as error:
             raise machine_error(error, "comparing on the device") from error
 
