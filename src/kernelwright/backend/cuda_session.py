@@ -281,14 +281,15 @@ class CudaSession(DeviceSession):
 
     def _enqueue_comparison(self, entry: str, values: Sequence[int]) -> None:
         key = (entry, *values)
-        known = self._comparisons.get(key)
-        if known is None:
-            step = PlanStep(entry, (8 * self._device.limits.get("multiprocessors", 64), 1, 1), (256, 1, 1), 0, ())
-            known = self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values])
-            while len(self._comparisons) >= BOUND_LAUNCHES_KEPT:
-                del self._comparisons[next(iter(self._comparisons))]
-            self._comparisons[key] = known
         try:
+            known = self._comparisons.get(key)
+            if known is None:
+                blocks = 8 * self._device.limits.get("multiprocessors", 64)
+                step = PlanStep(entry, (blocks, 1, 1), (256, 1, 1), 0, ())
+                known = self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values])
+                while len(self._comparisons) >= BOUND_LAUNCHES_KEPT:
+                    del self._comparisons[next(iter(self._comparisons))]
+                self._comparisons[key] = known
             known.launch()
         except DriverCallFailed as error:
             raise machine_error(error, "comparing on the device") from error
