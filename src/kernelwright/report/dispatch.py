@@ -62,7 +62,11 @@ def dispatch_section(view: RunView, problem: FrozenProblem) -> DispatchSection:
 def _lead(table: DispatchTable) -> str:
     count = sum(config is not None for config in table.configs)
     configs = "One configuration serves" if count == 1 else f"{count} configurations serve"
-    return f"{configs} every measured shape within {100 * table.loss:g}\u00a0% of the best known there."
+    lead = f"{configs} every measured shape; none is shown to lose more than {100 * table.loss:g}\u00a0% there"
+    losses = [*table.losses(tuned=True), *table.losses(tuned=False)]
+    if max(losses, default=0.0) > table.loss:
+        return f"{lead}: what looks like a larger loss below is not told from noise."
+    return f"{lead}."
 
 
 def _values(table: DispatchTable, place: int) -> str:

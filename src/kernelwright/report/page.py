@@ -49,7 +49,7 @@ from kernelwright.report.roofline import roofline
 from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
-from kernelwright.report.tree import page_view, tree_section
+from kernelwright.report.tree import own_view, page_view, tree_section
 from kernelwright.store.files import write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
@@ -119,6 +119,9 @@ def _tree_context(result: OptimizeResult) -> dict[str, Any]:
     """The page of a run with a tree: the fastest node's, and the tree before it."""
     tree = tree_section(result)
     context = _context(page_view(result))
+    own = own_view(result)
+    if own is not None:
+        context["dispatch"] = dispatch_section(own, frozen_problem(own))
     if tree is None:
         return context
     count = Stat("Structures", number(tree.node_count), f"{tree.working_count} working")

@@ -145,14 +145,9 @@ def tree_section(result: OptimizeResult) -> TreeSection | None:
 
 def page_view(result: OptimizeResult) -> RunView:
     """The run that the rest of the page is about: the fastest node's, with the claim of the whole."""
-    fastest = result.fastest
-    if fastest is None:
-        return result.view
-    try:
-        own = RunView.read(result.node_folder(fastest.index))
-    except StoreError:
-        return result.view
-    whole = result.view
+    own, whole = own_view(result), result.view
+    if own is None:
+        return whole
     return dataclasses.replace(
         own,
         comparison=whole.comparison,
@@ -162,6 +157,16 @@ def page_view(result: OptimizeResult) -> RunView:
         baseline=whole.baseline,
         tree_events=(),
     )
+
+
+def own_view(result: OptimizeResult) -> RunView | None:
+    """The fastest node's own run, with its own finalists alone; None where there is none."""
+    if result.fastest is None:
+        return None
+    try:
+        return RunView.read(result.node_folder(result.fastest.index))
+    except StoreError:
+        return None
 
 
 def _lead(result: OptimizeResult, count: int, working: int) -> str:
