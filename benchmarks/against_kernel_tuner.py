@@ -48,6 +48,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--out", type=Path, required=True)
     words.add_argument("--evaluations", type=int, default=500)
+    words.add_argument("--their-evaluations", type=int, help="of Kernel Tuner, which takes the same for each")
     words.add_argument("--seconds", type=float, default=90.0)
     words.add_argument("--lang", default="NVCUDA", help="Kernel Tuner's backend: NVCUDA or CUPY")
     words.add_argument("--seeds", type=int, default=3, help="of the search to within 2 %%")
@@ -64,7 +65,7 @@ def compare_tuners(given: argparse.Namespace) -> None:
     if given.only != "search":
         report["random"] = {
             "kernelwright": ours_random(given.evaluations),
-            "kernel_tuner": theirs_random(given.evaluations, given.lang),
+            "kernel_tuner": theirs_random(given.their_evaluations or given.evaluations, given.lang),
         }
         write(given.out, report)
     if given.only == "random":
