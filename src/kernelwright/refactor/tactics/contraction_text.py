@@ -68,6 +68,7 @@ CUDA_BODY = """{
     }
   }
   const int kw_slices = (kw_end_k - kw_first_k + @BK@ - 1) / @BK@;
+  constexpr int kw_unroll = @UNROLL@;  // nvcc expands no macros in pragmas
 #pragma unroll 1
   for (int kw_slice = -1; kw_slice < kw_slices; ++kw_slice) {
     @T@ kw_next_a[KW_LOADS_A][@LOAD_A@], kw_next_b[KW_LOADS_B][@LOAD_B@];
@@ -122,7 +123,7 @@ CUDA_BODY = """{
     if (kw_slice >= 0) {
       const @T@ *const kw_left = kw_tiles + (@STAGES@ == 2 ? kw_slice % 2 : 0) * KW_STAGE + kw_own_m;
       const @T@ *const kw_right = kw_left - kw_own_m + @BK@ * KW_PITCH + kw_own_n;
-#pragma unroll @UNROLL@
+#pragma unroll kw_unroll
       for (int kw_p = 0; kw_p < @BK@; ++kw_p) {
         @T@ kw_a[@TM@], kw_b[@TN@];
 #pragma unroll

@@ -145,12 +145,18 @@ def _unroll(subject: Subject) -> Rewrite:
         "UNROLL", (1, 2, 4, 8), 1, "steps of the inner loops that are written out; 1 asks for nothing"
     )
     for each in free:
-        plan.insert(each.place.span.start, f"\n#if {name} > 1\n#pragma unroll {name}\n#endif\n")
+        plan.insert(each.place.span.start, _unroll_lines(name))
     return plan.finish(
         f"{len(free)} inner loops are written out {name} times.",
         Effect(1.08, "more loads are under way at once, and less is spent on counting"),
         properties=subject.properties,
     )
+
+
+def _unroll_lines(name: str) -> str:
+    """The pragma for each value of a parameter: some compilers expand no macros in pragmas."""
+    lines = [f"#{'if' if count == 2 else 'elif'} {name} == {count}\n#pragma unroll {count}\n" for count in (2, 4, 8)]
+    return "\n" + "".join(lines) + "#endif\n"
 
 
 def _is_ours(loop: nodes.Loop) -> bool:
