@@ -24,7 +24,6 @@ from kernelwright.engine.template_proof import (
     constraints_of,
 )
 from kernelwright.engine.tree_history import TreeHistory
-from kernelwright.identity import content_id
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Problem, SourceSpec
 from kernelwright.store.event import (
@@ -36,6 +35,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tree.base import BudgetLeft, SelectionPolicy
 from kernelwright.tree.model import Node, Tree
+from kernelwright.tree.twins import likeness
 
 PRIOR_COUNT = 40
 """Of a parent's evaluations, the best so many tell its child's searcher where to begin."""
@@ -156,7 +156,7 @@ class OptimizerState:
 
     @staticmethod
     def _identity(written: Written) -> str:
-        return content_id(written.language, written.text)
+        return likeness(written.language, written.text)
 
     def _parent_of(self, node: Node) -> Parent:
         above = self.tree.ancestor(node.index)
