@@ -435,3 +435,23 @@ def test_what_is_asked_again_is_asked_in_the_same_words(plain: Path, tmp_path: P
     assert result.is_gain
     again = [key for key, _ in told if key in before]
     assert all(dict(told)[key] == before[key] for key in again)
+
+
+def test_a_spool_may_be_another_one_when_a_run_goes_on(plain: Path, tmp_path: Path, spool: Path) -> None:
+    chosen = settings(runner=f"spool:{spool}")
+    with working(spool):
+        run(plain, tmp_path / "run", spool, TILE, listener=Stopping(9, KeyboardInterrupt), chosen=chosen)
+    shutil.rmtree(spool)
+    other = tmp_path / "other-spool"
+    with working(other):
+        result = resume_optimize(tmp_path / "run", agent=agent(TILE), runner=f"spool:{other}")
+    assert result.is_gain
+    assert not spool.exists()
+
+
+def test_a_run_of_this_machine_does_not_go_on_through_a_spool(plain: Path, tmp_path: Path, spool: Path) -> None:
+    machine = SimulatedMachine(cost, noise=0.0)
+    stopping = Stopping(9, KeyboardInterrupt)
+    optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent(TILE), listener=stopping)
+    with pytest.raises(UsageError, match="measured here"):
+        resume_optimize(tmp_path / "run", agent=agent(TILE), runner=f"spool:{spool}")

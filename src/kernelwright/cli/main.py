@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.errors import InfrastructureError, KernelwrightError
+from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
 
 app = typer.Typer(
     name="kernelwright",
@@ -372,7 +372,12 @@ def compare(
 
 
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
-def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
+def resume(
+    run: RunArgument,
+    runner: Annotated[str, typer.Option(help="Another spool than the run has asked so far: spool:DIR.")] = "",
+    *,
+    json: JsonFlag = False,
+) -> None:
     """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
@@ -382,8 +387,11 @@ def resume(run: RunArgument, *, json: JsonFlag = False) -> None:
     from kernelwright.engine.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
-    go_on = run_resume_optimize if is_optimize_run(RunView.read(run)) else run_resume
-    raise typer.Exit(go_on(run, is_json=json))
+    if is_optimize_run(RunView.read(run)):
+        raise typer.Exit(run_resume_optimize(run, is_json=json, runner=runner))
+    if runner:
+        raise UsageError("a run of `tune` asks no spool", hint="resume it without --runner")
+    raise typer.Exit(run_resume(run, is_json=json))
 
 
 @app.command(short_help="Say what limits a candidate, with the evidence.")

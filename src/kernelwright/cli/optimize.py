@@ -161,11 +161,11 @@ def run_replay_optimize(recorded: Path, *, run: Path | None, is_json: bool, writ
     return status
 
 
-def run_resume_optimize(run: Path, *, is_json: bool) -> int:
+def run_resume_optimize(run: Path, *, is_json: bool, runner: str = "") -> int:
     """Resume and show; exit status as for `run_optimize`."""
     with stopping_in_words():
         with open_progress(is_quiet=is_json) as view:
-            result = resume_optimize(run, listener=view)
+            result = resume_optimize(run, listener=view, runner=_absolute(runner))
         return _show(result, is_json=is_json, writes_report=True)
 
 

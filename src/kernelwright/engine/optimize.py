@@ -49,6 +49,7 @@ from kernelwright.errors import (
     ModelError,
     ScratchFull,
     StoreError,
+    UsageError,
     UserError,
 )
 from kernelwright.identity import content_id
@@ -135,8 +136,11 @@ def resume_optimize(
     machine: Machine | SpoolMachine | None = None,
     agent: Agent | None = None,
     policy: SelectionPolicy | None = None,
+    runner: str = "",
 ) -> OptimizeResult:
     """Continue an interrupted run of `optimize` to the end of its own budget; a finished one is only read.
+
+    `runner` is another spool than the one that the run has asked so far.
 
     Raises:
         StoreError: no run of `optimize` there, or another process writes to it.
@@ -151,6 +155,9 @@ def resume_optimize(
         if view.finished is not None and view.finished.reason != "interrupted":
             return OptimizeResult(view)
         settings = OptimizeSettings.from_record(view.started.settings)
+        if runner and not settings.runner:
+            raise UsageError("this run was measured here, not through a spool", hint="resume it without --runner")
+        settings = dataclasses.replace(settings, runner=runner or settings.runner)
         subject, files = Subject.load(folder.problem_file), folder.problem_files()
         site = _site_again(machine or _machine_of(settings, listener), subject, files, settings, view)
         try:

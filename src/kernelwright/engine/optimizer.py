@@ -354,7 +354,11 @@ class Optimizer(OptimizerState):
             return self._judging_elsewhere(index, run, self._parts.elsewhere)
         original = self._parts.baseline if node.role == LIFTED else None
         shared = self._parts.shared
-        return Step(lambda: proof_of(run, shared, original), lambda proof: self._judged_here(index, run, proof))
+        return Step(
+            lambda: proof_of(run, shared, original),
+            lambda proof: self._judged_here(index, run, proof),
+            is_recording=True,
+        )
 
     def _judged_here(self, index: int, run: NodeRun, proof: DefaultProof | SpecError | EmptySpace) -> Step | None:
         if isinstance(proof, SpecError | EmptySpace):
@@ -437,7 +441,7 @@ class Optimizer(OptimizerState):
                 return None
             return Step(following.work, lambda found: self._analysed_and_planned(following, found))
 
-        return Step(lambda: proof.prove(reproduction), proven)
+        return Step(lambda: proof.prove(reproduction), proven, is_recording=True)
 
     def _analysed_and_planned(self, step: Step, found: Sequence[Finding]) -> Step | None:
         following = step.then(found)
@@ -479,6 +483,7 @@ class Optimizer(OptimizerState):
             return Step(
                 lambda: run.search(evaluations=until, seconds=seconds),
                 lambda reason: self._searched(index, run, reason),
+                is_recording=True,
             )
         if run.evaluated_count >= until:  # taken in, and then killed
             return self._analysing(index, run, "budget")

@@ -11,6 +11,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
+PATIENCE_S = 30.0
+"""An evaluation that is under way may end, so long at most."""
+
 WAIT_S = 0.2
 """How often Ctrl-C is heard while everything runs in threads."""
 
@@ -22,6 +25,8 @@ class Step:
     work: Callable[[], Any]
     then: Callable[[Any], Step | None]
     """Gives what comes next, None: nothing."""
+    is_recording: bool = False
+    """Whether the work records measurements: then it must have ended before anybody else goes on with the run."""
 
 
 class Steps:
@@ -83,8 +88,9 @@ class Steps:
         return None
 
     def stop(self) -> None:
-        """Have the threads end as soon as they can; nobody waits for them."""
+        """Have the threads end as soon as they can; those that record are waited for, `PATIENCE_S` at most."""
         self._is_stopping.set()
+        wait([future for step, future in self._running.values() if step.is_recording], timeout=PATIENCE_S)
 
 
 def _run(step: Step, future: Future[Any]) -> None:

@@ -276,7 +276,8 @@ class TemplateProof:
         request = EvaluationRequest(Candidate(self._run.template, config), is_thorough=True, is_timed=False)
         future = runner.submit(request)
         while not wait([future], timeout=POLL_S).done:
-            pass
+            if self._shared.is_stopping():
+                raise KeyboardInterrupt
         try:
             return isinstance(future.result().outcome, Passed)
         except InfrastructureError:
