@@ -17,7 +17,7 @@ from kernelwright.refactor import nodes
 from kernelwright.refactor.lowering import Lowering
 from kernelwright.refactor.preprocess import Expanded, preprocess
 
-KEPT_TREES = 64
+KEPT_TREES = 32
 """Trees that are kept: a rewrite is read when it is made, and again when the next one starts from it."""
 
 _CONTAINERS = frozenset((
