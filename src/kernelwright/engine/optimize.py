@@ -514,7 +514,7 @@ class _Session:
             choose=choose,
             files=optimizer.files,
             rounds=self._rounds(baseline_ms, choose(frozenset())),
-            seconds=None if seconds is None else max(0.0, seconds - self._clock.spent_s - least_s),
+            seconds=None if seconds is None else self._seconds_for_checks(seconds, least_s),
             on_step=lambda: self._enter("compare"),
             is_late=lambda: self._is_late(least_s),
         )
@@ -534,6 +534,10 @@ class _Session:
         """Whether the checks of the finalists have used up the time for the fewest rounds of the comparison."""
         seconds = self._parts.settings.tune.budget.seconds
         return seconds is not None and self._clock.spent_s + least_s > seconds
+
+    def _seconds_for_checks(self, seconds: float, least_s: float) -> float:
+        """Of finalists, elsewhere: what is left, but some of them also where structures under way took more."""
+        return max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s - least_s)
 
     def _rounds(self, baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> int:
         """Rounds of the final comparison that fit into its share of the time."""

@@ -185,8 +185,12 @@ class Mailbox:
             if self._say is None or now_s - self._told_s < TELL_S:
                 return
             self._told_s = now_s
-            count = len(self._waiting)
-        self._say(f"waiting for {count} results of the spool {self.folder.path}; {self._workers()}")
+            waiting = list(self._waiting)
+        there = {identity for identity, _, _ in self.folder.ids("results")}
+        torn = [each for each in waiting if each in there and self._result(each) is None]
+        words = f" ({len(torn)} are there and incomplete: copy them again)" if torn else ""
+        count = f"{len(waiting)} results" if len(waiting) != 1 else "a result"
+        self._say(f"waiting for {count} of the spool {self.folder.path}{words}; {self._workers()}")
 
     def _workers(self) -> str:
         seen = []
@@ -198,7 +202,7 @@ class Mailbox:
         if not seen:
             return "no worker was seen yet: run `kernelwright worker --spool DIR` on the other machine"
         seen_s, worker, doing = max(seen)
-        return f"worker {worker} was seen {max(0.0, time.time() - seen_s):.0f} s ago ({doing})"
+        return f"{worker} was seen {max(0.0, time.time() - seen_s):.0f} s ago ({doing})"
 
 
 class SpoolSite:

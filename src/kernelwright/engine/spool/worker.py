@@ -134,7 +134,7 @@ class SpoolWorker:
             stop.set()
             beat.join()
             shutil.rmtree(scratch, ignore_errors=True)
-            self._doing = "gone"
+            self._doing = "has ended"
             self._tell_of_itself()
         return self.ended
 
