@@ -28,13 +28,14 @@ from kernelwright.agent.model.prompting import filled, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.engine.model_agent import account_of, agent_of
-from kernelwright.engine.optimize import optimize, resume_optimize
+from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.replay_run import ReplayDiverged
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import ModelAuthFailed, ModelBudgetSpent, ModelReplyMissing, ModelUnavailable, UsageError
 from kernelwright.llm.base import ChatRequest
-from kernelwright.llm.recorded import Recording
+from kernelwright.llm.recorded import Recording, decode, encode
 from kernelwright.llm.scripted import ScriptedModel
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
@@ -430,14 +431,44 @@ def test_a_model_rewrites_and_the_tuner_tunes(plain: Path, tmp_path: Path) -> No
 
 def test_a_run_replays_bit_for_bit_and_asks_nobody(plain: Path, tmp_path: Path) -> None:
     run_with(ScriptedModel(answers), plain, tmp_path / "run")
-    replayed = optimize(
-        plain,
-        settings=settings(model=f"replay:{tmp_path / 'run'}"),
-        run=tmp_path / "again",
-        machine=SimulatedMachine(cost, noise=0.005),
-    )
-    assert replayed.is_gain
+    replay = replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert replay.differences == ()
+    assert replay.result.is_gain
     assert decisions(tmp_path / "again") == decisions(tmp_path / "run")
+    replies = [(tmp_path / name / "replies.jsonl").read_bytes() for name in ("run", "again")]
+    assert replies[0] == replies[1]
+
+
+def test_a_replay_whose_prompts_have_changed_says_where_and_goes_on(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_with(ScriptedModel(answers), plain, tmp_path / "run")
+    monkeypatch.setattr("kernelwright.agent.model.agent.system_prompt", lambda language, words: f"Write {words}.")
+    replay = replay_optimize(tmp_path / "run", run=tmp_path / "again")
+    assert "the template request for node 0 is not worded as it was; first at line 1" in replay.differences[0]
+    assert decisions(tmp_path / "again") == decisions(tmp_path / "run")
+
+
+def test_a_replay_of_which_a_reply_is_missing_stops(plain: Path, tmp_path: Path) -> None:
+    run_with(ScriptedModel(answers), plain, tmp_path / "run")
+    file = tmp_path / "run" / "replies.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ModelReplyMissing):
+        replay_optimize(tmp_path / "run", run=tmp_path / "again")
+
+
+def test_an_edited_reply_makes_the_replay_diverge(plain: Path, tmp_path: Path) -> None:
+    run_with(ScriptedModel(answers), plain, tmp_path / "run")
+    file = tmp_path / "run" / "replies.jsonl"
+    exchanges = [decode(line) for line in file.read_bytes().splitlines(keepends=True)]
+    edited = [
+        dataclasses.replace(each, reply=dataclasses.replace(each.reply, text=each.reply.text.replace("1.7", "1.6")))
+        for each in exchanges
+        if each is not None
+    ]
+    file.write_bytes(b"".join(map(encode, edited)))
+    with pytest.raises(ReplayDiverged, match="ideas of node_planned"):
+        replay_optimize(tmp_path / "run", run=tmp_path / "again")
 
 
 def test_a_replay_of_another_problem_stops_and_says_so(plain: Path, tmp_path: Path) -> None:

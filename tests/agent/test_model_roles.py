@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.model.settings import DEFAULT_ROLES
+from kernelwright.agent.model.settings import DEFAULT_ROLES, ModelSettings
 from kernelwright.engine.model_agent import agent_of
 from kernelwright.engine.model_roles import read_roles, roles_of
 from kernelwright.engine.optimize_settings import OptimizeSettings
@@ -89,6 +89,15 @@ def test_the_tables_become_settings(tmp_path: Path) -> None:
     assert not roles.settings.shows_tactics
     assert roles.pace == Pace(30, 4)
     assert roles.timeout_s == 1500
+
+
+def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/howto-models.md").read_text()
+    block = next(each for each in page.split("```")[1::2] if each.strip().startswith("window ="))
+    (tmp_path / "roles.toml").write_text(block)
+    roles = roles_of(read_roles(tmp_path / "roles.toml"))
+    assert roles.settings == ModelSettings(roles=roles.settings.roles)
+    assert roles.models["debug"] == "rules"
 
 
 def test_settings_keep_roles_for_a_resumed_run(tmp_path: Path) -> None:
