@@ -37,7 +37,7 @@ from kernelwright.search.history import (
     generator,
     opening,
 )
-from kernelwright.search.transfer import favourites, is_flat, sources_of
+from kernelwright.search.transfer import agreed, favourites, is_flat, sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,8 +249,8 @@ class SurrogateSearch:
             favoured = list(dict.fromkeys([*first[default is not None :], *favourites(sources, count=prior_count)]))
             head = first[: default is not None]
             self._spreading = self._spread(spread_count, away_from=head)
-            # Not a favourite first: of an earlier run that misleads, it may be the slowest config of all.
-            head = head or self._spreading[:1]
+            # Not a favourite of one run first: if it misleads, that may be the slowest config of all.
+            head = head or agreed(space, sources) or self._spreading[:1]
             turns = itertools.chain.from_iterable(itertools.zip_longest(favoured, self._spreading))
             self._design = list(dict.fromkeys([*head, *(config for config in turns if config is not None)]))
         else:

@@ -133,6 +133,15 @@ def favourites(sources: Sequence[Source], *, count: int) -> list[Config]:
     return list(dict.fromkeys(config for each in rounds for config in each if config is not None))[:count]
 
 
+def agreed(space: Space, sources: Sequence[Source]) -> list[Config]:
+    """Of the best configs of several sources the one that all together think best; nothing where there is only one."""
+    known = favourites(sources, count=sum(len(source.best) for source in sources))
+    if len(sources) < 2 or not known:
+        return []
+    table = Table.of_configs(space, known)
+    return [known[int(np.argmin(np.mean([source.guess(table) for source in sources], axis=0)))]]
+
+
 def beliefs(
     fitter: ForestFitter, data: Data, guesses: Sequence[tuple[Floats, float]], *, design: Design | None = None
 ) -> Floats:
