@@ -74,6 +74,7 @@ def compare_tuners(given: argparse.Namespace) -> None:
     for seed in range(given.seeds):
         traces["kernelwright"].append(ours_search(given.seconds, seed))
         traces["kernel_tuner"].append(theirs_search(given.seconds, given.lang, seed))
+        write(given.out, {**report, "traces": traces})
     report["search"] = judged(traces)
     write(given.out, report)
 
