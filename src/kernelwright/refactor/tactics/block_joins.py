@@ -16,6 +16,7 @@ from kernelwright.refactor.tactics.editing import refuse_hidden_branches
 from kernelwright.refactor.tactics.inline_joins import over_joins
 from kernelwright.refactor.tactics.joins import Operation
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.roofline import AHEAD, Walk, effect, row_pairs, tree_barriers
 from kernelwright.refactor.tactics.thread_queries import query_text
 
 
@@ -264,8 +265,24 @@ def _finish(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, 
         f"{block} threads walk a row, take vectors of {loops.vec}, and join by shuffles."
         if loops.changed
         else f"{block} threads walk a row and join by shuffles.",
-        Effect(1.8, "fewer barriers, wider loads, and blocks that fit the length of a row"),
+        _effect(loops, len(calls)),
     )
+
+
+def _effect(loops: vector_loops.Loops, count: int) -> Effect:
+    """Fewer steps and barriers; on CPUs, and where rows are not known, a guess."""
+    subject = loops.subject
+    assert loops.block is not None
+    told = "fewer barriers, wider loads, and blocks that fit the length of a row"
+    facts = [each.fact for each in loops.ready if loops.is_block_wide(each)]
+    vec = loops.plan.draft.parameter(loops.vec)
+    if subject.device.kind == "cpu" or subject.pattern.kind != "row-wise" or not facts or vec is None:
+        return Effect(1.8, told)
+    size = loops.block[0]
+    before = Walk(size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(size))
+    after = Walk(size, int(vec.default), 1, is_kept=False, barriers=2 * count)
+    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0])
+    return effect(subject.device, pairs, told, otherwise=1.8)
 
 
 BLOCK_JOINS = RuleTactic(

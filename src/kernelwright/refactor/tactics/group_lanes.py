@@ -27,6 +27,7 @@ from kernelwright.refactor.tactics.joins import Operation, across_lanes
 from kernelwright.refactor.tactics.lane_kinds import UNIFORM
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.roofline import effect, map_pairs, tree_barriers
 from kernelwright.refactor.tactics.row_facts import refuse_aliases
 from kernelwright.refactor.tactics.row_lanes import RowLanes
 from kernelwright.refactor.tactics.row_registers import MIN_BLOCKS
@@ -530,12 +531,20 @@ def _dispatch(group: Group, body: Body, load: str, compute: str) -> str:
 
 
 def _effect(group: Group) -> Effect:
-    """Threads of a warp that moved a few bytes each move 16; the factor is a guess from H100 measurements."""
-    arrays = group.subject.analysis.facts.arrays.values()
-    narrow = min((a.element_bytes or 4 for a in arrays if a.is_parameter), default=4)
-    if group.join is not None:
-        return Effect(2.5, "a barrier for each level of a tree becomes a shuffle, and loads of a thread are 16 bytes")
-    return Effect({1: 2.0, 2: 1.8, 4: 1.3}.get(narrow, 1.05), f"loads of {narrow} bytes become loads of 16 bytes")
+    """Fewer threads with wider loads, and no barriers."""
+    subject = group.subject
+    vec = group.plan.draft.parameter(group.names["vec"])
+    assert vec is not None
+    threads, blocks = [], []
+    for sizes in subject.sizes():
+        count, size = (total_of(subject, text, sizes) for text in (group.count, group.size))
+        threads.append(None if count is None or size is None else count * size)
+        blocks.append(size or 1)
+    block = max(blocks)
+    barriers = 0 if group.join is None else tree_barriers(block)
+    pairs = map_pairs(subject, threads, block, int(vec.default), barriers=barriers)
+    told = "threads move 16 bytes at once" + ("" if group.join is None else " and join by shuffles, without barriers")
+    return effect(subject.device, pairs, told, otherwise=1.8 if group.join is None else 2.5)
 
 
 GROUP_LANES = RuleTactic(

@@ -26,6 +26,7 @@ from kernelwright.refactor.tactics.joins import across_lanes
 from kernelwright.refactor.tactics.lane_kinds import Kind
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
+from kernelwright.refactor.tactics.roofline import AHEAD, Walk, effect, row_pairs, tree_barriers
 from kernelwright.refactor.tactics.row_facts import RowKernel, RowLoop, understood
 from kernelwright.refactor.tactics.row_lanes import RowLanes, element_text
 from kernelwright.refactor.tactics.row_text import (
@@ -475,14 +476,17 @@ def _finished(row: RowKernel, steps: Sequence[Step]) -> Rewrite:
 
 
 def _effect(row: RowKernel) -> Effect:
-    """Bytes that the kernel moves before over those that it moves afterwards, times what late loads cost. A guess."""
-    facts = row.subject.analysis.facts
-    indices = {each.fact.index for each in row.loops}
-    touches = [a for a in facts.accesses if a.space == "global" and indices & set(a.loops)]
-    distinct = {(a.array, a.kind) for a in touches}
-    share = len(touches) / max(1, len(distinct))
-    because = f"{len(touches)} passes over rows become {len(distinct)}, in loads of 16 bytes that wait for memory once"
-    return Effect(2.0 * share, because)
+    """A load waited for once instead of once in a few steps of every loop, one barrier for each join."""
+    subject, count = row.subject, len(row.calls)
+    block, vec = (row.plan.draft.parameter(row.names[name]) for name in ("block", "vec"))
+    assert block is not None
+    assert vec is not None
+    before = Walk(row.size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(row.size))
+    after = Walk(int(block.default), int(vec.default), 0, is_kept=True, barriers=count)
+    facts = [each.fact for each in row.loops]
+    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0])
+    told = f"{len(facts)} passes over a row become one, whose loads are waited for once"
+    return effect(subject.device, pairs, told, otherwise=2.0)
 
 
 ROW_REGISTERS = RuleTactic(

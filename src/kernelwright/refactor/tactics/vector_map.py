@@ -14,6 +14,7 @@ from kernelwright.refactor.tactics.editing import Plan
 from kernelwright.refactor.tactics.lane_text import LOAD_HINTS, STORE_HINTS, operators_in, prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import only_shape
+from kernelwright.refactor.tactics.roofline import effect, map_pairs
 from kernelwright.refactor.tactics.virtual import (
     AXES,
     Places,
@@ -94,7 +95,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     return plan.finish(
         f"Neighbouring elements are loaded, computed and stored as vectors of {names.vec}, "
         f"{names.count} of them a thread, in blocks of a shape that is tuned ({shape}).",
-        _effect(subject, lanes),
+        _effect(subject, lanes, places, int(str(vec_default(plan, names.vec)))),
         properties=("independent",),
     )
 
@@ -245,15 +246,29 @@ def _end(subject: Subject, axis: object) -> str:
     return f"({c_text(loop.bound, subject.analysis.facts.atoms, {})})"
 
 
-def _effect(subject: Subject, lanes: Lanes) -> Effect:
+def vec_default(plan: Plan, name: str) -> object:
+    """The default of a parameter."""
+    parameter = plan.draft.parameter(name)
+    return 1 if parameter is None else parameter.default
+
+
+def _effect(subject: Subject, lanes: Lanes, places: Places, vec: int) -> Effect:
+    """By the roofline on a GPU; on a CPU a guess."""
     if subject.device.kind == "cpu":
         return Effect(4.0, f"{lanes.vector_loads + lanes.vector_stores} accesses and all arithmetic become SIMD")
     narrow = min((a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter), default=4)
     wasted = [a for a in subject.analysis.facts.accesses if a.contiguity == "strided" and _is_global(a)]
     if wasted:
         return Effect(4.0, f"{len(wasted)} accesses become contiguous along the block")
-    factor = {1: 1.8, 2: 1.5, 4: 1.15}.get(narrow, 1.05)
-    return Effect(factor, f"loads of {narrow} bytes become loads of up to {subject.device.vector_bytes} bytes")
+    threads: list[int | None] = []
+    for sizes in subject.sizes():
+        totals = [total_of(subject, axis.total, sizes) for axis in places.axes]
+        threads.append(None if None in totals else math.prod(each or 1 for each in totals))
+    told = f"loads of {narrow} bytes become loads of up to {subject.device.vector_bytes} bytes"
+    guess = {1: 1.8, 2: 1.5, 4: 1.15}.get(narrow, 1.05)
+    is_loop = any(loop.sweep == "sequential" for loop in subject.analysis.facts.loops)
+    pairs = [] if is_loop else map_pairs(subject, threads, 256, vec)
+    return effect(subject.device, pairs, told, otherwise=guess)
 
 
 def _is_global(access: Access) -> bool:
@@ -273,7 +288,7 @@ def _coarsened(subject: Subject) -> Rewrite:
     plan.replace(subject.analysis.function.body.place.span, _dispatch(subject, places, names, one, None))
     return plan.finish(
         f"A thread takes {names.count} places, in blocks of a shape that is tuned, neighbours along memory.",
-        Effect(1.2, "fewer threads are started, and their work overlaps"),
+        Effect(1.2 if subject.device.kind == "cpu" else 1.1, "fewer threads are started, and their work overlaps"),
         properties=("independent",),
     )
 
