@@ -69,7 +69,7 @@ def tune(
         searcher_options: the searcher's documented options.
         seed: of everything random.
         device: a device id or a part of its name; None: the best one.
-        build_processes: compilers at work at the same time; None: cores less one, at most eight.
+        build_processes: compilers at work at the same time; None: most of the cores.
         cache: state of the last-level cache before each timed launch; None: cold on a GPU, hot on a CPU device.
         run: the run folder to make; None: `runs/NAME-TIME`.
         prior_runs: earlier runs of the same or a similar template to start from.
@@ -128,7 +128,7 @@ def optimize(
         searcher: of each structure's parameters, as for `tune`.
         seed: of everything random.
         device: a device id or a part of its name; None: the best one.
-        build_processes: compilers at work at the same time; None: cores less one, at most eight.
+        build_processes: compilers at work at the same time; None: most of the cores.
         cache: state of the last-level cache before each timed launch; None: cold on a GPU, hot on a CPU device.
         run: the run folder to make; None: `runs/NAME-TIME`.
         listener: hears every event.

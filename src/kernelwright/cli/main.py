@@ -137,7 +137,7 @@ def tune(
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1, max=256)
+        int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     replay: Annotated[
@@ -223,7 +223,7 @@ def optimize(
             help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."
         ),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Build processes (default: cores - 1, at most 8).", min=1)] = None,
+    jobs: Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     runner: Annotated[
         str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
