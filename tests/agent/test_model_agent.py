@@ -471,6 +471,16 @@ def test_an_edited_reply_makes_the_replay_diverge(plain: Path, tmp_path: Path) -
         replay_optimize(tmp_path / "run", run=tmp_path / "again")
 
 
+def test_attempts_are_capped_and_the_rest_goes_into_tuning(plain: Path, tmp_path: Path) -> None:
+    model = ScriptedModel(answers)
+    result = run_with(model, plain, tmp_path / "run", max_attempts=1)
+    chosen = [each.action for each in result.tree.actions]
+    assert chosen.count("expand") + chosen.count("repair") == 1
+    assert chosen[-1] == "tune"
+    budget = settings().tune.budget.evaluations
+    assert result.evaluated_count == budget or all(each.tuning.is_exhausted for each in result.tree.working)
+
+
 def test_a_replay_of_another_problem_stops_and_says_so(plain: Path, tmp_path: Path) -> None:
     run_with(ScriptedModel(answers), plain, tmp_path / "run")
     changed = (plain / "problem.toml").read_text().replace("weight = 2", "weight = 3")

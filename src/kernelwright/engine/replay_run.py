@@ -99,7 +99,9 @@ class Recorded:
 
     def now_s(self) -> float:
         """Budget seconds when the next event was made."""
-        self._time_s = getattr(self.next_event, "elapsed_s", self._time_s)
+        event = self.next_event
+        own = event.spent_s if isinstance(event, RunFinished) else getattr(event, "elapsed_s", None)
+        self._time_s = self._time_s if own is None else own
         return self._time_s
 
     def expect(self, events: Sequence[Event]) -> None:
