@@ -9,6 +9,7 @@ What was decided and what came of it is durable before the next decision, so a r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -58,6 +59,9 @@ FINDING_COUNT = 6
 
 MOST_LOG_CHARACTERS = 4000
 
+REST_EVALUATIONS = 16
+"""Of the best structure at a time, once no more structures may be asked for."""
+
 LIFTED = "template"
 """The role whose nodes have to reproduce what they were lifted from."""
 
@@ -104,11 +108,20 @@ class Optimizer(OptimizerState):
             return "budget"
         choice = self._parts.policy.choose(self._offered(), self._left())
         if not isinstance(choice, Stop):
-            return "budget" if choice.action != "tune" and self._attempts_are_spent() else choice
+            return self._tuning_instead() if choice.action != "tune" and self._attempts_are_spent() else choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
         return choice.reason
+
+    def _tuning_instead(self) -> Expansion | str:
+        """More of the best structure's parameters, where no more structures may be asked for."""
+        open_nodes = [node for node in self._offered().working if node.best_value and not node.tuning.is_exhausted]
+        best = min(open_nodes, key=lambda node: node.best_value or math.inf, default=None)
+        if best is None:
+            return "budget"
+        words = "no more structures may be asked for: the best one's parameters"
+        return Expansion(best.index, "tune", words, evaluations=REST_EVALUATIONS)
 
     def _offered(self) -> Tree:
         """The tree without what is under way: the idea that a coder took by itself is not open either."""
