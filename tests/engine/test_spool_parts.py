@@ -126,6 +126,11 @@ def test_names_that_leave_their_folder_are_refused(name: str) -> None:
             all_files(request)
 
 
+def test_a_file_is_no_folder_of_another_one() -> None:
+    with pytest.raises(StoreError, match="lies below"):
+        all_files(Begin(dataclasses.replace(WORK, files={"a": digest(b"x"), "a/b": digest(b"x")})))
+
+
 FINALS = CompareAsked(WORK, "run", {"3": {"a.cl": digest(b"y")}}, (Entry(3, "id", {"A": 1}),), 1, 9, None)
 
 

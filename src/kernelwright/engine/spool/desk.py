@@ -46,6 +46,7 @@ from kernelwright.engine.template_proof import DefaultProof, ProofBudget, Templa
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import BaselineFailed, StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
+from kernelwright.evaluate.scratch import reserve
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Language
@@ -274,6 +275,7 @@ class Desk:
         for path, data in self._spool.files(files).items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
+            reserve(target, len(data))
             target.write_bytes(data)
         return Subject.load(folder / name)
 

@@ -285,3 +285,5 @@ def check_files(files: Files) -> None:
         is_plain = name.isprintable() and "\\" not in name and ":" not in name and len(name) <= _MOST_NAME
         if not is_plain or path.is_absolute() or not path.parts or ".." in path.parts or str(path) != name:
             raise StoreError(f"the file name {name[:80]!r} is not a plain path inside a folder: refused")
+        if any(str(parent) in files for parent in path.parents):
+            raise StoreError(f"{name[:80]!r} lies below what is a file of the same problem: refused")
