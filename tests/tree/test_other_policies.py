@@ -191,6 +191,15 @@ def test_what_a_reply_costs_is_learned_where_time_is_limited() -> None:
     assert policy.choose(Tree.of(events(500.0)), counted) == policy.choose(Tree.of(events(1.0)), counted)
 
 
+def test_a_node_that_is_being_tuned_is_still_expected_to_improve() -> None:
+    """So what is built meanwhile is built upon it, not upon one that only looks better until the tuning ends."""
+    events = [*lifted(*IDEAS), proposed(2, 1, "i0"), working(2, 0.4), planned(2, *IDEAS[1:])]
+    policy = create("gain", has_model=True)
+    events.append(ActionChosen(2, "tune", "", until_evaluations=3))
+    found = chosen(policy, events)
+    assert (found.node, found.action) == (2, "expand")
+
+
 # -- all
 
 

@@ -257,10 +257,15 @@ class Beliefs:
             return Gain(0.0, fresh.deviation)
         return Gain(believed, max(DOUBT * believed, LEAST_DOUBT))
 
+    @cached_property
+    def _being_tuned(self) -> frozenset[int]:
+        """Nodes that only count as used up because they are being tuned right now (`Tree.idle`)."""
+        return frozenset(each.action.node for each in self._tree.under_way if each.action.action == "tune")
+
     def potential(self, node: Node) -> float:
         """How much (in logarithms) tuning this node to the end is expected to bring yet."""
         tuning = node.tuning
-        if not self._tunes or tuning.is_exhausted:
+        if not self._tunes or (tuning.is_exhausted and node.index not in self._being_tuned):
             return 0.0
         if tuning.expected_gain_fraction is not None:
             return -math.log1p(-min(max(tuning.expected_gain_fraction, 0.0), 0.9))

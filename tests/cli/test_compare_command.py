@@ -1,0 +1,40 @@
+"""`kernelwright compare` as a person types it, with rules on the CPU device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelwright.cli.main import main
+
+
+def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", str(saxpy), "--policies", "default,starkk"])
+    assert ended.value.code == 2
+    assert "did you mean 'stark'?" in capsys.readouterr().err
+
+
+@pytest.mark.opencl
+def test_rules_are_compared_and_nothing_runs_twice(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
+    problem = write_saxpy(tmp_path / "saxpy", is_beatable=True)
+    words = ["compare", str(problem), "--policies", "direct,tune-only", "--repeats", "1", "--budget", "3"]
+    command = [sys.executable, "-m", "kernelwright", *words, "--rounds", "5", "--out", "cmp", "--json"]
+
+    def told() -> dict[str, object]:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    first = told()
+    cells = first["cells"]
+    assert isinstance(cells, list)
+    assert [cell["arm"] for cell in cells] == ["direct", "tune-only"]
+    assert all(cell["speedup"] >= 1 for cell in cells)
+    assert told() == first
