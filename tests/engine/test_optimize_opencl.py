@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kernelwright
+from kernelwright.engine.optimize import replay_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.export.run import export_run
 from kernelwright.store.view import RunView
@@ -50,6 +51,13 @@ def test_the_claim_stands_on_interleaved_rounds_or_the_baseline_is_kept(optimise
     assert optimised.view.comparison is not None
     assert optimised.speedup is not None
     assert (optimised.winner is not None) == (optimised.speedup.low > 1.0)
+
+
+def test_the_run_is_repeated_from_its_record_without_a_device(optimised: OptimizeResult, tmp_path: Path) -> None:
+    assert optimised.folder is not None
+    replay = replay_optimize(optimised.folder, run=tmp_path / "again")
+    assert replay.differences == ()
+    assert replay.result.speedup == optimised.speedup
 
 
 def test_the_winner_is_exported_from_its_own_run(optimised: OptimizeResult, tmp_path: Path) -> None:
