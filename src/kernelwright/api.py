@@ -107,6 +107,7 @@ def optimize(
     start: Literal["all", "baseline"] = "all",
     max_cost_usd: float | None = None,
     max_tokens: int | None = None,
+    memory: Literal["on", "read", "off"] = "on",
     searcher: str = "auto",
     seed: int = 0,
     device: str | None = None,
@@ -123,6 +124,7 @@ def optimize(
         model: who proposes structures: `rules` needs no model; `PROVIDER:NAME`; `replay:RUN`.
         max_cost_usd: most money for a model's replies.
         max_tokens: most tokens for a model's requests and replies.
+        memory: what earlier runs have learnt: used and added to, only used, or neither.
         policy: who chooses where the budget goes: `gain` or `stark`.
         start: `all`: the problem's own template is tried too; `baseline`: only what the baseline becomes.
         searcher: of each structure's parameters, as for `tune`.
@@ -152,5 +154,6 @@ def optimize(
         start=start,
         max_cost_usd=max_cost_usd,
         max_tokens=max_tokens,
+        memory=memory,
     )
     return _optimize(problem, settings=settings, run=Path(run) if run is not None else None, listener=listener)

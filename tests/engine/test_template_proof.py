@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.agent.base import Declined, Draft, TemplateContext
+from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
@@ -18,6 +18,7 @@ from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.template_points import corners, differing, random_points
 from kernelwright.engine.template_proof import condition, inert_parameters, text_with
 from kernelwright.errors import UsageError
+from kernelwright.evaluate.base import Reproduction
 from kernelwright.problem.config import Config
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Workload
@@ -25,8 +26,10 @@ from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.store.event import Evaluated, Exclusion
+from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
-from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
+from kernelwright.tree.gain import GainPerCost
 
 LIFT = ScriptedTactic("lift", 1.0, "launch", values=(1, 2, 4, 8))
 
@@ -255,6 +258,51 @@ def test_a_template_that_is_its_origin_writes_the_same_bytes(plain: Path, tmp_pa
     assert proof.probed_count >= 2
     findings = result.tree[proof.index].tuning.findings
     assert any("the constraint needless excludes what works" in each for each in findings)
+
+
+class Reproducer(SimulatedRunner):
+    """A runner that says that the first templates differ from their origin."""
+
+    def __init__(self, *arguments: object, different: int, **settings: object) -> None:
+        super().__init__(*arguments, **settings)  # type: ignore[arg-type]
+        self.left = different
+        self.held: list[str] = []
+
+    def reproduce(self, original: Candidate, candidate: Candidate) -> Reproduction:
+        self.held.append(candidate.template.source)
+        self.left -= 1
+        return Reproduction(8, 3, 2.5, "'y' is away") if self.left >= 0 else Reproduction(8, 8)
+
+
+class ReproducingMachine(SimulatedMachine):
+    different = 1
+
+    def runner(self, problem, device, settings):  # type: ignore[no-untyped-def, override]
+        self.made = Reproducer(problem, self._cost, noise=0.002, different=self.different)
+        return self.made
+
+
+class Repairing(ScriptedAgent):
+    """Mends a template that computes something else, by another text."""
+
+    def debug(self, context: DebugContext) -> Draft | Declined:
+        self.calls.append(f"debug {context.failure.reason}")
+        text = f"{context.written.text}#define MENDED 1\n"
+        return Draft(dataclasses.replace(context.written, text=text), "mended")
+
+
+def test_a_template_that_computes_something_else_is_a_failure_that_can_be_mended(plain: Path, tmp_path: Path) -> None:
+    machine, agent = ReproducingMachine(lambda config, workload: 1.0), Repairing(lifted=LIFT)
+    policy = GainPerCost(repairable_stages=frozenset({"check"}))
+    result = optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent, policy=policy)
+    template = result.tree[1]
+    assert template.failure is not None
+    assert (template.status, template.failure.reason) == ("failed", "not-reproduced")
+    assert "'y' is away" in template.failure.message
+    assert agent.calls.count("debug not-reproduced") == 1
+    assert result.tree[2].is_working
+    assert len(machine.made.held) == 2
+    assert [(proof.index, proof.reproduces) for proof in result.view.proofs] == [(2, "bytes")]
 
 
 @pytest.mark.opencl

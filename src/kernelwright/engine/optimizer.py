@@ -220,7 +220,7 @@ class Optimizer(OptimizerState):
         for node in self.tree:
             if node.status == "proposed" and self._steps.size == 1:
                 self._do_now(self._judging(node.index))
-            elif node.role == LIFTED and node.is_working and node.index not in self._proofs:
+            elif self._is_lifted(node) and node.is_working and node.index not in self._proofs:
                 self._do_now(self._proving_again(node))  # a session ended between the two
         roles = {node.role for node in self.tree}
         if "given" not in roles and parts.given is not None:
@@ -365,7 +365,7 @@ class Optimizer(OptimizerState):
             return None
         if self._parts.elsewhere is not None:
             return self._judging_elsewhere(index, run, self._parts.elsewhere)
-        original = self._parts.baseline if node.role == LIFTED else None
+        original = self._parts.baseline if self._is_lifted(node) else None
         shared = self._parts.shared
         return Step(
             lambda: proof_of(run, shared, original),
@@ -379,7 +379,7 @@ class Optimizer(OptimizerState):
             self._plan_all()
             return None
         self._record([self._judged(index, run, proof.outcome)])
-        if self.tree[index].role == LIFTED:
+        if self._is_lifted(self.tree[index]):
             following = self._proving_template(index, run, proof.reproduction)
             if following is not None:
                 return following
@@ -391,7 +391,7 @@ class Optimizer(OptimizerState):
     def _judging_elsewhere(self, index: int, run: NodeRun, elsewhere: Elsewhere) -> Step:
         most, settings = self._left().evaluations, self._parts.settings
         until, asked = settings.first_part, None
-        if self.tree[index].role == LIFTED:
+        if self._is_lifted(self.tree[index]):
             budget = proof_budget(settings.tune.budget, points=settings.proof_points)
             asked = TemplateAsked(budget.points, budget.seconds)
             until += budget.points
@@ -427,6 +427,12 @@ class Optimizer(OptimizerState):
         return Step(lambda: self._parts.agent.analyse(context), analysed)
 
     # -- proofs of lifted templates --------------------------------------------------------------------------------
+
+    def _is_lifted(self, node: Node) -> bool:
+        """Whether it has to reproduce the baseline: a lifted template, or the repair of one."""
+        if node.role == LIFTED:
+            return True
+        return node.role == "debug" and node.parent is not None and self._is_lifted(self.tree[node.parent])
 
     def _proving_again(self, node: Node) -> Step | None:
         if self._parts.elsewhere is not None:
