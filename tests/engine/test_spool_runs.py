@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -279,8 +281,6 @@ def test_two_runs_share_a_worker(plain: Path, tmp_path: Path, spool: Path) -> No
 def test_of_another_device_a_worker_leaves_requests_alone(plain: Path, tmp_path: Path, spool: Path) -> None:
     class Other(SimulatedMachine):
         def device(self, selector, language):  # type: ignore[no-untyped-def]
-            import dataclasses
-
             return dataclasses.replace(super().device(selector, language), name="another device")
 
     thread, found = in_thread(lambda: run(plain, tmp_path / "run", spool, VECTOR))
@@ -455,3 +455,27 @@ def test_a_run_of_this_machine_does_not_go_on_through_a_spool(plain: Path, tmp_p
     optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent(TILE), listener=stopping)
     with pytest.raises(UsageError, match="measured here"):
         resume_optimize(tmp_path / "run", agent=agent(TILE), runner=f"spool:{spool}")
+
+
+def test_roles_are_asked_beside_each_other(plain: Path, tmp_path: Path) -> None:
+    class Slow(ScriptedAgent):
+        lock, running, most = threading.Lock(), 0, 0
+
+        def code(self, context: CodeContext) -> Draft | Declined:
+            with self.lock:
+                self.running += 1
+                self.most = max(self.most, self.running)
+            time.sleep(0.2)
+            with self.lock:
+                self.running -= 1
+            return super().code(context)
+
+    slow = Slow((VECTOR, TILE, WRONG), lifted=LIFT)
+    machine = SimulatedMachine(cost, noise=0.005)
+    result = optimize(plain, settings=settings(60), run=tmp_path / "run", machine=machine, agent=slow)
+    assert result.is_gain
+    assert slow.most >= 2
+    slow.most = 0
+    one = dataclasses.replace(settings(60), in_flight=1)
+    optimize(plain, settings=one, run=tmp_path / "one", machine=machine, agent=slow)
+    assert slow.most == 1
