@@ -33,6 +33,8 @@ class Plan:
     """Text right before the kernel, in order; after the parameters."""
     added: list[str] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
+    _words: frozenset[str] | set[str] = frozenset()
+    """What the source and the problem call things; made once."""
 
     def __post_init__(self) -> None:
         self.draft = self.subject.draft
@@ -40,8 +42,11 @@ class Plan:
     def fresh(self, name: str) -> str:
         """`name`, or with a number behind, such that neither the source nor the problem has it."""
         subject = self.subject
-        taken = self._names | used_words(subject.source, subject.language) | set(subject.problem.size_names)
-        taken |= {each.name for each in subject.problem.arguments} | {each.name for each in subject.draft.parameters}
+        if not self._words:
+            self._words = used_words(subject.source, subject.language) | set(subject.problem.size_names)
+            self._words |= {each.name for each in subject.problem.arguments}
+            self._words |= {each.name for each in subject.draft.parameters}
+        taken = self._names | self._words
         free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in taken)
         self._names.add(free)
         return free
