@@ -91,6 +91,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
         root = tmp_path_factory.getbasetemp()
         folder = str((root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root) / "cache")
     os.environ["KERNELWRIGHT_CACHE_DIR"] = folder
+    os.environ["KERNELWRIGHT_HOME"] = str(tmp_path_factory.mktemp("home"))  # of fixtures that outlive a test
 
 
 def _write_saxpy(folder: Path, *changes: tuple[str, str], is_beatable: bool = False) -> Path:

@@ -41,7 +41,7 @@ from kernelwright.template.model import Candidate
 if TYPE_CHECKING:
     from kernelwright.engine.replay_run import Recorded
 
-PROOF_SHARE = 0.125
+PROOF_SHARE = 0.1
 """Of a run's budget, what the points of a template's proof may take. A guess."""
 
 ISOLATING = 4
