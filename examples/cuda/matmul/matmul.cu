@@ -11,7 +11,7 @@
 // PAD        = { values = [4, 8], default = 4, why = "extra floats of a row of A's tile, against bank conflicts" }
 // MIN_BLOCKS = { values = [1, 2, 3], default = 2, why = "blocks of a multiprocessor that registers must leave room for" }
 // ORDER      = { values = [0, 1], default = 0, why = "a step's products, 0: row by row; 1: column by column" }
-// AHEAD      = { values = [0, 1], default = 1, why = "1: a thread takes what the next step needs before it computes this one, also across tiles" }
+// AHEAD      = { values = [0, 1], default = 0, why = "1: a thread takes what the next step needs before it computes this one, also across tiles" }
 // BAND       = { values = [1, 2, 4, 8, 16], default = 8, why = "rows of blocks that advance along the columns together, so that what they share stays in cache" }
 // [constraints]
 // sizes     = "n % 4 == 0 and k % 4 == 0"
@@ -71,7 +71,7 @@
 #define BAND 8
 #endif
 #ifndef AHEAD
-#define AHEAD 1
+#define AHEAD 0
 #endif
 
 #define LANES_N (32 / LANES_M)
