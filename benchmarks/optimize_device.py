@@ -75,7 +75,8 @@ def _measured(example: Path, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             budget = f"{given.seconds:g}s"
-            made = optimize(example, run=Path(folder) / "rules", budget=budget, start="baseline", memory="off", device=given.device)
+            run = Path(folder) / "rules"
+            made = optimize(example, run=run, budget=budget, start="baseline", memory="off", device=given.device)
             record |= _of_rules(made) | {"rules_wall_s": time.perf_counter() - start_s}
             known = _known_config(given.hand, example.name)
             if known is None:
