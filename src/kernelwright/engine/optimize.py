@@ -181,7 +181,12 @@ class ReplayedRun:
 
 
 def replay_optimize(
-    recorded: Path | str, *, run: Path | None = None, listener: RunListener | None = None
+    recorded: Path | str,
+    *,
+    run: Path | None = None,
+    listener: RunListener | None = None,
+    agent: Agent | None = None,
+    policy: SelectionPolicy | None = None,
 ) -> ReplayedRun:
     """Repeat a run of `optimize` offline, from its recorded replies, measurements and times.
 
@@ -189,6 +194,9 @@ def replay_optimize(
         recorded: its folder, which is only read.
         run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
         listener: hears every event.
+        agent: who proposes; None: as the recorded settings say. A run with its own agent or policy is replayed with
+            the same.
+        policy: who chooses; None: as the recorded settings say.
 
     Raises:
         ReplayDiverged: something else was decided than in the recorded run; the message says what, and where.
@@ -205,10 +213,10 @@ def replay_optimize(
         folder.recorded = known
         subject = Subject.load(folder.problem_file)
         asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
-        with agent_of(asked, folder, tell=differences.append) as agent:
-            own = DirectAgent(agent) if settings.policy == DIRECT else agent
-            site = ReplaySite(known, is_elsewhere=bool(settings.runner))
-            parts = _Parts(subject, settings, site, folder, files, listener, own, None, known)
+        replaying = agent_of(asked, folder, tell=differences.append)
+        with contextlib.nullcontext(agent) if agent is not None else replaying as own:
+            proposer = DirectAgent(own) if settings.policy == DIRECT else own
+            parts = _Parts(subject, settings, ReplaySite(known), folder, files, listener, proposer, policy, known)
             result = _Session(parts).run_new()
     if known.next_event is not None:
         raise ReplayDiverged(

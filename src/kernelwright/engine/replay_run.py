@@ -336,11 +336,10 @@ class RecordedRunner:
 class ReplaySite:
     """The recorded run's device, or other machine, as its events tell of it."""
 
-    def __init__(self, recorded: Recorded, *, is_elsewhere: bool) -> None:
-        """`is_elsewhere`: whether whole nodes went to another machine."""
+    def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
-        self._is_elsewhere = is_elsewhere
         self._started = recorded.view.started
+        self._is_elsewhere = "worker" in self._started.environment  # then whole nodes went to another machine
         self._runner = RecordedRunner()
 
     @property
