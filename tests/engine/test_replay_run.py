@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import spool_runs
 
 from kernelwright.engine.optimize import optimize, replay_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
@@ -18,6 +19,7 @@ from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.store.run_folder import RunFolder
+from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine
 
 TIMES = {"elapsed_s", "spent_s", "time_s", "run_id", "created", "process_id", "tree"}
@@ -78,6 +80,28 @@ def test_a_run_by_rules_is_repeated_event_by_event(plain: Path, tmp_path: Path) 
 def test_every_policy_is_repeated(policy: str, plain: Path, tmp_path: Path) -> None:
     run = recorded(plain, tmp_path / "run", policy=policy)
     replay_optimize(run, run=tmp_path / "again")
+
+
+@pytest.mark.parametrize("plans_ahead", [True, False])
+def test_a_run_through_a_spool_ends_its_structures_in_the_recorded_order(
+    plans_ahead: bool, plain: Path, tmp_path: Path
+) -> None:
+    tactics = (spool_runs.VECTOR, spool_runs.TILE, spool_runs.NESTED, spool_runs.WRONG)
+
+    def proposer() -> ScriptedAgent:
+        return spool_runs.agent(*tactics, plans_ahead=plans_ahead)
+
+    with spool_runs.working(tmp_path / "spool", count=2):
+        optimize(
+            plain,
+            settings=spool_runs.settings(memory="off"),
+            run=tmp_path / "run",
+            machine=spool_runs.asking(tmp_path / "spool"),
+            agent=proposer(),
+        )
+    replay = replay_optimize(tmp_path / "run", run=tmp_path / "again", agent=proposer())
+    assert log(tmp_path / "again") == log(tmp_path / "run")
+    assert len(replay.result.tree) > 4
 
 
 def test_what_is_no_run_of_optimize_is_refused(tmp_path: Path) -> None:
