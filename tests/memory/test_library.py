@@ -227,6 +227,8 @@ def test_starting_values_come_from_the_same_making() -> None:
     assert values == {"TILE": 8}
     assert "run same" in source
     assert remembered_values(("lift", "unroll"), lessons) == ({}, "")
+    own = recall([template("own", tactics=())], HERE, now=NOW)
+    assert remembered_values((), own) == ({}, ""), "a person's own templates share names by accident"
 
 
 def test_what_no_model_has_seen_is_not_shown_to_one() -> None:

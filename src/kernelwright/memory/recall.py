@@ -140,8 +140,10 @@ def remembered_values(tactics: Sequence[str], recalled: Sequence[Recalled]) -> t
     """Values with which a template of the same making was fastest before, and where that was measured.
 
     The last tactic must be the same, because it made the parameters that are new; then the one with the most tactics
-    in common counts, then the most relevant one. Empty: there is none.
+    in common counts, then the most relevant one. Empty: there is none, or no tactic made it: a person's own template.
     """
+    if not tactics:
+        return {}, ""
     best: tuple[tuple[bool, int, float], Recalled] | None = None
     for each in recalled:
         lesson = each.lesson
