@@ -119,6 +119,12 @@ def test_a_model_always_has_another_plan_and_rules_have_not() -> None:
     tree = Tree.of([*lifted()])
     assert open_keys(tree, tree[1]) == ()
     assert open_keys(tree, tree[1], plans_again=True) == ("",)
+    events = [*lifted()]
+    for index in (2, 3):
+        declined = NodeJudged(index, "refused", None, "lint", "declined", "nothing is worth it")
+        events += [proposed(index, 1, f"a{index}"), declined]
+        tree = Tree.of(events)
+        assert open_keys(tree, tree[1], plans_again=True) == (("",) if index == 2 else ())
     assert start_of(tree).index == 1
     assert start_of(Tree.of(list(baseline()))).index == 0
 

@@ -11,6 +11,10 @@ START_ROLES = frozenset({"baseline", "template", "given"})
 """Roles of nodes that are there before anyone had an idea: they are no attempts."""
 
 
+MOST_DECLINED = 2
+"""Ideas that an agent may decline at a node before it is believed that it has no more. A guess."""
+
+
 def attempts(tree: Tree) -> tuple[Node, ...]:
     """Nodes that a role has proposed for an idea or as a repair, by index; refused ones too."""
     return tuple(node for node in tree if node.role not in START_ROLES)
@@ -33,9 +37,15 @@ def open_keys(tree: Tree, node: Node, *, plans_again: bool = False) -> tuple[str
     if not node.is_working:
         return ()
     keys = tuple(idea.key for idea in tree.open_ideas(node.index))
-    if not node.is_planned or (not keys and plans_again):
+    if not node.is_planned or (not keys and plans_again and not _has_nothing_more(tree, node)):
         return (*keys, "")
     return keys
+
+
+def _has_nothing_more(tree: Tree, node: Node) -> bool:
+    """Whether the agent has said so: it was asked for more and declined, again and again."""
+    reasons = [child.failure.reason for child in tree.children(node.index) if child.failure is not None]
+    return "no idea" in reasons or reasons.count("declined") >= MOST_DECLINED
 
 
 def can_be_repaired(tree: Tree, node: Node) -> bool:
