@@ -18,10 +18,12 @@ from kernelwright.store.event import (
     Evaluated,
     Event,
     FinalistsCompared,
+    MemoryRecalled,
     NodeJudged,
     NodeProposed,
     NodeTuned,
     Noted,
+    TemplateProven,
 )
 
 PLAIN_INTERVAL_S = 5.0
@@ -71,12 +73,26 @@ def describe(event: Event) -> str | None:
             return f"compared {count} configs with the baseline on {len(event.samples_ms)} shapes"
         case Noted():
             return f"{event.level}: {event.text}"
+        case MemoryRecalled():
+            count = len(event.lessons)
+            lessons = "1 lesson" if count == 1 else f"{count} lessons"
+            return f"begins with {lessons} of earlier runs, of {event.library} (--no-memory leaves them out)"
+        case TemplateProven():
+            return _proof_line(event)
         case NodeProposed() | NodeJudged() | NodeTuned():
             return _node_line(event) if event.index > 0 else None  # 0 is the baseline
         case ActionChosen():
             what = {"expand": event.idea or "a new idea", "tune": "search its parameters"}.get(event.action, "repair")
             return f"node {event.node}: {what} ({event.reason})"
     return None
+
+
+def _proof_line(event: TemplateProven) -> str:
+    """How a lifted template compares with its origin, and what its points showed."""
+    how = {"bytes": "writes what its origin writes, byte for byte", "tolerance": "agrees with its origin"}
+    points = event.corner_count + event.random_count
+    told = [how.get(event.reproduces, "agrees with the reference"), f"{points} points of its space checked"]
+    return f"node {event.index}: {'; '.join([*told, *event.findings])}"
 
 
 def _node_line(event: NodeProposed | NodeJudged | NodeTuned) -> str:
