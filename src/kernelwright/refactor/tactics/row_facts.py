@@ -17,7 +17,12 @@ from kernelwright.refactor.tactics.joins import Joined, Operation, joined_variab
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.row_lanes import RowLanes
 from kernelwright.refactor.tactics.thread_queries import query_text
-from kernelwright.refactor.tactics.vector_loops import _is_own_place, _plain, outer_loops, refuse_memory_between
+from kernelwright.refactor.tactics.vector_loops import (
+    is_own_place,
+    outer_loops,
+    plain_loop,
+    refuse_memory_between,
+)
 from kernelwright.refactor.tactics.virtual import expression_of
 
 
@@ -147,8 +152,8 @@ def _row_loops(subject: Subject) -> list[RowLoop]:
         fact = by_span.get(node.place.span)
         if fact is None or not any(node is each for each in body.statements):
             raise Unfit("a loop stands under a condition or is not understood")
-        header = _plain(node, fact)
-        if fact.start is None or fact.start.single_name != "thread.x" or not _is_own_place(fact):
+        header = plain_loop(node, fact)
+        if fact.start is None or fact.start.single_name != "thread.x" or not is_own_place(fact):
             raise Unfit("a loop is not walked by one block")
         assert isinstance(node.initial, nodes.Declaration)
         bound = header.bound.place.span.text(subject.source)

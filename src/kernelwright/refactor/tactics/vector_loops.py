@@ -320,7 +320,7 @@ def widen(loops: Loops, node: nodes.Loop, fact: LoopFact) -> None:
     Raises:
         Unfit: it has none.
     """
-    header = _plain(node, fact)
+    header = plain_loop(node, fact)
     declared = node.initial.declarators[0] if isinstance(node.initial, nodes.Declaration) else None
     assert declared is not None
     assert header.step is not None
@@ -455,7 +455,12 @@ def _write(
         loops.plan.replace(mark.span, "")
 
 
-def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
+def plain_loop(node: nodes.Loop, fact: LoopFact) -> Header:
+    """The header of a loop that counts upwards from the thread's own place and runs to its end.
+
+    Raises:
+        Unfit: it is another one.
+    """
     header = read_header(node)
     if header is None or header.rest or header.is_in_body or header.step is None or header.step_kind != "add":
         raise Unfit("a loop counts in a way that is not followed")
@@ -465,7 +470,7 @@ def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
         raise Unfit("a loop counts in a way that is not followed")
     if isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&":
         raise Unfit("a loop ends by more than its bound")
-    if fact.start is None or not _is_own_place(fact) or fact.ends_early:
+    if fact.start is None or not is_own_place(fact) or fact.ends_early:
         raise Unfit("a loop does not start at the thread's own place")
     if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in nodes.walk(node.body)):
         raise Unfit("a loop may be left early")
@@ -477,7 +482,7 @@ def _plain(node: nodes.Loop, fact: LoopFact) -> Header:
     return header
 
 
-def _is_own_place(fact: LoopFact) -> bool:
+def is_own_place(fact: LoopFact) -> bool:
     """Whether a loop starts at the thread's place among those that walk it, counted from 0."""
     start, step = fact.start, fact.step
     assert start is not None
