@@ -259,7 +259,7 @@ class Story:
         if result.is_gain:
             steps = [step.node.label for step in result.path[1:] if _is_gain(step.gain)]
             what = " and ".join(filter(None, [", ".join(steps[:-1]), *steps[-1:]]))
-            alone = f"What certainly helped by itself: {what}." if what else "No single step is certain to have helped."
+            alone = f"Steps whose own interval lies above 1: {what}." if what else "No single step's interval is above 1."
             text = f"It is {interval_text(result.speedup)} as fast as the baseline. {alone}"
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
