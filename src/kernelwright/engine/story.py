@@ -259,7 +259,8 @@ class Story:
         if result.is_gain:
             steps = [step.node.label for step in result.path[1:] if _is_gain(step.gain)]
             what = " and ".join(filter(None, [", ".join(steps[:-1]), *steps[-1:]]))
-            alone = f"Steps whose own interval lies above 1: {what}." if what else "No single step's interval is above 1."
+            own = f"Steps whose own interval lies above 1: {what}."
+            alone = own if what else "No single step's own interval lies above 1."
             text = f"It is {interval_text(result.speedup)} as fast as the baseline. {alone}"
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
