@@ -175,6 +175,41 @@ class _Maker:
                      "p": "inout float32 m"}  # fmt: skip
         return self._program(body, arguments, ("m",), ("16",))
 
+    def inline(self) -> Program:
+        """One row a block, joined in the kernel's own body: sum or largest, in one of several ways."""
+        operation = self.one("sum", "max")
+        both = "{0} + {1}" if operation == "sum" else "fmax({0}, {1})"
+        loads = ["row[c]", "w[c]"]
+        place = self.one("get_local_id(0)", "t", "t")
+        body = ["__local float sh[16];", "__global const float *row = a + get_group_id(0) * n;",
+                "const int t = get_local_id(0);"]  # fmt: skip
+        walk = f"for (int c = {place}; c < n; c += get_local_size(0))"
+        value = self.value(loads, 1)
+        start, joined = ("0.0f", f"r += {value};") if operation == "sum" else ("-9.0f", f"r = fmax(r, {value});")
+        is_row = self.chance(0.7)
+        given = "r"
+        if is_row:
+            body += [f"float r = {start};", f"{walk} {{ {joined} }}"]
+        else:
+            given = f"(t < n ? {self.value(['row[t]', 'w[t]'], 1)} : {start})"
+        body += [f"sh[{place}] = {given};", "barrier(CLK_LOCAL_MEM_FENCE);"]
+        join = both.format(f"sh[{place}]", f"sh[{place} + s]")
+        tree = (
+            f"for (int s = 8; s > 0; s /= 2) {{ if ({place} < s) sh[{place}] = {join}; barrier(CLK_LOCAL_MEM_FENCE); }}"
+        )
+        serial = f"float all = sh[0]; for (int q = 1; q < 16; ++q) all = {both.format('all', 'sh[q]')};"
+        if self.chance(0.6):
+            body += [tree]
+            self.names.append("sh[0]")
+            if self.chance(0.6):
+                body.append(f"{walk} o[get_group_id(0) * n + c] = {self.value(loads)};")
+            body.append(f"if ({place} == 0) p[get_group_id(0)] = sh[0];")
+        else:
+            body.append(f"if ({place} == 0) {{ {serial} p[get_group_id(0)] = all; }}")
+        arguments = {"a": "in float32 m,n", "b": "in float32 n", "w": "in float32 n+m", "o": "inout float32 m,n",
+                     "p": "inout float32 m"}  # fmt: skip
+        return self._program(body, arguments, ("m",), ("16",))
+
     def _program(
         self, body: list[str], arguments: dict[str, str], grid: tuple[str, ...], block: tuple[str, ...]
     ) -> Program:
@@ -190,4 +225,4 @@ class _Maker:
 def program(seed: int) -> Program:
     """The program of a seed."""
     maker = _Maker(seed)
-    return (maker.map, maker.map, maker.rows, maker.blocks)[seed % 4]()
+    return (maker.map, maker.map, maker.rows, maker.blocks, maker.inline)[seed % 5]()

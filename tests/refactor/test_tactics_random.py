@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from opencl_runs import Runner
 from random_opencl import program
-from tactic_runs import assert_same, subject_of
+from tactic_runs import CPU, GPU, assert_same, subject_of
 
 from kernelwright.refactor.tactics.base import Rewrite
 from kernelwright.refactor.tactics.registry import TACTICS
@@ -36,7 +36,8 @@ def test_random_kernels_stay_what_they_are(batch: int, runner: Runner) -> None:
 def check(seed: int, runner: Runner) -> list[str]:
     """Rewrite the program of a seed by some tactics in random order, and compare; which were applied."""
     made = program(seed)
-    subject = subject_of(made.source, made.arguments, made.grid, made.block, made.sizes)
+    device = GPU if seed // 5 % 4 == 3 else CPU  # what tactics are told; all run on the CPU device
+    subject = subject_of(made.source, made.arguments, made.grid, made.block, made.sizes, device=device)
     random = np.random.default_rng(seed)
     current, last, applied = subject, None, []
     for index in random.permutation(len(TACTICS))[: int(random.integers(2, len(TACTICS) + 1))]:
