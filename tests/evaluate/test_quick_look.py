@@ -8,7 +8,7 @@ from kernelwright.engine.machine import LocalMachine
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.tune import Subject
 from kernelwright.evaluate import lane_processes
-from kernelwright.evaluate.base import EvaluationRequest
+from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.lane import DeviceLane
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
@@ -29,7 +29,7 @@ def folder(tmp_path_factory, write_saxpy):
     )
 
 
-def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False):
+def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None):
     asked = []
     plain = LOOK
 
@@ -50,7 +50,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False):
         for block in (16, 64, 128):
             candidate = Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))
             found[block] = runner.submit(
-                EvaluationRequest(candidate, is_thorough=is_thorough, is_timed=not is_thorough)
+                EvaluationRequest(candidate, incumbent, is_thorough=is_thorough, is_timed=not is_thorough)
             ).result(timeout=120)
     return found, asked
 
@@ -85,3 +85,42 @@ def test_thorough_verdicts_are_the_same_too(folder, monkeypatch):
             after[block].outcome.reason,
         )
         assert isinstance(aside[block].outcome, Failed)
+
+
+@pytest.fixture(scope="module")
+def touching(tmp_path_factory, write_saxpy):
+    """Right results everywhere; an input is changed at BLOCK=64, the guard behind an output at BLOCK=128."""
+    line = "y[base + k] = a * x[base + k] + y[base + k];"
+    touched = "if (BLOCK == 64) ((__global float *)x)[n - 1] = 7.0f; if (BLOCK == 128) y[n] = 1.0f;"
+    return write_saxpy(
+        tmp_path_factory.mktemp("touching") / "saxpy",
+        (line, f"{{ {line} if (base + k == n - 1) {{ {touched} }} }}"),
+    )
+
+
+def test_memory_that_is_touched_is_noticed_and_the_referee_names_it(touching, monkeypatch):
+    found, asked = outcomes(touching, monkeypatch, is_aside=True)
+    assert asked == [True, False, False]
+    assert isinstance(found[16].outcome, Passed)
+    assert [found[block].outcome.reason for block in (64, 128)] == ["input-changed", "out-of-bounds"]
+
+
+def test_what_is_hopeless_is_let_go_after_its_first_timed_launch(folder, monkeypatch):
+    names = {"small": 1.0, "large": 2.0}
+    unbeatable = Incumbent(
+        baseline_ms=dict.fromkeys(names, 1.0), weights=names, best_ms=dict.fromkeys(names, 1e-9), value=1e-9
+    )
+    found, asked = outcomes(folder, monkeypatch, is_aside=True, incumbent=unbeatable)
+    assert asked == [True, False, False], "wrong ones are found before they are let go"
+    (measured,) = found[16].outcome.measurements
+    assert (len(measured.samples_ms), measured.stopped_early, measured.warmup_count) == (1, True, 0)
+    assert isinstance(found[64].outcome, Failed)
+
+
+def test_what_would_be_the_best_is_judged_by_the_referee(folder, monkeypatch):
+    names = {"small": 1.0, "large": 2.0}
+    slow = Incumbent(baseline_ms=dict.fromkeys(names, 1e6), weights=names, best_ms=dict.fromkeys(names, 1e6), value=1.0)
+    found, asked = outcomes(folder, monkeypatch, is_aside=True, incumbent=slow)
+    assert asked == [True, False, False]
+    assert [each.output for each in found[16].outcome.errors] == ["y"]
+    assert not found[16].outcome.stopped_early
