@@ -37,7 +37,9 @@ from kernelwright.engine.spool.folder import SpoolFolder
 from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.export.run import export_run
-from kernelwright.problem.outcome import Evaluation
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Workload
+from kernelwright.problem.outcome import Evaluation, Failed
 from kernelwright.report.page import write_report
 from kernelwright.store.event import Event
 from kernelwright.store.view import RunView
@@ -479,3 +481,19 @@ def test_roles_are_asked_beside_each_other(plain: Path, tmp_path: Path) -> None:
     one = dataclasses.replace(settings(60), in_flight=1)
     optimize(plain, settings=one, run=tmp_path / "one", machine=machine, agent=slow)
     assert slow.most == 1
+
+
+def test_a_baseline_that_takes_another_time_later_is_noted(plain: Path, tmp_path: Path, spool: Path) -> None:
+    thread, found = in_thread(lambda: run(plain, tmp_path / "run", spool, TILE))
+    _serve_until(spool, lambda: _count(spool, "requests") >= 2)
+
+    def slower(config: Config, workload: Workload) -> float | Failed:
+        time_ms = cost(config, workload)
+        return time_ms if isinstance(time_ms, Failed) else 1.3 * time_ms
+
+    with working(spool, machine=SimulatedMachine(slower, noise=0.001)):
+        thread.join(60)
+    (result,) = found
+    assert isinstance(result, OptimizeResult)
+    notes = [note.text for note in result.view.notes]
+    assert len([text for text in notes if "1.3" in text and "times as long" in text]) == 1

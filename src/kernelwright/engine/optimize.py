@@ -366,10 +366,18 @@ class _Session:
                 run.finish(of_node(comparison, index) if comparison else None, reason)
             if comparison is not None:
                 self._remember(parts)
-            self._append([RunFinished(reason, self._clock.spent_s)])
+            self._append([*self._late_notes(), RunFinished(reason, self._clock.spent_s)])
         finally:
             optimizer.close()
         self._enter("done")
+
+    def _late_notes(self) -> list[Noted]:
+        """What another machine has told since the baseline was measured."""
+        if self._site.elsewhere is None:
+            return []
+        folder = self._parts.folder
+        known = {note.text for note in RunView.of(folder.read(), folder=folder.path).notes}
+        return [Noted("warning", text) for text in self._site.notes if text not in known]
 
     def _optimizer_parts(self, started: RunStarted, baseline: BaselineMeasured, relay: RunListener) -> OptimizerParts:
         site = self._site

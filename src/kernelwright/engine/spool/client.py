@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from kernelwright import errors
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.elsewhere import CompareJob, Elsewhere, NodeDone, NodeJob
 from kernelwright.engine.environment import environment
+from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.site import Comparing, compare_job
 from kernelwright.engine.speed_of_light import Ceilings
@@ -46,7 +48,7 @@ from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.identity import content_id
-from kernelwright.problem.outcome import STAGES, Evaluation, Failed
+from kernelwright.problem.outcome import STAGES, Evaluation, Failed, Passed
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
 from kernelwright.store.event import (
     BaselineMeasured,
@@ -62,6 +64,12 @@ _R = TypeVar("_R", bound=Result)
 
 POLL_S = 0.5
 """How often a result is looked for."""
+
+DRIFT = 1.1
+"""How far the baseline's time may be from what it was when the run began. A guess."""
+
+DRIFT_OF_CPU = 1.5
+"""On a device that shares the host's cores, whose times move with what else the host does. A guess."""
 
 TELL_S = 30.0
 """How often a person is told what is waited for."""
@@ -215,10 +223,13 @@ class SpoolSite:
         self._device = device
         self._begun = begun
         self._run: _Run | None = None
+        self._drifts: dict[str, str] = {}
+        """By worker, in words."""
 
     def of_run(self, started: RunStarted, baseline: BaselineMeasured) -> None:
         """Say which run asks; before anything else is asked for."""
-        self._run = _Run(started.run_id, _line(started), _line(baseline))
+        assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
+        self._run = _Run(started.run_id, _line(started), _line(baseline), medians_ms(baseline.outcome.measurements))
 
     @property
     def device(self) -> DeviceInfo:
@@ -237,8 +248,8 @@ class SpoolSite:
 
     @property
     def notes(self) -> Sequence[str]:
-        """The worker's, of the calibration."""
-        return self._begun.notes if self._begun else ()
+        """The worker's, of the calibration; and where the baseline took another time later."""
+        return (*(self._begun.notes if self._begun else ()), *self._drifts.values())
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -296,6 +307,7 @@ class SpoolSite:
         key = ("node", run.id, job.index, job.evaluated_count, job.evaluations)
         answer = self._mailbox.wait(self._mailbox.ask(key, request), NodeAnswered)
         self._mailbox.meter.add(answer.worked_s)
+        self._note_drift(answer, run.baseline_ms)
         events = [_event(line) for line in answer.events]
         if not all(isinstance(event, Evaluated) for event in events):
             raise StoreError(f"the result of node {job.index} holds events of another kind")
@@ -330,6 +342,22 @@ class SpoolSite:
             raise StoreError("the result of the comparison holds an event of another kind")
         return event
 
+    def _note_drift(self, answer: NodeAnswered, baseline_ms: Mapping[str, float]) -> None:
+        """Remember a worker on which the baseline takes another time than it did when the run began."""
+        ratios = {
+            name: time_ms / baseline_ms[name] for name, time_ms in answer.baseline_ms.items() if name in baseline_ms
+        }
+        if not ratios:
+            return
+        name = max(ratios, key=lambda each: abs(math.log(ratios[each])))
+        limit = DRIFT_OF_CPU if self._device.shares_host_cores else DRIFT
+        if abs(math.log(ratios[name])) > math.log(limit):
+            self._drifts.setdefault(
+                answer.worker,
+                f"on worker {answer.worker} the baseline took {ratios[name]:.2f} times as long on workload {name} as when "
+                "the run began: what the search measured there is off by about as much; the final comparison is not",
+            )
+
     def stop(self) -> None:
         """Let everyone who waits go; the requests stay in the spool, and a resumed run finds their results."""
         self._mailbox.stop()
@@ -352,6 +380,7 @@ class _Run:
     id: str
     started: str
     baseline: str
+    baseline_ms: Mapping[str, float]
 
 
 def _work(mailbox: Mailbox, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings) -> Work:

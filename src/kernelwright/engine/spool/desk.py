@@ -186,7 +186,9 @@ class Desk:
                 run.close()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return dataclasses.replace(answer, events=events)
+        assert session.baseline is not None
+        assert isinstance(session.baseline.outcome, Passed)
+        return dataclasses.replace(answer, events=events, baseline_ms=medians_ms(session.baseline.outcome.measurements))
 
     def _proven_and_searched(self, run: NodeRun, shared: Shared, session: _Session, request: NodeAsked) -> NodeAnswered:
         answer = NodeAnswered((), "", 0.0, socket.gethostname())

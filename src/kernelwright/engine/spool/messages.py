@@ -116,6 +116,8 @@ class NodeAnswered:
     """A `Failed`, where a template that computes what the reference does is refused all the same."""
     proof: str = ""
     """The line of a `TemplateProven`."""
+    baseline_ms: Mapping[str, float] = field(default_factory=dict)
+    """By workload, when this worker calibrated: it may be days after the run began."""
 
 
 @dataclass(frozen=True, slots=True)
