@@ -163,6 +163,9 @@ class Plan:
         names: dict[str, str] = {}
         for name in sorted(taken):
             names[name] = next(f"{name}_{n}" for n in range(2, 999) if f"{name}_{n}" not in present)
+        known = len(subject.draft.defines)
+        defines = self.draft.defines[:known] + tuple((names.get(n, n), text) for n, text in self.draft.defines[known:])
+        self.draft = replace(self.draft, defines=defines)
         self.prelude = [_OWN_WORD.sub(lambda word: names.get(word[0], word[0]), text) for text in self.prelude]
         self.edits = [
             Edit(each.span, _OWN_WORD.sub(lambda word: names.get(word[0], word[0]), each.replacement))
