@@ -344,19 +344,16 @@ class SpoolSite:
 
     def _note_drift(self, answer: NodeAnswered, baseline_ms: Mapping[str, float]) -> None:
         """Remember a worker on which the baseline takes another time than it did when the run began."""
-        ratios = {
-            name: time_ms / baseline_ms[name] for name, time_ms in answer.baseline_ms.items() if name in baseline_ms
-        }
-        if not ratios:
+        now_ms = {name: time_ms for name, time_ms in answer.baseline_ms.items() if name in baseline_ms}
+        if not now_ms:
             return
+        ratios = {name: time_ms / baseline_ms[name] for name, time_ms in now_ms.items()}
         name = max(ratios, key=lambda each: abs(math.log(ratios[each])))
         limit = DRIFT_OF_CPU if self._device.shares_host_cores else DRIFT
         if abs(math.log(ratios[name])) > math.log(limit):
-            self._drifts.setdefault(
-                answer.worker,
-                f"on worker {answer.worker} the baseline took {ratios[name]:.2f} times as long on workload {name} as when "
-                "the run began: what the search measured there is off by about as much; the final comparison is not",
-            )
+            took = f"on worker {answer.worker} the baseline took {ratios[name]:.2f} times as long on workload {name}"
+            words = f"{took} as when the run began: what the search measured there is off by about as much; "
+            self._drifts.setdefault(answer.worker, words + "the final comparison is not")
 
     def stop(self) -> None:
         """Let everyone who waits go; the requests stay in the spool, and a resumed run finds their results."""
