@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import BuildFailed
-from kernelwright.evaluate import process
+from kernelwright.evaluate import process, reply
 from kernelwright.evaluate.process import JobTimeout, RemoteError, WorkerDied, WorkerProcess, WorkerSettings
 
 HANDLER = "kernelwright.testing.fault_jobs:make_handler"
@@ -119,8 +119,8 @@ def test_reply_that_names_a_function_is_refused(worker):
         def __reduce__(self):
             return (os.system, ("true",))
 
-    with pytest.raises(process.UntrustedReply, match=r"posix\.system"):
-        process.loads_reply(pickle.dumps(Attack()))
+    with pytest.raises(reply.UntrustedReply, match=r"posix\.system"):
+        reply.loads_reply(pickle.dumps(Attack()))
 
 
 def test_errors_cross_process_boundaries_with_their_fields():

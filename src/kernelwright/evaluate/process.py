@@ -22,22 +22,48 @@ import os
 import pickle
 import select
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate import worker_main
-from kernelwright.evaluate.reply import UntrustedReply, loads_reply
+from kernelwright.evaluate.process_child import (
+    Child,
+    WorkerSettings,
+    child_sys_path,
+    has_closed_channel,
+    is_running,
+    kill_group,
+    spawn,
+    wait_for_exit,
+    without_secrets,
+    worker_environment,
+)
+from kernelwright.evaluate.process_errors import (
+    SIGNALS_WITHOUT_ROOM,
+    JobTimeout,
+    RemoteError,
+    WorkerDied,
+    rebuild_error,
+    rebuild_result,
+)
 from kernelwright.evaluate.scratch import LEAST_FREE_BYTES, exhausted, free_in
+
+__all__ = [
+    "JobTimeout",
+    "RemoteError",
+    "Watch",
+    "WorkerDied",
+    "WorkerProcess",
+    "WorkerSettings",
+    "without_secrets",
+    "worker_environment",
+]
 
 MAX_REPLY_BYTES = 1 << 30
 """A reply above this is taken for a fault: large arrays travel in files."""
@@ -48,16 +74,6 @@ MAX_LOG_BYTES = 32 << 20
 _LOG_CHECK_INTERVAL_S = 1.0
 _CLOSE_PATIENCE_S = 2.0
 
-_PASSED_NAMES = frozenset({
-    "PATH", "HOME", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "XDG_CACHE_HOME",
-})  # fmt: skip
-_PASSED_PREFIXES = (
-    "LC_", "KERNELWRIGHT_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_",
-    "CUDA_", "NVIDIA_", "NVRTC_", "TORCH_", "TRITON_", "HIP_", "ROCR_", "ROCM_", "HSA_", "AMD_", "GPU_",
-    "OCL_", "OPENCL_", "POCL_", "PYOPENCL_", "OCLGRIND_", "CL_", "ZE_", "SYCL_", "INTEL_",
-)  # fmt: skip
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
-
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -67,114 +83,12 @@ class Watch:
     patience_s: float
 
 
-@dataclass(frozen=True)
-class WorkerSettings:
-    """How a worker is started."""
-
-    name: str
-    """Names its scratch folder and its log; unique within one `scratch`."""
-    factory: str
-    """`package.module:function`, called in the child with `argument`; returns the handler of every job.
-
-    A job and its result must pickle; a result holds plain data, NumPy arrays and Kernelwright's dataclasses
-    only.
-    """
-    argument: object
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables beyond the whitelisted ones; these win."""
-    memory_limit_bytes: int | None = None
-    """Address space limit (RLIMIT_AS). GPU drivers reserve far more than they use: leave it off with them."""
-    startup_timeout_s: float = 120.0
-    """How long the interpreter and the factory may take; not counted against a call."""
-
-
-class JobTimeout(InfrastructureError):
-    """A job did not answer in time; its worker was killed.
-
-    Attributes:
-        timeout_s: what it was given.
-        log_tail: the end of what the worker printed during the job.
-    """
-
-    def __init__(self, name: str, timeout_s: float, log_tail: str) -> None:
-        super().__init__(f"worker {name!r} gave no answer within {timeout_s:g} s and was killed")
-        self.name = name
-        self.timeout_s = timeout_s
-        self.log_tail = log_tail
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Keep the fields across a process boundary."""
-        return (JobTimeout, (self.name, self.timeout_s, self.log_tail))
-
-
-_SIGNALS_WITHOUT_ROOM = frozenset({"SIGABRT", "SIGBUS"})
-"""PoCL aborts when it cannot write its files; a mapped page that has no room is a bus error."""
-
-
-class WorkerDied(InfrastructureError):
-    """A worker ended, or was ended, while it had a job.
-
-    Attributes:
-        exit_code: the process's exit status, negative for a signal, as `subprocess` gives it.
-        signal_name: e.g. `SIGSEGV`, or None when it was no signal.
-        log_tail: the end of what the worker printed during the job.
-    """
-
-    def __init__(self, name: str, exit_code: int, log_tail: str) -> None:
-        self.signal_name = _signal_name(exit_code)
-        how = f"by {self.signal_name}" if self.signal_name else f"with exit status {exit_code}"
-        super().__init__(f"worker {name!r} died {how}")
-        self.name = name
-        self.exit_code = exit_code
-        self.log_tail = log_tail
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Keep the fields across a process boundary."""
-        return (WorkerDied, (self.name, self.exit_code, self.log_tail))
-
-
-class RemoteError(InfrastructureError):
-    """A job raised something that cannot, or may not, be rebuilt in this process.
-
-    Attributes:
-        kind: the exception's class name.
-        text: its traceback.
-    """
-
-    def __init__(self, kind: str, message: str, text: str) -> None:
-        super().__init__(f"{kind}: {message}")
-        self.kind = kind
-        self.detail = message
-        self.text = text
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Keep the fields across a process boundary."""
-        return (RemoteError, (self.kind, self.detail, self.text))
-
-
 class _ChildEnded(Exception):
     """The channel or the process came to its end."""
 
 
 class _DeadlinePassed(Exception):
     """No answer in time."""
-
-
-@dataclass
-class _Child:
-    popen: subprocess.Popen[bytes]
-    channel: socket.socket
-    lifeline: int
-    """Write end of a pipe; the kernel kills the child's group when it closes."""
-    exit_sentinel: int | None
-    """A pidfd, readable once the process ended; None where the system has none."""
-    is_ready: bool = False
-
-    def close_descriptors(self) -> None:
-        self.channel.close()
-        os.close(self.lifeline)
-        if self.exit_sentinel is not None:
-            os.close(self.exit_sentinel)
 
 
 class WorkerProcess:
@@ -188,7 +102,7 @@ class WorkerProcess:
         self.folder = scratch / settings.name
         self._log_file = scratch / f"{settings.name}.log"
         self._log_start_bytes = 0
-        self._child: _Child | None = None
+        self._child: Child | None = None
         self._state_lock = threading.Lock()
         self._call_lock = threading.Lock()
         self._stall: _Stall | None = None
@@ -207,7 +121,7 @@ class WorkerProcess:
     def pid(self) -> int | None:
         """The running child's process id (and process group), or None."""
         child = self._child
-        return child.popen.pid if child is not None and _is_running(child) else None
+        return child.popen.pid if child is not None and is_running(child) else None
 
     @property
     def alive(self) -> bool:
@@ -216,7 +130,7 @@ class WorkerProcess:
 
     def warm(self) -> None:
         """Start the child if there is none, without waiting for it."""
-        if self._child is not None and not _is_running(self._child):
+        if self._child is not None and not is_running(self._child):
             self._end()
         if self._child is None:
             self._start()
@@ -236,8 +150,8 @@ class WorkerProcess:
             self._stall = _Stall(watch) if watch is not None else None
             kind, reply = self._exchange(body, timeout_s)
         if kind == worker_main.ERROR:
-            raise _rebuild_error(reply, self.settings.name)
-        return _rebuild_result(reply)
+            raise rebuild_error(reply, self.settings.name)
+        return rebuild_result(reply)
 
     def _exchange(self, body: bytes, timeout_s: float) -> tuple[bytes, bytes]:
         """Send one job and give the answer's frame; a worker that gave none is gone afterwards."""
@@ -264,7 +178,7 @@ class WorkerProcess:
             free_bytes = free_in(self.folder.parent)  # before what it left is removed
             exit_code = self._end()
             died = WorkerDied(self.settings.name, exit_code, self.log_tail())
-            if died.signal_name in _SIGNALS_WITHOUT_ROOM and free_bytes < LEAST_FREE_BYTES:
+            if died.signal_name in SIGNALS_WITHOUT_ROOM and free_bytes < LEAST_FREE_BYTES:
                 raise exhausted(str(died), free_bytes) from died
             raise died from None
         finally:
@@ -292,7 +206,7 @@ class WorkerProcess:
         """Kill the child and all that it started, now. May be called from any thread, also during a call."""
         with self._state_lock:
             if self._child is not None:
-                _kill_group(self._child)
+                kill_group(self._child)
         if self._call_lock.acquire(blocking=False):  # else the call under way notices, and cleans up
             try:
                 self._end()
@@ -305,7 +219,7 @@ class WorkerProcess:
         if child is not None:
             with contextlib.suppress(OSError):
                 child.channel.shutdown(socket.SHUT_RDWR)
-            _wait_for_exit(child, _CLOSE_PATIENCE_S)
+            wait_for_exit(child, _CLOSE_PATIENCE_S)
             self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._log_file.unlink(missing_ok=True)
@@ -318,7 +232,7 @@ class WorkerProcess:
             self.folder.mkdir(parents=True)
             with self._log_file.open("wb") as log:
                 fcntl.fcntl(log, fcntl.F_SETFL, fcntl.fcntl(log, fcntl.F_GETFL) | os.O_APPEND)
-                child = _spawn(self.settings, self.folder, log.fileno())
+                child = spawn(self.settings, self.folder, log.fileno())
         except OSError as error:
             raise InfrastructureError(
                 f"cannot start worker {self.settings.name!r}: {error}",
@@ -329,7 +243,7 @@ class WorkerProcess:
         with self._state_lock:
             self._child = child
         setup = {
-            "sys_path": _child_sys_path(),
+            "sys_path": child_sys_path(),
             "factory": self.settings.factory,
             "argument": pickle.dumps(self.settings.argument, protocol=5),
             "memory_limit_bytes": self.settings.memory_limit_bytes,
@@ -340,7 +254,7 @@ class WorkerProcess:
         except (_ChildEnded, _DeadlinePassed):
             pass  # the call that follows finds out and says so
 
-    def _await_ready(self, child: _Child) -> None:
+    def _await_ready(self, child: Child) -> None:
         startup_timeout_s = self.settings.startup_timeout_s
         try:
             kind, reply = self._receive(child, time.monotonic() + startup_timeout_s)
@@ -350,7 +264,7 @@ class WorkerProcess:
                 f"worker {self.settings.name!r} was not ready after {startup_timeout_s:g} s:\n{self.log_tail()}"
             ) from None
         if kind == worker_main.ERROR:
-            raise _rebuild_error(reply, self.settings.name)
+            raise rebuild_error(reply, self.settings.name)
         child.is_ready = True
 
     def _end(self) -> int:
@@ -360,16 +274,16 @@ class WorkerProcess:
             if child is None:
                 return 0
             # A death is noticed before the kernel has its exit code; our own signal must not replace it.
-            if _closed_channel(child):
-                _wait_for_exit(child, 0.5)
-            _kill_group(child)  # before the wait below: until then the process id is surely still its own
+            if has_closed_channel(child):
+                wait_for_exit(child, 0.5)
+            kill_group(child)  # before the wait below: until then the process id is surely still its own
             child.popen.wait()
             child.close_descriptors()
             return child.popen.returncode
 
     # ---- frames ----
 
-    def _guarded_send(self, child: _Child, kind: bytes, body: bytes, deadline: float) -> None:
+    def _guarded_send(self, child: Child, kind: bytes, body: bytes, deadline: float) -> None:
         data = memoryview(worker_main.HEADER.pack(kind, len(body)) + body)
         while data:
             try:
@@ -379,14 +293,14 @@ class WorkerProcess:
             except OSError:
                 raise _ChildEnded from None
 
-    def _receive(self, child: _Child, deadline: float) -> tuple[bytes, bytes]:
+    def _receive(self, child: Child, deadline: float) -> tuple[bytes, bytes]:
         header = self._read_exactly(child, worker_main.HEADER.size, deadline)
         kind, byte_count = worker_main.HEADER.unpack(header)
         if byte_count > MAX_REPLY_BYTES:
             raise _ChildEnded
         return kind, bytes(self._read_exactly(child, byte_count, deadline))
 
-    def _read_exactly(self, child: _Child, byte_count: int, deadline: float) -> bytearray:
+    def _read_exactly(self, child: Child, byte_count: int, deadline: float) -> bytearray:
         data = bytearray(byte_count)
         view, position = memoryview(data), 0
         while position < byte_count:
@@ -402,7 +316,7 @@ class WorkerProcess:
             position += received
         return data
 
-    def _wait(self, child: _Child, events: int, deadline: float) -> None:
+    def _wait(self, child: Child, events: int, deadline: float) -> None:
         """Until the channel is ready for `events`; raises when the child has ended, or at the deadline."""
         poll = select.poll()
         poll.register(child.channel, events)
@@ -445,107 +359,6 @@ class _Stall:
         return self.is_over
 
 
-def _spawn(settings: WorkerSettings, folder: Path, log: int) -> _Child:
-    ours, theirs = socket.socketpair()
-    lifeline_read, lifeline_write = os.pipe()
-    # Popen puts its own files on 0, 1 and 2; a descriptor of ours down there would be lost.
-    inherited = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (theirs.fileno(), lifeline_read)]
-    try:
-        command = [
-            sys.executable, "-P", "-u", str(Path(worker_main.__file__).resolve()),
-            "--channel", str(inherited[0]), "--lifeline", str(inherited[1]), "--parent", str(os.getpid()),
-        ]  # fmt: skip
-        if threading.current_thread() is threading.main_thread():
-            command.append("--die-with-thread")
-        popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            env=worker_environment(os.environ, scratch=folder, extra=settings.environment),
-            pass_fds=inherited,
-            start_new_session=True,
-        )
-    except OSError:
-        ours.close()
-        os.close(lifeline_write)
-        raise
-    finally:
-        theirs.close()
-        for number in (lifeline_read, *inherited):
-            os.close(number)
-    ours.setblocking(False)
-    sentinel = os.pidfd_open(popen.pid) if hasattr(os, "pidfd_open") else None
-    return _Child(popen, ours, lifeline_write, sentinel)
-
-
-def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose names do not look like a secret's."""
-    return {name: value for name, value in variables.items() if not any(word in name.upper() for word in _SECRET_WORDS)}
-
-
-def worker_environment(variables: Mapping[str, str], *, scratch: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """A worker's environment: what drivers and the interpreter need, nothing that looks like a secret."""
-    passed = {
-        name: value
-        for name, value in without_secrets(variables).items()
-        if name in _PASSED_NAMES or name.startswith(_PASSED_PREFIXES)
-    }
-    temporary = {name: str(scratch) for name in ("TMPDIR", "TMP", "TEMP")}
-    return {**passed, **temporary, "PYTHONSAFEPATH": "1", **extra}
-
-
-def _child_sys_path() -> list[str]:
-    """This process's import path without the current folder, with the place that this package came from."""
-    package_root = str(Path(worker_main.__file__).resolve().parents[2])
-    paths = [path for path in sys.path if path]
-    return paths if package_root in paths else [*paths, package_root]
-
-
-def _is_running(child: _Child) -> bool:
-    """Whether the process has not ended yet. Leaves its exit code, and so its process id, in the kernel."""
-    try:
-        return os.waitid(os.P_PID, child.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
-
-
-def _wait_for_exit(child: _Child, patience_s: float) -> None:
-    if child.exit_sentinel is not None:
-        poll = select.poll()
-        poll.register(child.exit_sentinel, select.POLLIN)
-        poll.poll(1000 * patience_s)
-        return
-    deadline = time.monotonic() + patience_s
-    while _is_running(child) and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
-def _closed_channel(child: _Child) -> bool:
-    """True when the child's end is closed: it ended, or is about to."""
-    try:
-        return child.channel.recv(1, socket.MSG_PEEK) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
-def _kill_group(child: _Child) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.popen.pid, signal.SIGKILL)
-
-
-def _signal_name(exit_code: int) -> str | None:
-    if exit_code >= 0:
-        return None
-    try:
-        return signal.Signals(-exit_code).name
-    except ValueError:
-        return f"signal {-exit_code}"
-
-
 def _trim_log(file: Path) -> int:
     """Where the next job's prints will start; a log that has grown long is emptied first."""
     try:
@@ -562,30 +375,3 @@ def _cap_log(file: Path) -> None:
     with contextlib.suppress(OSError):
         if file.stat().st_size > MAX_LOG_BYTES:
             os.truncate(file, 0)  # the child appends, so it goes on from the new end
-
-
-def _rebuild_result(reply: bytes) -> object:
-    try:
-        return loads_reply(reply)
-    except UntrustedReply as error:
-        raise RemoteError("UntrustedReply", str(error), "") from error
-
-
-def _rebuild_error(reply: bytes, worker_name: str) -> Exception:
-    try:
-        kind, message, text, body = _error_fields(loads_reply(reply))
-    except UntrustedReply as refusal:
-        return RemoteError("UntrustedReply", str(refusal), "")
-    with contextlib.suppress(UntrustedReply):
-        error = None if body is None else loads_reply(body)
-        if isinstance(error, Exception):
-            error.add_note(f"raised in worker {worker_name!r}:\n{text}")
-            return error
-    return RemoteError(kind, message, text)
-
-
-def _error_fields(fields: object) -> tuple[str, str, str, bytes | None]:
-    match fields:
-        case (str() as kind, str() as message, str() as text, bytes() | None as body):
-            return kind, message, text, body
-    raise UntrustedReply("an error reply without its four fields")
