@@ -138,6 +138,10 @@ def option_text(option: str, names: Mapping[str, Value]) -> str:
     return "".join(parts)
 
 
+MOST_EXTENT = 2**40
+"""Of a grid, a block or an array along one axis: beyond it drivers overflow instead of refusing."""
+
+
 def extents(expressions: Sequence[Expression], names: Mapping[str, Value], what: str) -> tuple[int, int, int]:
     """Up to three positive integers, padded with 1.
 
@@ -156,7 +160,12 @@ def positive_integer(expression: Expression, names: Mapping[str, Value], what: s
         SpecError: it is something else.
     """
     value = expression.evaluate(names)
-    if isinstance(value, bool | str) or not float(value).is_integer() or value < minimum:
+    if isinstance(value, int) and value > MOST_EXTENT:
+        raise SpecError(
+            f"{what} {expression.text!r} is more than 2**40: no device has so many places",
+            location=expression.location,
+        )
+    if isinstance(value, bool | str) or not float(value).is_integer() or not minimum <= value <= MOST_EXTENT:
         raise SpecError(
             f"{what} {expression.text!r} is {value!r}, expected an integer of at least {minimum}",
             location=expression.location,
