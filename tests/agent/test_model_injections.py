@@ -21,9 +21,12 @@ from kernelwright.agent.model.drafting import body_of, drafted
 from kernelwright.agent.model.hostile import check_header, check_source
 from kernelwright.agent.model.replies import Malformed, claims_of, code_of, given_up, header_of, plan_of
 from kernelwright.agent.written import written_template
+from kernelwright.evaluate.render import render
 from kernelwright.llm.base import Reply
 from kernelwright.problem.load import load_problem
-from kernelwright.template.load import load_baseline, load_template
+from kernelwright.problem.outcome import Failed
+from kernelwright.template.load import load_baseline, load_template, template_of_text
+from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import SIMULATED_DEVICE
 
 K = "__kernel void k(__global float *x) { %s }\n"
@@ -271,6 +274,23 @@ def test_what_is_only_text_stays_text(name: str, subject: tuple[Task, Written]) 
     assert all(line.startswith("//") for line in head.strip().split("\n"))
     assert head.count("/// kernelwright") == 1
     assert "\\\n" not in head
+
+
+@pytest.mark.parametrize(
+    "grid", ["10000000000000000000*n*ITEMS", "*".join(["9999999999"] * 60) + "*ITEMS", "1e300*ITEMS", "1e308*10*ITEMS"]
+)
+def test_a_grid_that_no_device_has_is_the_candidates_own_failure(grid: str, subject: tuple[Task, Written]) -> None:
+    """Drivers overflow on it, and the machine would be blamed."""
+    header = P + f'[launch]\ngrid=["{grid}"]\nblock=["32"]\n'
+    try:
+        text = made(subject, answer(subject[1], header)).text
+    except Malformed:
+        return
+    task = subject[0]
+    template = template_of_text(task.problem, text, spec=task.problem.kernel)
+    outcome = render(Candidate(template, template.default), task.problem, SIMULATED_DEVICE)
+    assert isinstance(outcome, Failed)
+    assert outcome.stage == "render"
 
 
 # -- replies
