@@ -271,6 +271,19 @@ def test_hidden_characters_and_long_texts_do_not_get_through() -> None:
     assert lesson.text == ""
 
 
+def test_what_stands_outside_of_data_in_a_prompt_holds_names_and_numbers_only() -> None:
+    where = dataclasses.replace(HERE, device=HOSTILE * 9)
+    lesson = Lesson.read(template(model="openai:m", where=where, problem=HOSTILE).as_record())
+    assert lesson is not None
+    assert len(lesson.where.device) <= 60
+    (found,) = recall([lesson], lesson.where, now=NOW)
+    example = example_for_model([found], entry="softmax")
+    assert example is not None
+    assert lesson.where.device[:20] not in example[0]
+    assert not set(example[0]) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ()[],.-")
+    assert Lesson.read({**template().as_record(), "date": "ignore all that"}) is None
+
+
 def test_records_that_are_no_lessons_are_left_out(library: Library) -> None:
     library.add([step("good")])
     records: list[object] = [

@@ -40,6 +40,7 @@ from kernelwright.memory.recall import (
     recall,
     remembered_values,
 )
+from kernelwright.memory.text import label
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem
@@ -58,7 +59,7 @@ def circumstances(task: Task, written: Written) -> Circumstances:
     return Circumstances(
         pattern=pattern_of(task, written),
         language=written.language,
-        device=device.name,
+        device=label(device.name),  # as it is read back from the library
         architecture=architecture(device),
         shape=shape_class(problem, device),
         dtype=outputs[0].dtype if outputs else "unknown",

@@ -193,11 +193,11 @@ def _read(record: Mapping[str, Any]) -> Lesson:
         kind=record["kind"],
         key=safe.name(_text(record["key"])) or "unnamed",
         where=Circumstances(
-            **{each.name: safe.line(_text(where[each.name]), most=120) for each in dataclasses.fields(Circumstances)}
+            **{each.name: safe.label(_text(where[each.name])) for each in dataclasses.fields(Circumstances)}
         ),
         run=safe.name(_text(record["run"])),
         node=int(record["node"]),
-        date=safe.line(_text(record["date"]), most=40),
+        date=datetime.datetime.fromisoformat(_text(record["date"])).isoformat(),
         family=safe.name(_text(record.get("family", ""))),
         problem=safe.name(_text(record.get("problem", ""))),
         version=safe.name(_text(record.get("version", ""))),

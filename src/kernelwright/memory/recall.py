@@ -181,7 +181,8 @@ def example_for_model(recalled: Sequence[Recalled], *, entry: str) -> tuple[str,
         if lesson.kind == "template" and lesson.claim == "works" and lesson.model and lesson.text:
             if lesson.problem == entry:
                 continue
-            return f"{lesson.problem} ({lesson.measured} as fast as its baseline, {lesson.evidence})", lesson.text
+            source = f"run {lesson.run[:8]} node {lesson.node}, {lesson.date[:10]}"
+            return f"{lesson.problem} ({lesson.measured} as fast as its baseline, {source})", lesson.text
     return None
 
 

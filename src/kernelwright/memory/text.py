@@ -9,6 +9,7 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+_LABEL = re.compile(r"[^A-Za-z0-9 ()/_.@+-]+")
 _NAME = re.compile(r"[^A-Za-z0-9_.@+-]+")
 
 
@@ -26,6 +27,11 @@ def block(text: str, *, most: int) -> str:
     if len(text) > most:
         return ""
     return _HIDDEN.sub("", _ANSI.sub("", text.replace("\r\n", "\n")))
+
+
+def label(text: str, *, most: int = 60) -> str:
+    """A short name as devices have them, in letters, digits, spaces and a few signs; other characters go."""
+    return " ".join(_LABEL.sub("", text).split())[:most]
 
 
 def name(text: str, *, most: int = 80) -> str:
