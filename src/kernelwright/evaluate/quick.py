@@ -31,6 +31,9 @@ ARENAS_KEPT = 8
 """Workloads whose memory stays laid out between candidates."""
 
 
+NO_ROOM = "inputs and bounds do not fit on the device"
+
+
 @dataclass(frozen=True, slots=True)
 class OutputBounds:
     """Files with the order keys between which an output must lie."""
@@ -94,10 +97,10 @@ class QuickBench:
         try:
             arena = self._arena(job)
             if arena is None:
-                return QuickDone(is_regular=False, why="inputs and bounds do not fit on the device")
+                return QuickDone(is_regular=False, why=NO_ROOM)
             bounds = self._bounds(arena, job)
             if bounds is None:
-                return QuickDone(is_regular=False, why="inputs and bounds do not fit on the device")
+                return QuickDone(is_regular=False, why=NO_ROOM)
             found = _Look(self._session, arena, module, job, bounds).run()
             is_regular = found.is_regular
             return found

@@ -15,7 +15,7 @@ from kernelwright.evaluate.datasets import Dataset
 from kernelwright.evaluate.device_worker import TimeDone
 from kernelwright.evaluate.input_store import KEPT_SHARE
 from kernelwright.evaluate.lane_processes import Built, LaneProcesses
-from kernelwright.evaluate.quick import QuickDone, QuickJob, QuickSet
+from kernelwright.evaluate.quick import NO_ROOM, QuickDone, QuickJob, QuickSet
 from kernelwright.evaluate.referee_desk import referee_cache_bytes
 from kernelwright.evaluate.timing import suspicious
 from kernelwright.problem.model import Workload
@@ -67,7 +67,11 @@ class QuickLane(LaneProcesses):
 
     def _look_at(self, job: QuickJob) -> QuickDone | None:
         done = self._try_worker(job, self._time_timeout_s() + len(job.checked) * self._settings.launch_timeout_s)
-        return done if isinstance(done, QuickDone) and done.is_regular else None
+        if not isinstance(done, QuickDone):
+            return None
+        if done.why == NO_ROOM:  # nor will they for the next candidate
+            self._fitting = dict.fromkeys((False, True), False)
+        return done if done.is_regular else None
 
     def _quick_job(
         self, built: Built, timed: Sequence[Dataset], limit_ms: float | None, *, is_thorough: bool = False
