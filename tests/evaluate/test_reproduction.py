@@ -60,3 +60,22 @@ def test_what_the_reference_refuses_is_a_failure(compared: Callable[..., Reprodu
     found = compared(BLOCK=64)
     assert isinstance(found, Failed)
     assert (found.stage, found.reason) == ("check", "mismatch")
+
+
+def test_both_near_the_reference_can_be_too_far_from_each_other(
+    tmp_path: Path, write_saxpy: Callable[..., Path]
+) -> None:
+    value = "(a * x[base + k] + y[base + k]) * (ITEMS == 2 ? 1.009f : 0.991f)"
+    folder = write_saxpy(tmp_path / "saxpy", ("y[base + k] = a * x[base + k] + y[base + k]", f"y[base + k] = {value}"))
+    with (folder / "problem.toml").open("a") as file:
+        file.write('\n[tolerance]\ny = { rtol = 1e-2, atol = 1e-3, because = "a test" }\n')
+    machine, subject, settings = LocalMachine(), Subject.load(folder), TuneSettings(build_processes=1, data_seed=3)
+    with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
+        runner.calibrate(subject.baseline)
+        assert isinstance(runner, Reproducing)
+        found = runner.reproduce(subject.baseline, Candidate(subject.template, Config({"BLOCK": 32, "ITEMS": 2})))
+    assert isinstance(found, Reproduction)
+    assert found.same_count < found.launch_count
+    assert 1.5 < found.tolerance_fraction < 2.0
+    assert "'y' on workload" in found.difference
+    assert "times what is allowed" in found.difference
