@@ -240,7 +240,7 @@ class DeviceLane(QuickLane):
     # -- both at once --------------------------------------------------------------------------------------------
 
     def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
-        """The thorough check, from files, one launch ahead of the referee; None as for `check_and_measure`."""
+        """The thorough check, from files, one launch ahead of the referee; None at the slightest irregularity."""
         start_s = time.perf_counter()
         before_s = self.worker_seconds
         verdicts: list[Future[Verdict]] = []
