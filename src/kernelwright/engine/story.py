@@ -133,6 +133,7 @@ class Story:
     def __init__(self, result: OptimizeResult) -> None:
         self._result = result
         self._proofs = {proof.index: proof for proof in result.view.proofs}
+        self._facts: dict[int, NodeFacts] = {}
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -166,7 +167,13 @@ class Story:
         result = self._result
         if not 0 <= index < len(result.tree):
             raise StoreError(f"there is no node {index}", hint=f"nodes are numbered 0 to {len(result.tree) - 1}")
-        node = result.tree[index]
+        known = self._facts.get(index)
+        if known is None:
+            known = self._facts[index] = self._facts_of(result.tree[index])
+        return known
+
+    def _facts_of(self, node: Node) -> NodeFacts:
+        result, index = self._result, node.index
         gain = result.step_interval(index)
         search_gain = result.tree.gain(index)
         own = self._own_run(index)
