@@ -12,7 +12,8 @@ from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial
 from kernelwright.refactor.rewrite import Edit
 from kernelwright.refactor.tactics.base import Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
-from kernelwright.refactor.tactics.tiling_frame import Frame, Index, edited, frame_of
+from kernelwright.refactor.tactics.tiling_frame import Frame, Index, edited
+from kernelwright.refactor.tactics.tiling_space import frame_of
 
 ELEMENT = "kw_element"
 """What stands for the loaded element in a factor's expression."""

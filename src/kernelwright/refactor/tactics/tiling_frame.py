@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.expression import Expression
-from kernelwright.problem.source_scan import used_words
-from kernelwright.refactor import nodes
 from kernelwright.refactor.affine import AffineForm
 from kernelwright.refactor.facts import Access, Comparison
 from kernelwright.refactor.indices import Touch
@@ -25,24 +23,15 @@ from kernelwright.refactor.rewrite import Edit, EditConflict, apply
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Subject, Unfit
 from kernelwright.refactor.tactics.c_text import c_text
-from kernelwright.refactor.tactics.dialect import AXES, Dialect, dialect
+from kernelwright.refactor.tactics.dialect import AXES, Dialect
 from kernelwright.refactor.tactics.editing import Plan, declaration_start, line_start
-from kernelwright.refactor.tactics.launches import Extent, extents, only_shape, steps_of
+from kernelwright.refactor.tactics.launches import Extent
 from kernelwright.refactor.tactics.launches import number as plain_number
+from kernelwright.refactor.tactics.place_words import CUDA_WORDS, KINDS_OF_PLACE, cuda_word, place_words
 
-_CUDA_WORDS = ("threadIdx", "blockIdx", "blockDim", "gridDim")
-_OPENCL_WORDS = ("get_local_id", "get_group_id", "get_local_size", "get_num_groups", "get_global_id",
-                 "get_global_size", "get_global_offset", "get_enqueued_local_size")  # fmt: skip
-_HIP_WORD = re.compile(r"hip(Thread|Block)(Idx|Dim)_([xyz])|hipGridDim_([xyz])")
-_OTHER_PLACES = frozenset(("get_global_linear_id", "get_local_linear_id", "get_work_dim", "get_sub_group_id",
-                           "get_sub_group_local_id", "warpSize", "__laneid"))  # fmt: skip
 _SIZED = re.compile(
     r"launch_bounds|reqd_work_group_size|work_group_size|cluster_dims|sub_group_size|max_blocks|waves_per_eu"
 )
-_KINDS_OF_PLACE = {"threadIdx": "local", "blockIdx": "group", "blockDim": "size", "gridDim": "groups",
-                   "get_local_id": "local", "get_group_id": "group", "get_local_size": "size",
-                   "get_num_groups": "groups", "get_global_id": "global", "get_global_size": "groups",
-                   "get_global_offset": "offset", "get_enqueued_local_size": "size"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,20 +398,20 @@ class Frame:
                 values = [self._word(word, axis) for axis in AXES]
                 lines.append(f"#define {word}(kw_axis) ((size_t)((kw_axis) == 0 ? {values[0]} : (kw_axis) == 1 ? "
                              f"{values[1]} : {values[2]}))\n")  # fmt: skip
-            elif word in _CUDA_WORDS:
+            elif word in CUDA_WORDS:
                 values = [f"(unsigned)({self._word(word, axis)})" for axis in AXES]
                 lines.append(f"#define {word} (uint3{{{', '.join(values)}}})\n")
             else:
                 axis = word[-1]
                 lines.append(f'#pragma push_macro("{word}")\n#undef {word}\n'
-                             f"#define {word} ((unsigned)({self._word(_cuda_word(word), axis)}))\n")  # fmt: skip
+                             f"#define {word} ((unsigned)({self._word(cuda_word(word), axis)}))\n")  # fmt: skip
                 ends.append(f'#undef {word}\n#pragma pop_macro("{word}")\n')
                 continue
             ends.append(f"#undef {word}\n")
         return "".join(lines), "".join(ends)
 
     def _word(self, word: str, axis: str) -> str:
-        kind = _KINDS_OF_PLACE[word]
+        kind = KINDS_OF_PLACE[word]
         if axis not in self.axes:
             return "1" if kind in ("size", "groups") else "0"
         block = self.blocks.get(axis)
@@ -470,195 +459,6 @@ def parameter_span(subject: Subject) -> tuple[int, int]:
                 break
             return start + 1, place
     raise Unfit("its parameters are written in a way that is not understood")
-
-
-# Words for the thread's place
-
-
-def place_words(node: nodes.Node) -> list[tuple[str, str]]:
-    """Every word for the thread's place below a node, with its axis.
-
-    Raises:
-        Unfit: one is used in a way that is not followed.
-    """
-    found: list[tuple[str, str]] = []
-    members = 0
-    for each in nodes.walk(node):
-        match each:
-            case nodes.Member(base=nodes.Name(name=word), name=axis) if word in _CUDA_WORDS:
-                found.append((word, axis))
-                members += 1
-            case nodes.Name(name=word) if word in _CUDA_WORDS:
-                members -= 1
-            case nodes.Name(name=word) if _HIP_WORD.fullmatch(word):
-                found.append((word, word[-1]))
-            case nodes.Name(name=word) | nodes.Call(function=word) if word in _OTHER_PLACES:
-                raise Unfit(f"it asks for {word}")
-            case nodes.Call(function=word, arguments=arguments) if word in _OPENCL_WORDS:
-                value = arguments[0].value if len(arguments) == 1 and isinstance(arguments[0], nodes.Literal) else None
-                if value is None or value > 2:
-                    raise Unfit(f"it calls {word} in a way that is not followed")
-                found.append((word, AXES[value]))
-            case nodes.OpaqueExpression(reason=reason) | nodes.OpaqueStatement(reason=reason):
-                raise Unfit(f"something is not understood: {reason}")
-    if members:
-        raise Unfit("it asks for the thread's place in a way that is not followed")
-    return found
-
-
-def _cuda_word(word: str) -> str:
-    match = _HIP_WORD.fullmatch(word)
-    assert match is not None
-    if match[1] is None:
-        return "gridDim"
-    return f"{match[1].lower()}{match[2]}"
-
-
-# Frames
-
-
-def frame_of(subject: Subject) -> Frame:
-    """The index space of a kernel whose threads do not meet.
-
-    Raises:
-        Unfit: they may, or how it uses the thread's place is not followed.
-    """
-    _refuse_meetings(subject)
-    own = subject.analysis.function.place.span.text(subject.source)
-    if any(word.startswith("kw_") for word in used_words(own, subject.language)):
-        raise Unfit("it was already rewritten for other threads")
-    found = dict(zip(AXES, extents(only_shape(subject)), strict=True))
-    for name in subject.analysis.facts.helpers:
-        helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
-        if helper is None or place_words(helper.body):
-            raise Unfit(f"{name} asks for the thread's place itself")
-    used = place_words(subject.analysis.function.body)
-    axes = tuple(axis for axis in AXES if any(each == axis for _, each in used))
-    for axis in AXES:
-        if axis not in axes and plain_number(found[axis].total) != 1 and plain_number(found[axis].grid) != 1:
-            raise Unfit(f"its threads along {axis} all do the same")
-    asked = [word for word, _ in used if _KINDS_OF_PLACE[_plain_word(word)] == "groups"]
-    if asked or any(loop.sweep != "sequential" for loop in subject.analysis.facts.loops):
-        raise Unfit("its threads walk the data in steps of the launch")
-    blocks = {
-        axis: _block_text(subject, found[axis]) for axis in axes if not _is_one_number(subject, axis, found[axis])
-    }
-    frame = Frame(subject, dialect(subject.language), axes, found, blocks, {})
-    return replace(frame, splits={axis: parts for axis in axes if (parts := _parts(subject, axis))})
-
-
-def _plain_word(word: str) -> str:
-    return _cuda_word(word) if _HIP_WORD.fullmatch(word) else word
-
-
-def _refuse_meetings(subject: Subject) -> None:
-    facts = subject.analysis.facts
-    if facts.opaque:
-        line = facts.opaque[0].span.line(subject.source)
-        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
-    if facts.barriers or facts.exchanges or any(array.space == "shared" for array in facts.arrays.values()):
-        raise Unfit("its threads work together")
-    if any(access.is_atomic for access in facts.accesses):
-        raise Unfit("it changes memory atomically")
-    if any(access.kind == "unknown" for access in facts.accesses):
-        raise Unfit("an array is given to something that is not followed")
-    written = {access.array for access in facts.accesses if access.kind != "read" and access.space == "global"}
-    read = {
-        access.array for access in facts.accesses if access.kind == "read" and access.space in ("global", "constant")
-    }
-    for array in sorted(written & read):
-        elements = {access.element for access in facts.accesses if access.array == array}
-        if len(elements) != 1 or None in elements:
-            raise Unfit(f"{array} is read and written: a thread may read what another one stores")
-    names = [parameter.name for parameter in facts.parameters]
-    for step in steps_of(subject):
-        passed = [each for name, each in zip(names, step.arguments or (), strict=False) if name in facts.arrays]
-        if len(set(passed)) != len(passed):
-            raise Unfit("a launch passes one array twice")
-
-
-def _block_text(subject: Subject, covered: Extent) -> str:
-    value = plain_number(covered.block)
-    if value is not None:
-        return str(value)
-    if subject.draft.parameter(covered.block) is not None:
-        return covered.block
-    raise Unfit("it uses its place in the block, and the size of a block is not known")
-
-
-def _is_one_number(subject: Subject, axis: str, covered: Extent) -> bool:
-    """Whether a kernel knows only the thread's place among all threads along an axis, not in its block."""
-    if plain_number(covered.block) == 1:
-        return True
-    lone = {f"thread.{axis}", f"block.{axis}", f"block_size.{axis}", "thread.linear", "warp.lane"}
-    indices = subject.analysis.facts.thread_indices
-    spans = [each.span for each in indices if not lone & deep_names(subject, each.value)]
-    for node in nodes.walk(subject.analysis.function.body):
-        if not isinstance(node, nodes.Member | nodes.Name | nodes.Call):
-            continue
-        own = [word for word, each in place_words(node) if each == axis] if _is_word(node) else []
-        raw = [word for word in own if _KINDS_OF_PLACE[_plain_word(word)] != "global"]
-        if raw and not any(span.contains(node.place.span) for span in spans):
-            return False
-    return True
-
-
-def _is_word(node: nodes.Node) -> bool:
-    match node:
-        case nodes.Member(base=nodes.Name(name=word)):
-            return word in _CUDA_WORDS
-        case nodes.Name(name=word):
-            return _HIP_WORD.fullmatch(word) is not None
-        case nodes.Call(function=word):
-            return word in _OPENCL_WORDS
-    return False
-
-
-def deep_names(subject: Subject, value: Polynomial) -> set[str]:
-    """Every quantity in a value, in quotients too."""
-    found: set[str] = set()
-    waiting = list(value.names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            atom = subject.analysis.facts.atoms.get(name)
-            for part in atom.parts if atom is not None else ():
-                waiting += part.names
-    return found
-
-
-def _parts(subject: Subject, axis: str) -> tuple[tuple[str, Polynomial], ...]:
-    """How a kernel takes an axis apart by `/` and `%`; empty where it does not.
-
-    Raises:
-        Unfit: in a way that is not one chain of divisions.
-    """
-    atoms = subject.analysis.facts.atoms
-    whole, parts = f"global.{axis}", []
-    touched = {name for touch in subject.indices.touches.values() for name in touch.form.terms}
-    divided = [name for name in touched if atoms[name].kind in ("quotient", "remainder")
-               and whole in deep_names(subject, named(name))]  # fmt: skip
-    if not divided:
-        return ()
-    for _ in range(4):
-        same = [atom for atom in atoms.values() if atom.kind in ("quotient", "remainder")
-                and atom.parts[0] == named(whole)]  # fmt: skip
-        quotient = next((atom for atom in same if atom.kind == "quotient"), None)
-        remainder = next((atom for atom in same if atom.kind == "remainder"), None)
-        if quotient is None or remainder is None:
-            break
-        if len({atom.parts[1] for atom in same}) != 1:
-            raise Unfit("it takes an index apart in a way that is not followed")
-        parts.append((remainder.name, remainder.parts[1]))
-        whole = quotient.name
-    parts.append((whole, ZERO))
-    if set(divided) - {name for name, _ in parts} or len(parts) < 2:
-        raise Unfit("it takes an index apart in a way that is not followed")
-    return tuple(parts)
-
-
-# Launches and plans
 
 
 def drop_sized_attributes(subject: Subject, plan: Plan) -> None:

@@ -15,8 +15,9 @@ from kernelwright.refactor.rewrite import Edit
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
 from kernelwright.refactor.tactics.launches import only_shape
-from kernelwright.refactor.tactics.tiling_frame import Frame, Index, drop_sized_attributes, frame_of, place_attribute
+from kernelwright.refactor.tactics.tiling_frame import Frame, Index, drop_sized_attributes, place_attribute
 from kernelwright.refactor.tactics.tiling_neighbours import Inside, Window, inside_edits, window_edits, window_of
+from kernelwright.refactor.tactics.tiling_space import frame_of
 from kernelwright.refactor.tactics.tiling_stencil_text import (
     CUDA_LOAD,
     CUDA_STORE,

@@ -14,7 +14,8 @@ from kernelwright.refactor.polynomial import Polynomial, named
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan
 from kernelwright.refactor.tactics.launches import only_shape
-from kernelwright.refactor.tactics.tiling_frame import Frame, Index, drop_sized_attributes, frame_of, place_attribute
+from kernelwright.refactor.tactics.tiling_frame import Frame, Index, drop_sized_attributes, place_attribute
+from kernelwright.refactor.tactics.tiling_space import frame_of
 from kernelwright.refactor.tactics.tiling_store import (
     VECTOR_TYPES,
     LoopIndex,
