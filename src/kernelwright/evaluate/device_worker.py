@@ -1,6 +1,7 @@
-"""The process that owns one device: it launches candidates on guarded memory and measures them. It judges nothing.
+"""The process that owns one device: it launches candidates on guarded memory and measures them. It proves nothing.
 
-Everything it says of correctness is bytes in files, which the referee reads in another process.
+What counts as correct is bytes in files, which the referee reads in another process; what a quick look says of it
+supports no claim.
 
 ```
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
