@@ -253,7 +253,8 @@ class TemplateProof:
     def _probe_constraints(self) -> None:
         """Try a few points that each constraint alone excludes; when all of them work, it excludes what is valid."""
         run, notes, runner = self._run, self._notes, self._shared.runner
-        if self._budget.points <= 0 or runner is None:
+        most = min(MOST_OUTSIDE, self._budget.points // 2)  # a thorough check costs as much as several points
+        if most <= 0 or runner is None:
             return
         found = outside(
             run.problem, run.template, self._shared.device, run.space, count=OUTSIDE_POINTS, seed=self._seed
@@ -261,7 +262,7 @@ class TemplateProof:
         for name, points in found.items():
             worked = 0
             for config in points:
-                if notes.probed_count == MOST_OUTSIDE or self._seconds_left() == 0.0:
+                if notes.probed_count >= most or self._seconds_left() == 0.0:
                     return
                 if not self._works(config, runner):
                     break
