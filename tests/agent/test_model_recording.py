@@ -68,7 +68,7 @@ def test_what_a_model_wrote_was_the_fastest_that_the_search_found(folder: Path) 
 
 def test_replies_that_could_not_be_used_went_back() -> None:
     exchanges = [each for folder in FOLDERS for each in read_exchanges(folder / FILE_NAME)[0]]
-    assert {each.request.role for each in exchanges} >= {"template", "plan", "code", "analyse"}
+    assert {each.request.role for each in exchanges} >= {"template", "plan", "code", "debug", "analyse"}
     assert any(len(each.request.messages) > 1 for each in exchanges)
 
 
