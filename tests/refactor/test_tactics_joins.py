@@ -128,6 +128,8 @@ def test_baselines_that_join_in_shared_memory_are_rewritten(name: str) -> None:
     (("w[c];", "w[c] * 64;"), "stands outside"),
     (("const float scale", "__syncthreads(); const float scale"), "meet outside"),
     (("s[blockIdx.x] = scale", "s[blockIdx.x] = q"), "by itself"),
+    (("float q = 0.0f", "float q = 0.5f"), "does not start from 0"),
+    (("if (threadIdx.x == 0)", "if (threadIdx.x == 40)"), "which one it is"),
 ])  # fmt: skip
 def test_what_may_rely_on_the_block_is_left_alone(change: tuple[str, str], reason: str) -> None:
     source = (TREE + KERNEL).replace(*change)

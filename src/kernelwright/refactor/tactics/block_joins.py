@@ -14,10 +14,10 @@ from kernelwright.refactor.tactics.cooperation import joining_calls, reached_fro
 from kernelwright.refactor.tactics.dialect import Dialect, dialect, joined
 from kernelwright.refactor.tactics.editing import refuse_hidden_branches
 from kernelwright.refactor.tactics.inline_joins import over_joins
-from kernelwright.refactor.tactics.joins import Operation
+from kernelwright.refactor.tactics.joins import Operation, joined_variables, refuse_start
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.roofline import AHEAD, Walk, effect, row_pairs, tree_barriers
-from kernelwright.refactor.tactics.thread_queries import query_text
+from kernelwright.refactor.tactics.thread_queries import first_thread_conditions, query_text
 
 
 def _join(subject: Subject) -> Rewrite:
@@ -83,6 +83,8 @@ def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_
     _refuse_other_sizes(subject, size, [node for node, _ in walked], calls)
     for node, _ in walked:
         _refuse_own_values(body, node, calls)
+        _refuse_own_starts(loops, node)
+    _refuse_certain_threads(body, [node for node, _ in walked])
     for node, fact in walked:
         before = len(loops.plan.edits)
         try:
@@ -112,6 +114,42 @@ def _refuse_own_values(body: nodes.Block, loop: nodes.Loop, calls: Mapping[Span,
                         break  # from here on all threads have the same
             if any(not any(span.contains(use.place.span) for span in calls) for use in uses):
                 raise Unfit(f"what a thread has in {name} is used by itself")
+
+
+def _refuse_own_starts(loops: vector_loops.Loops, loop: nodes.Loop) -> None:
+    """A sum may start from 0 only: with more threads another start would be counted more often.
+
+    Raises:
+        Unfit: it starts from something else.
+    """
+    try:
+        found = joined_variables(loop, loops.types)
+    except Unfit:
+        return  # not joined in a way that is known, and kept to itself
+    for each in found:
+        refuse_start(loops.subject.analysis.function.body, loop, each)
+
+
+def _refuse_certain_threads(body: nodes.Block, loops: list[nodes.Loop]) -> None:
+    """Only the first thread is in every block: nothing may be left to another one.
+
+    Raises:
+        Unfit: something is.
+    """
+    places = ("threadIdx.x", "get_local_id(0)")
+    aliases = {
+        each.name for each in nodes.walk(body)
+        if isinstance(each, nodes.Declarator) and each.initial is not None and query_text(each.initial) in places
+    }  # fmt: skip
+    allowed = [each.place.span for each in loops] + first_thread_conditions(body, aliases)
+    for node in nodes.walk(body):
+        is_test = isinstance(node, nodes.Binary) and node.operator in ("<", "<=", ">", ">=", "==", "!=")
+        is_about_place = is_test and any(
+            query_text(each) in places or (isinstance(each, nodes.Name) and each.name in aliases)
+            for each in nodes.walk(node)
+        )
+        if is_about_place and not any(span.contains(node.place.span) for span in allowed):
+            raise Unfit("what a thread does depends on which one it is, and there may be fewer")
 
 
 def _flat(block: nodes.Block) -> list[nodes.Statement]:

@@ -140,6 +140,32 @@ def _of_if(condition: nodes.Expression, yes: nodes.Statement, name: str) -> Oper
     return None
 
 
+def refuse_start(body: nodes.Block, loop: nodes.Loop, joined: Joined) -> None:
+    """A sum must start from 0 and a product from 1: every thread brings its own start.
+
+    Raises:
+        Unfit: it starts from something else, or that is not known.
+    """
+    if joined.is_idempotent:
+        return
+    starts: list[nodes.Expression | None] = []
+    for node in nodes.walk(body):
+        if node.place.span.start >= loop.place.span.start:
+            continue
+        match node:
+            case nodes.Declarator(name=joined.name, initial=initial):
+                starts = [initial]
+            case nodes.Assign(target=nodes.Name(name=joined.name), operator=operator, value=value):
+                starts = [value if operator == "=" else None]
+    text = starts[0].text if starts and isinstance(starts[0], nodes.Literal) else ""
+    try:
+        is_neutral = float(text.rstrip("fFlLuU")) == float(joined.identity)
+    except ValueError:
+        is_neutral = False
+    if not is_neutral:
+        raise Unfit(f"{joined.name} does not start from {joined.identity}")
+
+
 # Text
 
 

@@ -13,10 +13,10 @@ from kernelwright.refactor.tactics.base import Subject, Unfit
 from kernelwright.refactor.tactics.block_joins import spellings_of
 from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
 from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
-from kernelwright.refactor.tactics.joins import Joined, Operation, joined_variables
+from kernelwright.refactor.tactics.joins import Joined, Operation, joined_variables, refuse_start
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.row_lanes import RowLanes
-from kernelwright.refactor.tactics.thread_queries import query_text
+from kernelwright.refactor.tactics.thread_queries import first_thread_conditions, query_text
 from kernelwright.refactor.tactics.vector_loops import (
     is_own_place,
     outer_loops,
@@ -194,29 +194,6 @@ def _refuse_places(row: RowKernel) -> None:
             raise Unfit("the thread's place is used as a number")
 
 
-def first_thread_conditions(body: nodes.Block, personal: Collection[str]) -> list[Span]:
-    """Where a condition asks whether the thread is the first: `threadIdx.x == 0`, which every block has."""
-
-    def is_place(node: nodes.Expression) -> bool:
-        return query_text(node) == "threadIdx.x" or (isinstance(node, nodes.Name) and node.name in personal)
-
-    def is_number(node: nodes.Expression, value: int) -> bool:
-        return isinstance(node, nodes.Literal) and node.value == value
-
-    found = []
-    for node in nodes.walk(body):
-        match node:
-            case nodes.Unary(operator="!", operand=operand) if is_place(operand):
-                found.append(node.place.span)
-            case nodes.Binary(operator="==", left=left, right=right) if (is_place(left) and is_number(right, 0)) or (
-                is_place(right) and is_number(left, 0)
-            ):
-                found.append(node.place.span)
-            case nodes.Binary(operator="<", left=left, right=right) if is_place(left) and is_number(right, 1):
-                found.append(node.place.span)
-    return found
-
-
 def _refuse_lone_results(row: RowKernel) -> None:
     """What a thread sums in a loop must be joined next, and start from what changes no sum.
 
@@ -240,32 +217,6 @@ def _refuse_lone_results(row: RowKernel) -> None:
             is_last = len(after) == 1 and _mentions(after[0], each.name) == 1
             if len(joins) != 1 or not (is_last or _is_replaced(after[0], each.name)):
                 raise Unfit(f"what a thread has in {each.name} is used by itself")
-
-
-def refuse_start(body: nodes.Block, loop: nodes.Loop, joined: Joined) -> None:
-    """A sum must start from 0 and a product from 1: every thread brings its own start.
-
-    Raises:
-        Unfit: it starts from something else, or that is not known.
-    """
-    if joined.is_idempotent:
-        return
-    starts: list[nodes.Expression | None] = []
-    for node in nodes.walk(body):
-        if node.place.span.start >= loop.place.span.start:
-            continue
-        match node:
-            case nodes.Declarator(name=joined.name, initial=initial):
-                starts = [initial]
-            case nodes.Assign(target=nodes.Name(name=joined.name), operator=operator, value=value):
-                starts = [value if operator == "=" else None]
-    text = starts[0].text if starts and isinstance(starts[0], nodes.Literal) else ""
-    try:
-        is_neutral = float(text.rstrip("fFlLuU")) == float(joined.identity)
-    except ValueError:
-        is_neutral = False
-    if not is_neutral:
-        raise Unfit(f"{joined.name} does not start from {joined.identity}")
 
 
 def _personal(body: nodes.Block, calls: Sequence[Span], sums: Collection[str]) -> frozenset[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kernelwright.refactor import nodes
+from kernelwright.refactor.span import Span
 
 _QUERY_CALLS = frozenset(("get_global_id", "get_local_id", "get_group_id", "get_local_size", "get_num_groups",
                           "get_global_size", "get_global_offset", "get_enqueued_local_size", "get_work_dim",
@@ -31,4 +34,29 @@ def thread_queries(node: nodes.Node) -> dict[str, int]:
     for each in nodes.walk(node):
         if text := query_text(each):
             found[text] = found.get(text, 0) + 1
+    return found
+
+
+def first_thread_conditions(body: nodes.Block, personal: Collection[str]) -> list[Span]:
+    """Where a condition asks whether the thread is the first: `threadIdx.x == 0`, which every block has."""
+
+    def is_place(node: nodes.Expression) -> bool:
+        return query_text(node) in ("threadIdx.x", "get_local_id(0)") or (
+            isinstance(node, nodes.Name) and node.name in personal
+        )
+
+    def is_number(node: nodes.Expression, value: int) -> bool:
+        return isinstance(node, nodes.Literal) and node.value == value
+
+    found = []
+    for node in nodes.walk(body):
+        match node:
+            case nodes.Unary(operator="!", operand=operand) if is_place(operand):
+                found.append(node.place.span)
+            case nodes.Binary(operator="==", left=left, right=right) if (is_place(left) and is_number(right, 0)) or (
+                is_place(right) and is_number(left, 0)
+            ):
+                found.append(node.place.span)
+            case nodes.Binary(operator="<", left=left, right=right) if is_place(left) and is_number(right, 1):
+                found.append(node.place.span)
     return found
