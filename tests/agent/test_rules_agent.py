@@ -128,6 +128,9 @@ def test_lifting_is_applied_to_the_root_and_to_every_rewrite(loaded: Loaded) -> 
     draft = code(agent, context, "a")
     assert isinstance(draft, Draft)
     assert draft.written.tactics == ("a", "lift")
+    after = code(agent, dataclasses.replace(context, written=lifted.written), "a")
+    assert isinstance(after, Draft)
+    assert after.written.tactics == ("lift", "a", "lift")  # a new launch may be lifted anew
 
 
 def test_a_plain_kernel_gets_a_header_with_its_launch(loaded: Loaded) -> None:
