@@ -61,7 +61,10 @@ class DeviceFacts:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a rewrite should gain, by a simple model: the planner orders by it, measurements decide."""
+    """What a rewrite should gain: the planner orders by it, measurements decide.
+
+    Of maps, groups and rows on GPUs by the model of `roofline`; every other factor is a guess.
+    """
 
     factor: float
     """How many times faster at the best values of the new parameters; 1.0 where it only opens others' ways."""
