@@ -6,7 +6,9 @@ refused. Requests hold no key and no header, so neither does the file.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import threading
@@ -15,6 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 from kernelwright.errors import Location, ModelReplyMissing, StoreError
@@ -219,18 +222,17 @@ class RecordedModel:
 
     def _asked(self, request: ChatRequest, future: Future[Reply]) -> Reply:
         assert self._model is not None
-        try:
+        with contextlib.ExitStack() as after:
+            after.callback(self._forget, request)
+            after.push(functools.partial(_hand_on, future))
             reply = self._model.complete(request)
             self._recording.append(Exchange(request, reply))
-        except BaseException as error:  # whoever waits for the same reply must hear of an interrupt too
-            future.set_exception(error)
-            raise
-        else:
             future.set_result(reply)
-            return reply
-        finally:
-            with self._lock:
-                self._in_flight.pop(request.id, None)
+        return reply
+
+    def _forget(self, request: ChatRequest) -> None:
+        with self._lock:
+            self._in_flight.pop(request.id, None)
 
     def _missing(self, request: ChatRequest) -> ModelReplyMissing:
         return _missing(self._recording, request)
@@ -239,6 +241,17 @@ class RecordedModel:
         """Close the model."""
         if self._model is not None:
             self._model.close()
+
+
+def _hand_on(
+    future: Future[Reply],
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: TracebackType | None,
+) -> None:
+    """Whoever waits for the same reply must hear of an error, an interrupt too."""
+    if error is not None:
+        future.set_exception(error)
 
 
 def _missing(recording: Recording, request: ChatRequest) -> ModelReplyMissing:

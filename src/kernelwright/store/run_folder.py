@@ -82,16 +82,13 @@ class RunFolder:
             raise explain(error, "create the run folder", path) from error
         lock = WriterLock(path / "lock")
         lock.acquire()
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(_give_up, path, lock)
             if is_run(path):
                 raise _already_a_run(path)
             run = cls(path, lock=lock)
             run._fill(files)
-        except BaseException:
-            lock.release()
-            if not is_run(path):
-                shutil.rmtree(path, ignore_errors=True)
-            raise
+            undo.pop_all()
         return run
 
     @classmethod
@@ -295,6 +292,13 @@ def _checked_name(name: str) -> PurePosixPath:
     if path.is_absolute() or not path.parts or ".." in path.parts:
         raise StoreError(f"a problem's file cannot be kept as {name!r}: a path inside the folder was expected")
     return path
+
+
+def _give_up(path: Path, lock: WriterLock) -> None:
+    """Leave nothing of a folder that became no run."""
+    lock.release()
+    if not is_run(path):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _refuse_occupied(path: Path) -> None:
