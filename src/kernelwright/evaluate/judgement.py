@@ -231,12 +231,14 @@ def find_not_finite(layout: BufferLayout, got: Array) -> Finding | None:
     )
 
 
-def find_insane(layout: BufferLayout, got: Array, expected: Array, scale: Scale) -> Finding | None:
+def find_insane(
+    layout: BufferLayout, got: Array, expected: Array, scale: Scale, *, crew: Crew = ALONE
+) -> Finding | None:
     """Whether a baseline computes something else than the reference."""
     dtype = DTYPES[layout.dtype]
     allowance = sanity_allowance(dtype, scale)
     bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale)
-    if error <= bound and compare(got, expected, allowance).is_within:
+    if error <= bound and compare(got, expected, allowance, crew=crew).is_within:
         return None
     count, worst = wrong_elements(got, expected, allowance, limit=1)
     if not worst:

@@ -259,7 +259,7 @@ class Referee:
                 raise self._baseline_failed(job, unwritten)
             scale = scales.get(layout.argument)
             if scale is not None:
-                insane = find_not_finite(layout, got) or find_insane(layout, got, expected, scale)
+                insane = find_not_finite(layout, got) or find_insane(layout, got, expected, scale, crew=self._crew)
                 if insane is not None:
                     return self._refuse(job, insane, expected, layout)
                 factors[layout.argument] = self._widen(job, layout, got, expected, scale)
