@@ -18,6 +18,8 @@ from kernelwright.problem.includes import included_names
 from kernelwright.problem.source_scan import mask_comments, matching
 
 MOST_SOURCE_CHARACTERS = 100_000
+MOST_HEADER_CHARACTERS = 10_000
+"""Of a header: the longest of the examples has a quarter of it. Some TOML takes the square of its length to read."""
 
 INCLUDES = frozenset((
     "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_pipeline.h", "cuda_pipeline_primitives.h", "cooperative_groups.h",
@@ -348,6 +350,8 @@ def check_header(text: str, original: str) -> None:
     Raises:
         Malformed: an option is not known to be harmless, or a text value would be more than a word of the source.
     """
+    if len(text) > MOST_HEADER_CHARACTERS:
+        raise Malformed(f"the toml block has {len(text)} characters, at most {MOST_HEADER_CHARACTERS} are taken")
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError, too
