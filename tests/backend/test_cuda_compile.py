@@ -225,6 +225,32 @@ def test_headers_of_the_toolkit_are_found(compiled):
     assert compiled(source, "k").resources["k"]["registers_per_thread"] > 0
 
 
+@pytest.mark.parametrize(
+    ("include", "expression"),
+    [
+        ("", "INFINITY - NAN + HUGE_VALF"),
+        ("#include <math.h>\n#include <stdint.h>", "M_PI * (uint32_t)x[0] + INFINITY"),
+        ("#include <cmath>\n#include <cstdint>", "sqrtf((std::int64_t)x[0] & INT64_MAX)"),
+        ("#include <cfloat>\n#include <climits>\n#include <cstddef>", "FLT_MAX + INT_MAX + sizeof(std::size_t)"),
+        ("#include <cuda_runtime.h>\n#include <stdio.h>\n#include <cassert>", "(assert(x[0] > 0), 1)"),
+        ("#include <cuda/std/cstdint>\n#include <cstdint>\n#include <cuda/std/limits>", "(int64_t)x[0]"),
+    ],
+)
+def test_what_nvcc_takes_from_the_host_is_there_with_nvrtc_too(compiled, include, expression):
+    """Kernels written for nvcc say INFINITY without an include, and include the C library's headers."""
+    source = f'{include}\nextern "C" __global__ void k(float *x) {{ x[0] = {expression}; }}'
+    assert cubin(compiled(source, "k"))
+
+
+def test_header_that_only_the_host_has_is_left_to_nvcc(tmp_path):
+    """Without a word: NVRTC has no host, nvcc reads its headers."""
+    if load_nvrtc() is None or find_nvcc() is None:
+        pytest.skip("needs both NVRTC and nvcc")
+    source = '#include <vector>\nextern "C" __global__ void k(float *x) { x[0] = 1; }'
+    request = BuildRequest(BuildUnit("cuda", source, "k.cu", (), (), ("k",)))
+    assert cubin(get_backend("cuda").compile(request, H100, tmp_path))
+
+
 def test_own_headers_are_found(compiled, tmp_path):
     folder = tmp_path / "my headers"
     folder.mkdir()

@@ -13,6 +13,7 @@ from types import ModuleType
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo
 from kernelwright.backend.cuda_driver import INSTALL_HINT, find_nvcc, header_folders, load_nvrtc
 from kernelwright.backend.cuda_errors import DriverCallFailed, call
+from kernelwright.backend.cuda_host_headers import ALWAYS, HOST_HEADERS
 from kernelwright.backend.cuda_options import CompileOptions, parse_options
 from kernelwright.errors import InfrastructureError, MissingDependency
 from kernelwright.problem.source_scan import scan_kernels
@@ -48,7 +49,13 @@ def compile_unit(unit: BuildUnit, device: DeviceInfo) -> Compiled:
     options = parse_options(unit.options, capability=capability)
     nvrtc = None if options.compiler == "nvcc" else load_nvrtc()
     if nvrtc is not None:
-        return compile_with_nvrtc(nvrtc, unit, options)
+        try:
+            return compile_with_nvrtc(nvrtc, unit, options)
+        except BuildFailed as failure:
+            nvcc = find_nvcc() if not options.compiler and needs_host(failure.log) else None
+            if nvcc is None:
+                raise
+            return compile_with_nvcc(nvcc, unit, options)
     nvcc = None if options.compiler == "nvrtc" else find_nvcc()
     if nvcc is None:
         wanted = options.compiler or "neither NVRTC nor nvcc"
@@ -69,14 +76,18 @@ def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptio
         f"--gpu-architecture={options.arch}",
         "--ptxas-options=-v",
         *(["--no-cache"] if tuple(call(nvrtc.nvrtcVersion())) >= _CACHES_SINCE else []),
+        f"--pre-include={ALWAYS}",
         *_macros(unit),
         *options.passed,
         *_includes(unit),
     ]
+    headers = [text.encode() for text in HOST_HEADERS.values()]
+    names_of_headers = [name.encode() for name in HOST_HEADERS]
     notes = list(options.notes)
     if options.nvcc_only:
         notes.append(f"left out, because NVRTC compiles no host code: {' '.join(options.nvcc_only)}")
-    program = call(nvrtc.nvrtcCreateProgram(unit.source.encode(), unit.file_name.encode(), 0, [], []))
+    source, file_name = unit.source.encode(), unit.file_name.encode()
+    program = call(nvrtc.nvrtcCreateProgram(source, file_name, len(headers), headers, names_of_headers))
     try:
         for entry in unit.entries:
             call(nvrtc.nvrtcAddNameExpression(program, entry.encode()))
@@ -96,6 +107,11 @@ def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptio
     finally:
         nvrtc.nvrtcDestroyProgram(program)
     return Compiled(bytes(cubin), names, log)
+
+
+def needs_host(log: str) -> bool:
+    """Whether NVRTC stopped at a header that it has not, so that nvcc, which reads the host's, may do better."""
+    return re.search(r"could not open source file|cannot open source file", log) is not None
 
 
 def _nvrtc_log(nvrtc: ModuleType, program: object) -> str:
@@ -187,7 +203,7 @@ def refusal(unit: BuildUnit, log: str) -> BuildFailed:
         message = missing
     elif "unrecognized option" in log:
         message += "; an option that only nvcc has needs --compiler=nvcc beside it"
-    elif re.search(r"could not open source file|cannot open source file", log) and not header_folders():
+    elif needs_host(log) and not header_folders():
         message += f"; CUDA's headers were not found: {INSTALL_HINT} brings them, or set CUDA_HOME"
     return BuildFailed(message, log)
 
