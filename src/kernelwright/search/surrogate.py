@@ -125,6 +125,10 @@ EARLIER_COUNT = 40
 """Of the first so many evaluations, every other is the next in the order of earlier runs, if they are fully believed;
 later ones ever fewer, as the model learns what differs here. A guess."""
 
+HOPELESS = 2.0
+"""Favourites of earlier runs that take so many times the slowest of what else was measured wait. A guess: on the
+convolution of the MI250X, 1 protected more from misleading runs and made a little less of helpful ones."""
+
 SETTLED = 0.9
 """With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
@@ -245,8 +249,11 @@ class SurrogateSearch:
         spread_count = initial_count or max(8, len(space.parameters) + 2)
         self._spreading: list[Config] = []
         """The configs that are spread, where they take turns with those that earlier runs favour."""
+        self._favoured: frozenset[Config] = frozenset()
+        """The design's configs that earlier runs favour."""
         if sources:
             favoured = list(dict.fromkeys([*first[default is not None :], *favourites(sources, count=prior_count)]))
+            self._favoured = frozenset(favoured)
             head = first[: default is not None]
             self._spreading = self._spread(spread_count, away_from=head)
             # Not a favourite of one run first: if it misleads, that may be the slowest config of all.
@@ -268,7 +275,8 @@ class SurrogateSearch:
         for config in self._design:
             if batch.known_count >= design_count:
                 break
-            batch.offer(config)
+            if not (config in self._favoured and self._is_disappointed()):
+                batch.offer(config)
         if self._fit_count and not batch.is_full and batch.known_count < self._space.feasible_count:
             self._propose(batch)
         batch.offer_all(self._fresh)
@@ -290,6 +298,16 @@ class SurrogateSearch:
     def expected_gain(self, count: int, *, confidence: float = 0.9) -> ExpectedGain | None:
         """What going on would bring; see `Forecaster.expected_gain`."""
         return self._history.expected_gain(count, confidence=confidence)
+
+    def _is_disappointed(self) -> bool:
+        """Whether what earlier runs favour took, where it was measured, more than `HOPELESS` times all else that was.
+
+        The favourites of a misleading run may be the slowest configs of all; one is enough to pay for.
+        """
+        told = [(config in self._favoured, self._history[config].value or math.inf) for config in self._history]
+        favoured = [value for is_favoured, value in told if is_favoured]
+        others = [value for is_favoured, value in told if not is_favoured]
+        return bool(favoured) and bool(others) and min(favoured) > HOPELESS * max(others)
 
     def _spread(self, count: int, *, away_from: Sequence[Config]) -> list[Config]:
         """Up to `count` configs of a random pool, each far from all before it and from those given."""
