@@ -64,7 +64,13 @@ def test_direct_rewriting_searches_nothing(problem: Path, tmp_path: Path) -> Non
     done = compare([problem], settings("direct", repeats=1), out=tmp_path / "out", machine=SimulatedMachine(cost))
     folder = done.cells[0].folder
     lines = (folder / "events.jsonl").read_text().splitlines()
+    assert done.cells[0].evaluation_count == done.cells[0].figures.attempt_count + _given(lines)
     assert not [line for line in lines if '"action": "tune"' in line or '"role": "template"' in line]
+
+
+def _given(lines: list[str]) -> int:
+    """Nodes that are there from the start."""
+    return sum('"role": "given"' in line for line in lines)
 
 
 def test_what_is_finished_is_not_run_again(problem: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.errors import InfrastructureError, ModelError, StoreError, UsageError
 from kernelwright.problem.load import PROBLEM_FILE_NAME
 from kernelwright.store.view import RunView
+from kernelwright.tree.model import Tree
 from kernelwright.tree.registry import known
 
 Memory = Literal["on", "read", "off"]
@@ -301,10 +302,16 @@ def _cell(name: str, arm: Arm, repeat: int, folder: Path, result: OptimizeResult
         speedup=accepted or 1.0,
         is_gain=accepted is not None,
         figures=figures_of(result),
-        evaluation_count=result.evaluated_count,
+        evaluation_count=result.evaluated_count + _proofs(result.tree),
         spent_s=result.view.spent_s,
         reason=result.reason or "",
     )
+
+
+def _proofs(tree: Tree) -> int:
+    """Evaluations of nodes that were proven and never tuned, at least one each; the others' are among their own."""
+    built = [node for node in tree if node.parent is not None and node.status in ("working", "failed")]
+    return sum(not node.tuning.evaluated_count for node in built)
 
 
 def accepted_speedup(result: OptimizeResult) -> float | None:
