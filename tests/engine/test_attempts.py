@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from kernelwright.engine.attempts import attempts_of, common_failures
 from kernelwright.engine.compare import figures_of
-from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.llm.account import Account
 from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
+from kernelwright.llm.recorded import FILE_NAME
 from kernelwright.store.event import NodeJudged, NodeProposed, TreeEvent
 from kernelwright.tree.model import Tree
 
-RECORDED = Path(__file__).parents[1] / "agent" / "recordings" / "transpose"
+RECORDED = Path(__file__).parents[1] / "agent" / "recordings"
 
 
 def attempt(index: int, parent: int, role: str, status: str, stage: str = "", reason: str = "") -> list[TreeEvent]:
@@ -34,20 +35,38 @@ def start() -> list[TreeEvent]:
     ]
 
 
-def test_the_recorded_run_s_figures() -> None:
-    """Five attempts with a model: four correct, two of them faster than their parents, one declined."""
-    result = OptimizeResult.read(RECORDED)
-    figures = figures_of(result)
-    assert (figures.attempt_count, figures.correct_count, figures.refused_count) == (5, 4, 1)
-    assert figures.correct_rate == 0.8
-    assert figures.attempts_to_correct == 1
-    assert figures.failures == (("lint: declined", 1),)
+def test_the_figures_of_a_recorded_run_without_a_claim() -> None:
+    """Four attempts with a model: one correct, three declined; its interval contains 1, so nothing was accepted."""
+    folder = RECORDED / "transpose"
+    figures = figures_of(OptimizeResult.read(folder))
+    assert (figures.attempt_count, figures.correct_count, figures.refused_count) == (4, 1, 3)
+    assert figures.correct_rate == 0.25
+    assert (figures.attempts_to_correct, figures.faster_count) == (1, 1)
+    assert figures.failures == (("lint: declined", 3),)
     assert figures.repair_rate is None
-    account = account_of(RECORDED)
-    assert account is not None
-    assert figures.tokens == account.total.tokens == 40_017 + 3_390
+    assert (figures.gained_percent, figures.tokens_per_percent) == (None, None)
+    assert figures.tokens == tokens_of(folder)
+
+
+def test_the_figures_of_a_recorded_run_with_a_repair() -> None:
+    """A failure, its repair, a slower structure that works, one that was declined; and a claim."""
+    folder = RECORDED / "transpose-repaired"
+    result = OptimizeResult.read(folder)
+    figures = figures_of(result)
+    assert (figures.attempt_count, figures.correct_count, figures.refused_count) == (4, 2, 1)
+    assert (figures.attempts_to_correct, figures.faster_count) == (2, 1)
+    assert (figures.repair_count, figures.repaired_count, figures.repair_rate) == (1, 1, 1.0)
+    assert figures.failures == (("check: unwritten", 1), ("lint: declined", 1))
     assert result.speedup is not None
-    assert figures.tokens_per_percent == pytest.approx(43_407 / (100 * (result.speedup.estimate - 1)))
+    percent = 100 * (result.speedup.estimate - 1)
+    assert figures.gained_percent == pytest.approx(percent)
+    assert figures.tokens_per_percent == pytest.approx(tokens_of(folder) / percent)
+
+
+def tokens_of(folder: Path) -> int:
+    """Of all recorded replies, counted from the file itself."""
+    usages = [json.loads(line.partition(" ")[2])["reply"]["usage"] for line in (folder / FILE_NAME).open()]
+    return sum(each["input_tokens"] + each["output_tokens"] for each in usages)
 
 
 def test_what_is_there_at_the_start_is_no_attempt() -> None:
