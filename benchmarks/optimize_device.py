@@ -1,8 +1,8 @@
 """What `optimize --model rules` makes of plain kernels, beside the hand-written templates, on any device.
 
 ```
-python benchmarks/optimize_device.py --out FILE.json [--seconds 60] [--hand-seconds S | --hand EARLIER.json] [--problems softmax,matmul]
-    [--examples examples/cuda] [--device cuda:0] [--total-seconds 480] [--rounds 31]
+python benchmarks/optimize_device.py --out FILE.json [--seconds 60] [--hand-seconds S | --hand EARLIER.json]
+    [--problems softmax,matmul] [--examples examples/cuda] [--device cuda:0] [--total-seconds 480] [--rounds 31]
 ```
 `--examples examples --device opencl:cpu` gives the table of the CPU device. For each problem: rules rewrite and tune
 the baseline, which is all that they see; the hand-written template is tuned; then baseline and both winners are checked

@@ -11,8 +11,8 @@ from kernelwright.search.forecast import Records
 from kernelwright.store.view import RunView
 
 MOST_S = 600.0
-"""Ten minutes at most are looked ahead, and no longer than the search took: forecasts were held against recordings for
-about as many evaluations as were told."""
+"""Ten minutes at most are looked ahead, and no longer than the search took. Forecasts were held against recordings for
+the next 50 evaluations alone, whatever was told before; a longer look is the same formula beyond what was measured."""
 
 CONFIDENCE = 0.9
 
