@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernelwright.evaluate import lane as lane_module
 from kernelwright.evaluate.device_worker import CheckDone, ForgetJob, TimeDone
 from kernelwright.evaluate.lane import DeviceLane
 from kernelwright.evaluate.referee import Verdict
@@ -22,6 +23,9 @@ class Lane(DeviceLane):
 
     def __init__(self, wrong_on):
         self._settings = EvaluationSettings()
+        self.can_judge_aside = True
+        self.wall_ms = [(1.2, 1.2)]
+        self._worker = SimpleNamespace(kill=lambda: self.jobs.append("killed"))
         self.notes = []
         self.wrong_on = wrong_on
         self.jobs = []
@@ -40,7 +44,8 @@ class Lane(DeviceLane):
         self.jobs.append(job.is_fresh)
         if job.kind == "check":
             return CheckDone(1.0, frozenset(), has_kept=not job.is_fresh)
-        return TimeDone((1.0, 1.1), (1.2, 1.2), 3, False, 0, "a clock", has_kept=not job.is_fresh)
+        wall_ms = self.wall_ms.pop(0) if len(self.wall_ms) > 1 else self.wall_ms[0]
+        return TimeDone((1.0, 1.1), wall_ms, 3, False, 0, "a clock", has_kept=not job.is_fresh)
 
     def _judge(self, built, dataset, unchanged):
         return Verdict(WRONG, ()) if self.jobs[-1] in self.wrong_on else Verdict(None, (RIGHT,))
@@ -76,3 +81,17 @@ def test_failure_on_fresh_inputs_is_believed_at_once():
     assert lane._check_one(BUILT, "dataset", is_fresh=True) == WRONG
     assert lane.jobs == [True]
     assert lane.forgotten == 0
+
+
+@pytest.mark.parametrize(("odd", "jobs"), [(1, [False, True]), (2, [False, True, "killed", True]), (3, None)])
+def test_launches_that_look_odd_are_timed_anew_before_they_are_believed(monkeypatch, odd, jobs):
+    monkeypatch.setattr(lane_module, "DOUBT_PAUSE_S", 0.0)
+    lane = Lane(())
+    lane.wall_ms = [(30.0, 31.0)] * odd + [(1.2, 1.2)]
+    measured = lane._measure_one(BUILT, None)
+    if jobs is None:
+        assert isinstance(measured, Failed)
+        assert measured.reason == "suspicious"
+    else:
+        assert isinstance(measured, Measurement)
+        assert lane.jobs == jobs

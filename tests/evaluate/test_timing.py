@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.evaluate.timing import (
+    BUSY_WALL_QUANTILE,
     TimingPlan,
     cannot_win,
     is_hopeless,
@@ -199,6 +200,13 @@ def test_times_that_no_kernel_has_are_called_out(samples: list[float], wall: lis
 )
 def test_honest_times_are_not_suspicious(samples: list[float], wall: list[float]) -> None:
     assert suspicious(samples, wall) is None
+
+
+def test_on_the_hosts_own_cores_launches_that_waited_are_no_hidden_work():
+    kernel, waited = [0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.37], [9.0, 12.0, 0.5, 8.0, 0.6, 15.0, 0.5, 7.0]
+    assert suspicious(kernel, waited) is not None
+    assert suspicious(kernel, waited, wall_quantile=BUSY_WALL_QUANTILE) is None
+    assert suspicious(kernel, [9.0, 9.1, 8.9, 9.2] * 2, wall_quantile=BUSY_WALL_QUANTILE) is not None
 
 
 @pytest.mark.parametrize(

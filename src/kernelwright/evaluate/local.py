@@ -189,7 +189,8 @@ class LocalRunner:
                 elif error is not None:
                     raise error
         if isinstance(measured, Failed):
-            raise BaselineFailed(f"the baseline cannot be timed: {measured.message}")
+            hint = "try again when the machine is less busy" if measured.reason == "suspicious" else None
+            raise BaselineFailed(f"the baseline cannot be timed: {measured.message}", hint=hint)
         times_ms = medians_ms(measured)
         # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
         self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
