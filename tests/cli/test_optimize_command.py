@@ -20,7 +20,11 @@ def kernelwright(*words: object, folder: Path) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [(["--policy", "gian"], "did you mean 'gain'?"), (["--start", "base"], "did you mean 'baseline'?")],
+    [
+        (["--policy", "gian"], "did you mean 'gain'?"),
+        (["--start", "base"], "did you mean 'baseline'?"),
+        (["--searcher", "locl"], "did you mean 'local'?"),
+    ],
 )
 def test_wrong_words_name_the_nearest(
     saxpy: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str

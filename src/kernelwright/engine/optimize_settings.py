@@ -12,6 +12,7 @@ from kernelwright.engine.model_roles import roles_of
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.names import parse_models
+from kernelwright.search.registry import known_searcher
 from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.registry import create, known
 
@@ -74,6 +75,7 @@ class OptimizeSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
         object.__setattr__(self, "policy", known(self.policy))
+        known_searcher(self.tune.searcher)
         check_model(self.model, max_cost_usd=self.max_cost_usd, max_tokens=self.max_tokens)
         if self.max_attempts is not None and self.max_attempts < 1:
             raise UsageError(f"max_attempts is {self.max_attempts!r}, expected at least 1")

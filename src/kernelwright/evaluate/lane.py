@@ -29,7 +29,7 @@ from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied
 from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
 from kernelwright.evaluate.referee import CalibrateJob, Calibration, JudgeJob, Verdict
 from kernelwright.evaluate.stress import StressDone, StressJob
-from kernelwright.evaluate.timing import BUSY_WALL_QUANTILE, WALL_QUANTILE, suspicious
+from kernelwright.evaluate.timing import BUSY_WALL_QUANTILE, LEAST_LIMIT_MS, WALL_QUANTILE, suspicious
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
@@ -292,6 +292,8 @@ class DeviceLane(QuickLane):
     ) -> tuple[Measurement | Failed, bool]:
         """Time one workload after others, and whether the candidate is hopeless, so that no more need be measured."""
         limit_ms = incumbent.limit_ms(built.rendered.workload.name, medians_ms(before)) if incumbent else None
+        if limit_ms is not None and not self.can_judge_aside:
+            limit_ms = max(limit_ms, LEAST_LIMIT_MS)
         measured = self._measure_one(built, limit_ms)
         if isinstance(measured, Failed) or limit_ms is None:
             return measured, False

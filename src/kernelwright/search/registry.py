@@ -83,12 +83,7 @@ def create(
         UsageError: an unknown searcher or option, an option of the wrong type or range, or a prior that is no value.
         MissingDependency: the searcher needs a package that is not installed.
     """
-    info = SEARCHERS.get(name)
-    if info is None:
-        raise UsageError(
-            f"there is no searcher {name!r}" + _nearest(name, list(SEARCHERS)),
-            hint=f"choose one of {', '.join(SEARCHERS)}",
-        )
+    info = known_searcher(name)
     resolved = check_options(info, options)
     odd = next((prior for prior in priors if not is_value(prior.value)), None)
     if odd is not None:
@@ -100,6 +95,21 @@ def create(
         name = choose(space.feasible_count, budget_hint=budget_hint)
     arguments: dict[str, Any] = dict(resolved)
     return _CLASSES[name](space, seed=seed, default=default, priors=priors, **arguments)
+
+
+def known_searcher(name: str) -> SearcherInfo:
+    """What is known of the searcher of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    info = SEARCHERS.get(name)
+    if info is None:
+        raise UsageError(
+            f"there is no searcher {name!r}" + _nearest(name, list(SEARCHERS)),
+            hint=f"choose one of {', '.join(SEARCHERS)}",
+        )
+    return info
 
 
 def choose(feasible_count: int, *, budget_hint: int | None) -> str:
