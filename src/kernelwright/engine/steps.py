@@ -5,10 +5,12 @@ What a step finds is taken in by the caller's thread alone, so that nothing that
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 PATIENCE_S = 30.0
@@ -54,12 +56,10 @@ class Steps:
         if self.size == 1:
             done: Future[Any] = Future()
             self._running[key] = (step, done)
-            try:
-                result = step.work()
-            except BaseException:
-                del self._running[key]
-                raise
-            done.set_result(result)
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._running.pop, key)
+                done.set_result(step.work())
+                undo.pop_all()
             return
         future: Future[Any] = Future()
         self._running[key] = (step, future)
@@ -95,7 +95,13 @@ class Steps:
 
 def _run(step: Step, future: Future[Any]) -> None:
     """A thread's work: whatever it raises is the caller's to hear."""
-    try:
+
+    def hand_over(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        del kind, trace
+        if error is not None:
+            future.set_exception(error)
+        return True
+
+    with contextlib.ExitStack() as end:
+        end.push(hand_over)
         future.set_result(step.work())
-    except BaseException as error:
-        future.set_exception(error)

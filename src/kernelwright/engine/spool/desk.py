@@ -260,13 +260,12 @@ class Desk:
         site = LocalSite(runner, device)
         self._open.enter_context(site)
         session = _Session(key, subject, device, site)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.close)
             session.baseline = site.calibrate(subject.baseline)
             if not isinstance(session.baseline.outcome, Passed):
                 raise BaselineFailed("the baseline did not pass")
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
         self._session = session
         return session
 
