@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -221,6 +222,33 @@ def test_a_stop_while_the_baseline_is_measured_is_recorded_and_resumed(
     assert RunView.read(folder).finished is not None
     assert resume(folder, tmp_path)[0] == 0
     assert_complete(folder, budget=1)
+
+
+def test_a_stop_while_a_model_is_waited_for_is_recorded_and_resumed(
+    beatable_saxpy: Path, folder: Path, tmp_path: Path
+) -> None:
+    """The service takes requests and never answers, which is no reason to wait for it."""
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        service.settimeout(60)
+        model = f"openai:silent@http://127.0.0.1:{service.getsockname()[1]}/v1"
+        begin = ("optimize", beatable_saxpy, "--model", model, "--in-flight", 3, "--budget", "600s", "--run", folder)
+        for words, number in ((begin, signal.SIGTERM), (("resume", folder), signal.SIGINT)):
+            run = start(*words, folder=folder, scratch=tmp_path / "scratch")
+            stack.callback(run.process.communicate)
+            stack.callback(run.process.kill)
+            asked = stack.enter_context(service.accept()[0])
+            assert asked.recv(4) == b"POST"
+            workers = children_of(run.process.pid)
+            run.process.send_signal(number)
+            status, out, err = run.finish()
+            assert status == 130, err
+            assert f"continue with: kernelwright resume {folder}" in out
+            assert complaints(err) == []
+            assert_clean(run, workers)
+            found = RunView.read(folder).finished
+            assert found is not None
+            assert found.reason == "interrupted"
 
 
 # -- other people's pipes, runs and disks --------------------------------------------------------------------------

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 from chat_server import Answer, ChatServer, chat_server
@@ -181,6 +182,17 @@ def test_several_requests_are_in_flight_at_once(server: ChatServer) -> None:
     model.close()
     assert texts == {f"reply {n}" for n in range(4)}
     assert server.most_in_flight > 1
+
+
+def test_closing_gives_up_what_another_thread_waits_for(server: ChatServer) -> None:
+    model = provider(server, Answer(delay_s=30.0))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(model.complete, ask())
+        while not server.requests:
+            time.sleep(0.01)
+        model.close()
+        with pytest.raises(CancelledError):
+            waiting.result(timeout=10)
 
 
 def test_a_chain_waits_as_it_is_asked_and_then_succeeds(server: ChatServer) -> None:

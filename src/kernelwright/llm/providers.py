@@ -8,6 +8,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +32,9 @@ REQUEST_TIMEOUT_S = 600.0
 """For one attempt; models that reason for long need minutes. A guess."""
 
 CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 5.0
+"""For a network that is gone to let go of connections; then they are left to the end of the process."""
+
 MOST_CHARACTERS = 400
 """Of a service's own words in a message."""
 
@@ -266,10 +270,12 @@ class ProviderModel:
         return text[:MOST_CHARACTERS]
 
     def close(self) -> None:
-        """Close the connections."""
+        """Give up what other threads wait for, and close the connections."""
+        self._loop.cancel()
         if self._client is not None:
             client, self._client = self._client, None
-            self._loop.run(client.aclose())
+            with contextlib.suppress(TimeoutError):
+                self._loop.run(client.aclose(), timeout_s=CLOSE_TIMEOUT_S)
         self._loop.close()
 
 
@@ -280,16 +286,24 @@ class _LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="model-requests", daemon=True)
         self._thread.start()
+        self._under_way: set[Future[Any]] = set()
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def run(self, work: Coroutine[Any, Any, Any], *, timeout_s: float | None = None) -> Any:
         if self._loop.is_closed():
             work.close()
             raise RuntimeError("the model is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._under_way.add(future)
         try:
-            return future.result()
+            return future.result(timeout_s)
         finally:
             future.cancel()  # Ctrl-C must not leave a request running that is paid for; nothing once it is done
+            self._under_way.discard(future)
+
+    def cancel(self) -> None:
+        """End what is under way; whoever waits for it gets `CancelledError`."""
+        for future in tuple(self._under_way):
+            future.cancel()
 
     def close(self) -> None:
         if not self._loop.is_closed():
