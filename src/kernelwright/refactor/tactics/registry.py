@@ -9,6 +9,7 @@ from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
 from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
 from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
+from kernelwright.refactor.tactics.hoist import HOIST
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.narrow_indices import NARROW_INDICES
 from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
@@ -22,7 +23,7 @@ from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
     GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, ROW_SPLIT, ROWS, BLOCK_JOINS, BLOCK_ITEMS, VECTOR_LOOPS, COARSEN,
-    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
+    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 
