@@ -150,7 +150,11 @@ def test_result_has_the_winner_and_its_claim(result: kernelwright.TuneResult) ->
     assert result.is_gain
     assert [row.workload for row in result.workloads] == ["small", "large"]
     for row in result.workloads:
-        assert 0 < row.specialised_ms <= row.best_ms < row.baseline_ms
+        assert 0 < row.best_ms < row.baseline_ms
+        assert 0 < row.specialised_ms < row.baseline_ms
+        assert row.speedup is not None
+        assert row.specialised_speedup is not None
+        assert row.specialised_speedup.estimate >= row.speedup.estimate  # by rounds, as ranks and claims are
     assert result.folder is not None
     assert kernelwright.RunView.read(result.folder).winner == result.view.winner
 

@@ -133,7 +133,7 @@ def test_what_could_not_be_shown_by_script_is_in_the_file(pages: dict[str, Path]
     assert body.count("<tr>") == 26  # the head and the 25 fastest
 
 
-RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "transpose"
+RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "softmax"
 
 
 @pytest.fixture(scope="module")
@@ -157,21 +157,21 @@ def test_a_page_with_a_tree_opens_without_complaint_and_fits(
 def test_a_click_on_the_tree_opens_what_is_known_of_that_node(browser: Browser, tree_page: Path) -> None:
     browser.open(tree_page, width=1440)
     is_open = "document.querySelector('#node-{} > details').open"
-    assert browser.evaluate(is_open.format(3)) is False
-    box = "document.querySelector('.tree-chart [data-node=\"3\"]')"
+    assert browser.evaluate(is_open.format(6)) is False
+    box = "document.querySelector('.tree-chart [data-node=\"6\"]')"
     browser.evaluate(f"{box}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
     browser.evaluate("new Promise((done) => setTimeout(() => done(1), 1500))")  # it scrolls smoothly
-    assert browser.evaluate(is_open.format(3)) is True
-    assert browser.evaluate("document.querySelector('#node-3').classList.contains('chosen')") is True
-    top = browser.evaluate("document.querySelector('#node-3').getBoundingClientRect().top")
+    assert browser.evaluate(is_open.format(6)) is True
+    assert browser.evaluate("document.querySelector('#node-6').classList.contains('chosen')") is True
+    top = browser.evaluate("document.querySelector('#node-6').getBoundingClientRect().top")
     assert 0 <= top < 900
 
 
 def test_buttons_show_a_part_of_the_tree(browser: Browser, tree_page: Path) -> None:
     browser.open(tree_page, width=1440)
     opened = "[...document.querySelectorAll('li.node > details[open]')].map((each) => each.parentElement.id)"
-    for which, expected in (("none", []), ("failed", ["node-6"])):
+    for which, expected in (("none", []), ("failed", ["node-7"])):
         browser.evaluate(f"document.querySelector('#tree-tools [data-show={which}]').click()")
         assert browser.evaluate(opened) == expected
     browser.evaluate("document.querySelector('#tree-tools [data-show=path]').click()")
-    assert browser.evaluate(opened) == ["node-0", "node-1", "node-2", "node-4", "node-5"]
+    assert browser.evaluate(opened) == [f"node-{index}" for index in range(6)]

@@ -32,7 +32,7 @@ from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.model import Node
 
-RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "transpose"
+RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "softmax"
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\u202e{{ 7 * 7 }}'
 
 
@@ -164,9 +164,9 @@ def test_a_recorded_run_with_a_model_shows_prompts_and_replies(tmp_path: Path) -
     page = write_report(RECORDED, tmp_path / "report.html").read_text(encoding="utf-8")
     words = section(page, "tree")
     assert "What models were asked, and answered" in words
-    assert "40017 tokens in, 3390 out, price unknown" in words
+    assert "83604 tokens in, 14055 out, price unknown" in words
     assert "BEGIN DATA" in words
-    assert "Steps whose own interval lies above 1: template" in section(page, "story")
+    assert "Steps whose own interval lies above 1: template and plain-vector-operators" in section(page, "story")
 
 
 def test_a_run_without_a_gain_tells_that(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:

@@ -254,7 +254,7 @@ class RunView:
 
     @cached_property
     def winner_per_workload(self) -> Mapping[str, Winner]:
-        """By workload in the problem's order: the finalist with the lowest median there.
+        """By workload in the problem's order: the finalist with the highest speedup there.
 
         From the comparison if there was one, else from `best_per_workload`.
         """
