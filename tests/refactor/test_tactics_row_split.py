@@ -14,6 +14,7 @@ from tiling_runs import compile_cuda, has_nvrtc
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.row_split import ROW_SPLIT
 from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.refactor.tactics.vector_map import COARSEN
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,16 @@ def test_parts_of_rows_are_shared_by_threads_like_rows(runner: Runner) -> None:
     assert isinstance(wide, Rewrite), wide.reason
     assert {"SPLIT", "LANES", "VEC"} <= {each.name for each in wide.draft.parameters}
     assert assert_same(runner, subject, wide, SIZES[:3], count=6) >= 12
+
+
+@pytest.mark.parametrize("entry", ["f", "f_joined"])
+def test_both_launches_may_be_rewritten_further(entry: str, runner: Runner) -> None:
+    subject = _subject(CASES[0])
+    result = ROW_SPLIT.apply(subject)
+    assert isinstance(result, Rewrite)
+    coarse = COARSEN.apply(replace(subject.rewritten(result), entry=entry))
+    assert isinstance(coarse, Rewrite), coarse.reason
+    assert assert_same(runner, subject, coarse, SIZES[:3], count=3) >= 6
 
 
 def test_many_rows_or_short_ones_are_left_alone() -> None:

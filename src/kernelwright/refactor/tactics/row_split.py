@@ -87,7 +87,7 @@ def _split(subject: Subject) -> Rewrite:
     if own is None:
         _refuse_other_queries(subject, row)
     plan = Plan(subject, "row-split", "row")
-    split, effect, told = _parts(subject, plan, row, own)
+    split, effect = _parts(subject, plan, row, own)
     part = {each.name: plan.fresh(f"parts_of_{each.name}") for each in row.joined}
     words = dialect(subject.language)
     second = plan.fresh(f"{subject.entry}_joined")
@@ -95,7 +95,7 @@ def _split(subject: Subject) -> Rewrite:
     _first_launch(plan, row, own, split, part, words)
     _second_launch(plan, row, split, second, part, pointers, words)
     _relaunch(plan, row, own, split, second, part)
-    return plan.finish(f"Each row is walked in {split} parts at the same time, and a second launch joins them: {told}.",
+    return plan.finish(f"Each row is walked in {split} parts at the same time, and a second launch joins them.",
                        effect)  # fmt: skip
 
 
@@ -314,8 +314,8 @@ def _refuse_other_queries(subject: Subject, row: _Row) -> None:
 # How many parts
 
 
-def _parts(subject: Subject, plan: Plan, row: _Row, own: _Own | None) -> tuple[str, Effect, str]:
-    """The parameter, the predicted effect, and what is too few."""
+def _parts(subject: Subject, plan: Plan, row: _Row, own: _Own | None) -> tuple[str, Effect]:
+    """The parameter, and the predicted effect."""
     units = subject.device.multiprocessors
     if not units:
         raise Unfit("how many multiprocessors the device has is not known")
@@ -346,7 +346,7 @@ def _parts(subject: Subject, plan: Plan, row: _Row, own: _Own | None) -> tuple[s
     plan.constraint("parts", f"({whole.total}) * {name} < 2147483648")
     factor = min(MOST, max(1.05, units / min(units, blocks)))
     told = f"{rows} rows keep {min(units, blocks)} of {units} multiprocessors busy"
-    return name, Effect(factor, f"{told}, their parts all"), told
+    return name, Effect(factor, f"{told}, their parts all")
 
 
 # Text
