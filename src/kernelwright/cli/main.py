@@ -47,6 +47,19 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself:
 app.add_typer(bench_app, name="bench")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."),
+]
+RolesOption = Annotated[
+    Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
+]
+RunnerOption = Annotated[
+    str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
+]
+CacheOption = Annotated[
+    str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
+]
 RunArgument = Annotated[
     Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
 ]
@@ -130,12 +143,7 @@ def tune(
     searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."
-        ),
-    ] = None,
+    device: DeviceOption = None,
     jobs: Annotated[
         int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)
     ] = None,
@@ -146,9 +154,7 @@ def tune(
     prior: Annotated[
         list[Path] | None, typer.Option(help="Start from what this earlier run found; may be repeated.", metavar="RUN")
     ] = None,
-    cache: Annotated[
-        str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
-    ] = None,
+    cache: CacheOption = None,
     finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)] = 20,
     *,
@@ -206,9 +212,7 @@ def optimize(
     max_attempts: Annotated[
         int | None, typer.Option(help="Most structures to ask for, repairs and refused ones included.", min=1)
     ] = None,
-    roles: Annotated[
-        Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
-    ] = None,
+    roles: RolesOption = None,
     policy: Annotated[
         str, typer.Option(help="Who chooses where the budget goes: gain, direct, stark, best-of-n, ...")
     ] = "gain",
@@ -217,26 +221,17 @@ def optimize(
     ] = "all",
     searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."
-        ),
-    ] = None,
+    device: DeviceOption = None,
     jobs: Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
-    runner: Annotated[
-        str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
-    ] = "",
+    runner: RunnerOption = "",
     in_flight: Annotated[
         int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
     ] = None,
     part: Annotated[
         int, typer.Option(help="Evaluations that a spool is asked for with each new structure.", min=1, max=1000)
     ] = 24,
-    cache: Annotated[
-        str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
-    ] = None,
+    cache: CacheOption = None,
     finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
     *,
