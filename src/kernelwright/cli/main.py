@@ -57,6 +57,9 @@ RolesOption = Annotated[
 RunnerOption = Annotated[
     str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
 ]
+InFlightOption = Annotated[
+    int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
+]
 CacheOption = Annotated[
     str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
 ]
@@ -225,9 +228,7 @@ def optimize(
     jobs: Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1)] = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     runner: RunnerOption = "",
-    in_flight: Annotated[
-        int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
-    ] = None,
+    in_flight: InFlightOption = None,
     part: Annotated[
         int, typer.Option(help="Evaluations that a spool is asked for with each new structure.", min=1, max=1000)
     ] = 24,
