@@ -123,6 +123,21 @@ def test_with_nothing_to_do_the_baseline_is_kept_and_the_evidence_told(plain: Pa
     assert "keep the baseline. Nothing could be changed" in verdict(result)
 
 
+def test_a_gain_that_other_workloads_outweigh_is_told(plain: Path, tmp_path: Path) -> None:
+    first: list[str] = []
+
+    def cost(config: Config, workload: Workload) -> float:
+        first[:] = first or [workload.name]
+        if not config:
+            return 1.0
+        return 0.5 if workload.name == first[0] else 3.0
+
+    machine = SimulatedMachine(cost, noise=0.01)
+    result = optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent(TILE))
+    assert result.winner is None
+    assert f"on {first[0]} it is 2.0" in verdict(result) or f"on {first[0]} it is 1.9" in verdict(result)
+
+
 def test_without_a_gain_the_baseline_is_kept(plain: Path, tmp_path: Path) -> None:
     flat = SimulatedMachine(lambda config, workload: 1.0, noise=0.01)
     result = optimize(plain, settings=settings(), run=tmp_path / "run", machine=flat, agent=agent(USELESS, TILE))

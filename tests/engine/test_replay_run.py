@@ -12,7 +12,7 @@ import spool_runs
 
 from kernelwright.engine.optimize import optimize, replay_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.replay_run import ReplayDiverged
+from kernelwright.engine.replay_run import ReplayDiverged, _apart
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import StoreError
 from kernelwright.problem.config import Config
@@ -138,3 +138,11 @@ def test_a_replay_needs_no_device_and_writes_nothing_into_the_record(plain: Path
     before = {each: each.stat().st_mtime_ns for each in run.rglob("*") if each.is_file()}
     replay_optimize(run, run=tmp_path / "again")
     assert {each: each.stat().st_mtime_ns for each in run.rglob("*") if each.is_file()} == before
+
+
+def test_of_two_long_tables_the_difference_is_told() -> None:
+    same = {f"tactic-{index}": "why it does not apply" for index in range(40)}
+    assert _apart({**same, "rows": "one"}, {**same, "rows": "two", "more": 1}) == (
+        '{"rows": "one"}',
+        '{"rows": "two", "more": 1}',
+    )

@@ -69,6 +69,14 @@ def test_a_large_prediction_is_worth_a_try_beside_a_good_template() -> None:
     assert choice([*given, proposed(2, 0), working(2, 0.95), planned(2, *ideas), *tried]).node == 1
 
 
+@pytest.mark.parametrize("value", [1.0, 3.0, 20.0])
+def test_one_odd_measurement_of_a_template_without_parameters_does_not_end_the_run(value: float) -> None:
+    """It is its source: nothing is known that would speak against what is built upon it."""
+    template = [proposed(1, 0), working(1, value), tuned(1, value, 1, reason="exhausted")]
+    chosen = choice([*baseline(), *template, planned(1, idea("wide", 1.5))])
+    assert (chosen.node, chosen.idea) == (1, "wide")
+
+
 def test_a_lifted_template_is_searched_however_slow_its_default_is() -> None:
     chosen = choice([*baseline(), proposed(1, 0), working(1, 3.0), planned(1, idea("tile", 1.5))])
     assert (chosen.node, chosen.action) == (1, "tune")

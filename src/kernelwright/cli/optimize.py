@@ -230,6 +230,13 @@ def _evidence(result: OptimizeResult) -> str:
     parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
     if result.speedup is not None:
         parts.append(f"the best is {interval_text(result.speedup)}")
+    gains = [row for row in result.workloads if len(result.workloads) > 1 and row.speedup and row.speedup.low > 1]
+    if gains and result.winner is None:
+        most = max(gains, key=lambda row: row.speedup.low if row.speedup else 0.0)
+        parts.append(
+            f"on {most.workload} it is {interval_text(most.speedup)}, which other workloads outweigh: give them less "
+            "weight or leave them out if that is the one that matters"
+        )
     fraction = result.floor_fraction
     if fraction is not None:
         words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "

@@ -254,7 +254,8 @@ def _difference(recorded: Event | None, made: Event) -> str:
     for name in old:
         if old[name] != new.get(name) and not (isinstance(made, RunStarted) and _holds(new[name], old[name])):
             where = f" of node {_index(made)}" if _index(made) is not None else ""
-            return f"{name} of {made.kind}{where}: recorded {_short(old[name])}, now {_short(new.get(name))}"
+            was, now = _apart(old[name], new.get(name))
+            return f"{name} of {made.kind}{where}: recorded {was}, now {now}"
     return ""
 
 
@@ -273,6 +274,16 @@ def _comparable(event: Event) -> dict[str, Any]:
     if isinstance(event, RunStarted):
         return {name: data[name] for name in _OF_START}
     return {name: value for name, value in data.items() if name not in _TIMES}
+
+
+def _apart(old: object, new: object) -> tuple[str, str]:
+    """Two values, of tables only what differs, so that shortening leaves the difference."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        old, new = (
+            {name: value for name, value in this.items() if name not in other or other[name] != value}
+            for this, other in ((old, new), (new, old))
+        )
+    return _short(old), _short(new)
 
 
 def _short(value: object) -> str:

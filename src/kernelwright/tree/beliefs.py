@@ -237,7 +237,10 @@ class Beliefs:
             return own
         if node.role in START_ROLES:
             # It can be what it was lifted from, however slow its default is; until it is searched it is taken for that.
-            is_known = node.tuning.evaluated_count >= LEAST_TUNED or not self._tunes or node.tuning.is_exhausted
+            # Without parameters it is the same code, and one measurement on a busy host does not tell otherwise.
+            is_same = node.role == "template" and node.tuning.evaluated_count <= 1
+            is_searched = node.tuning.is_exhausted and not is_same
+            is_known = node.tuning.evaluated_count >= LEAST_TUNED or not self._tunes or is_searched
             at_most = self.measured(before).mean - self.potential(node) / 2
             return own if is_known else Level(min(own.mean, at_most), own.deviation)
         expected = self.expected(node, before)
