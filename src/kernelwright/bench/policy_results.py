@@ -320,7 +320,8 @@ def calibration(runs: Runs, world: str) -> str:
             count = len(results)
             own = (len(fastest) / count, sum(each >= 1 for each in fastest) / count, _mean(fastest))
             shares = f"{solved:.1%} | {own[0]:.1%} | {as_fast:.1%} | {own[1]:.1%}"
-            lines.append(f"| {policy} | {shares} | {speed:.2f}x | {own[2]:.2f}x |")
+            own_speed = f"{own[2]:.2f}x" if fastest else "-"
+            lines.append(f"| {policy} | {shares} | {speed:.2f}x | {own_speed} |")
     return "\n".join(lines)
 
 
