@@ -397,7 +397,7 @@ class Optimizer(OptimizerState):
             until += budget.points
         until = max(1, until if most is None else min(until, most))
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), template=asked)
-        self._promised[index] = until - run.evaluated_count
+        self._promised[index] = until
         return Step(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
 
     def _judged_elsewhere(self, index: int, run: NodeRun, done: NodeDone) -> Step | None:
@@ -498,7 +498,7 @@ class Optimizer(OptimizerState):
         run, elsewhere, index = self._node_run(node), self._parts.elsewhere, node.index
         if elsewhere is None:
             seconds = self._seconds_left()
-            self._promised[index] = until - run.evaluated_count if self._steps.size > 1 else 0
+            self._promised[index] = until
             return Step(
                 lambda: run.search(evaluations=until, seconds=seconds),
                 lambda reason: self._searched(index, run, reason),
@@ -507,7 +507,7 @@ class Optimizer(OptimizerState):
         if run.evaluated_count >= until:  # taken in, and then killed
             return self._analysing(index, run, "budget")
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), proof=self._proofs.get(index))
-        self._promised[index] = until - run.evaluated_count
+        self._promised[index] = until
 
         def done(result: NodeDone) -> Step | None:
             run.take(result)
@@ -516,7 +516,6 @@ class Optimizer(OptimizerState):
         return Step(lambda: elsewhere.search(job), done)
 
     def _searched(self, index: int, run: NodeRun, reason: str) -> Step | None:
-        self._promised.pop(index, None)
         if reason == "interrupted":
             raise KeyboardInterrupt
         return self._analysing(index, run, reason)
@@ -525,12 +524,14 @@ class Optimizer(OptimizerState):
         """Have the landscape put in words, and record where the node stands."""
         parts = self._parts
         if not run.parameters:
+            self._promised.pop(index, None)
             self._record([self._tuned(index, run, reason, ())])
             return None
         proof = self._proofs[index].findings if index in self._proofs else inert_words(run.evaluations)
         context = AnalyseContext(parts.task, self.tree[index], run.parameters, run.observations, proof)
 
         def analysed(found: Sequence[Finding]) -> Step | None:
+            self._promised.pop(index, None)
             self._record([self._tuned(index, run, reason, found)])
             return None
 

@@ -90,7 +90,7 @@ class OptimizerState:
         size = parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None)
         self._steps = parts.steps(size, lambda: self.tree)
         self._promised: dict[int, int] = {}
-        """By node: evaluations that are under way."""
+        """By node whose search is under way, until it is recorded: how many evaluations it will have at most."""
         self._coded: dict[int, set[str]] = {}
         """By node: ideas that were given to the coder in this session."""
         for node in self.tree:
@@ -169,8 +169,9 @@ class OptimizerState:
 
     def _left(self) -> BudgetLeft:
         budget = self._parts.settings.tune.budget
-        promised = sum(self._promised.values())
-        spent = self.evaluated_count + promised
+        # How far a search under way is hangs on time; what is decided must not, or no replay could repeat it.
+        counts = {index: run.evaluated_count for index, run in list(self._runs.items())} | self._promised
+        spent = self._probed_count + sum(counts.values())
         evaluations = None if budget.evaluations is None else max(0, budget.evaluations - spent)
         return BudgetLeft(
             seconds=self._seconds_left(),
@@ -208,8 +209,11 @@ class OptimizerState:
     @property
     def evaluated_count(self) -> int:
         """Evaluations of all nodes."""
-        probes = sum(proof.probed_count for proof in list(self._proofs.values()))
-        return probes + sum(run.evaluated_count for run in list(self._runs.values()))  # threads ask too
+        return self._probed_count + sum(run.evaluated_count for run in list(self._runs.values()))  # threads ask too
+
+    @property
+    def _probed_count(self) -> int:
+        return sum(proof.probed_count for proof in list(self._proofs.values()))
 
     def _record(self, events: Sequence[TreeEvent]) -> None:
         """Durable first, then known, then told."""
