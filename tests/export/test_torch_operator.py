@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from exported_operators import operator, without_torch, write_scale
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from recorded_runs import LIMITS
 
@@ -200,6 +200,7 @@ def test_an_expression_as_python_has_its_value(text: str) -> None:
     assert type(value) is type(expression.evaluate(NAMES))
 
 
+@example("bfloat16", -0.0)
 @given(st.sampled_from(sorted(DTYPES)), st.one_of(st.integers(-300, 300), st.floats(-400, 400)))
 def test_scalars_have_the_bytes_that_the_evaluation_passes(dtype: str, value: float) -> None:
     try:

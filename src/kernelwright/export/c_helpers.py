@@ -132,7 +132,7 @@ static inline double kernelwright_sqrt(double a) {
 static inline unsigned kernelwright_narrow(double a, int exponent_bits, int mantissa_bits) {
     int e, bias = (1 << (exponent_bits - 1)) - 1;
     double scaled, whole;
-    if (a == 0) return 0;
+    if (a == 0) return copysign(1.0, a) < 0 ? 1u << (exponent_bits + mantissa_bits) : 0u;
     frexp(a, &e);
     e = e - 1 < 1 - bias ? 1 - bias : e - 1;
     scaled = ldexp(a < 0 ? -a : a, mantissa_bits - e);

@@ -202,15 +202,16 @@ def rounded(dtype: str, value: float) -> float:
 
 def _narrow(value: float, exponent_bits: int, mantissa_bits: int) -> int:
     """The bits of a float of few bits, rounded to nearest, ties to even."""
+    sign = int(math.copysign(1.0, value) < 0) << (exponent_bits + mantissa_bits)
     if value == 0:
-        return 0
+        return sign
     bias = (1 << (exponent_bits - 1)) - 1
     exponent = max(math.frexp(value)[1] - 1, 1 - bias)
     whole = round(math.ldexp(abs(value), mantissa_bits - exponent))  # ties to even
     bits = ((exponent + bias - 1) << mantissa_bits) + whole
     if bits >= 1 << (exponent_bits + mantissa_bits):
         raise OverflowError
-    return bits | (1 << (exponent_bits + mantissa_bits) if value < 0 else 0)
+    return bits | sign
 
 
 # Compiling
