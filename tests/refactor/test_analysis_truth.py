@@ -151,6 +151,16 @@ def test_every_access_of_a_plain_kernel_happens_where_the_facts_say(case: object
     assert known_accesses(analysis) > 0
 
 
+def test_a_counter_whose_name_an_inner_loop_takes_is_no_constant() -> None:
+    """The loop counts in no way that is understood, so its own variable must be forgotten as any other."""
+    analysis = analyse(
+        "__global__ void f(float *a, int n) {"
+        " for (int c = 4; c; c >>= 1) { a[c] = 1; for (int c = 0; c < n; ++c) { a[n] = c; } } }",
+        "cuda",
+    )
+    assert check(analysis, next(threads()) | {"n": 2}) >= 0
+
+
 @settings(max_examples=100, deadline=None)
 @given(kernels(), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
 def test_every_access_of_a_random_kernel_happens_where_the_facts_say(source: str, n: int, m: int, k: int) -> None:

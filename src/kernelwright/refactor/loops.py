@@ -34,14 +34,14 @@ class Loops:
         header = read_header(node)
         before = dict(state.variables)
         index = self._open(node, header)
-        changed = ((nodes.assigned_names(node) | self._given_away(node)) & before.keys()) - own
+        changed = (nodes.assigned_names(node) | self._given_away(node)) & before.keys()
         self._forget(changed - ({header.variable} if header else set()), before, index)
         if header is not None:
             self._count(node, header, index, before)
         self._follow_secondary(node, header, index, before)
         self._body(node, header, index)
         state.open_loops.pop()
-        self._leave(changed, before, index)
+        self._leave(changed - own, before, index)
         for name, (value, c_type) in hidden.items():
             if value is None:
                 state.variables.pop(name, None)
