@@ -116,10 +116,8 @@ class SpoolMachine:
         identity = mailbox.ask(("begin", dict(work.files), dict(work.settings)), request)
         try:
             begun = mailbox.wait(identity, Begun)
-        except BaseException:  # nobody can ask for it again: its seed is this run's
-            mailbox.folder.end(identity)
-            raise
-        mailbox.folder.end(identity)
+        finally:
+            mailbox.folder.end(identity)  # nobody can ask for it again: its seed is this run's
         mailbox.meter.add(begun.worked_s)
         return SpoolSite(mailbox, work, _device(begun.device), begun)
 
