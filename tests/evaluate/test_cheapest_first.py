@@ -29,8 +29,8 @@ def subject(saxpy: Path) -> Subject:
     text = file.read_text()
     assert SMALL in text
     assert LARGE in text
-    # Far apart, whatever else the machine does, and both long enough to be hopeless by their times.
-    larger, smaller = LARGE.replace("65536", "4194304"), SMALL.replace("4096", "524288")
+    # Far apart, and both far above the least limit that times on a CPU device are raced against, however fast it is.
+    larger, smaller = LARGE.replace("65536", "8388608"), SMALL.replace("4096", "2097152")
     file.write_text(text.replace(LARGE, "").replace(SMALL, larger + "\n" + smaller))
     return Subject.load(saxpy)
 
