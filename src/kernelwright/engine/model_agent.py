@@ -24,6 +24,7 @@ from kernelwright.llm.providers import open_models
 from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, ReplayedModel, encode, read_exchanges
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.tree.model import Node
+from kernelwright.tree.registry import DIRECT
 
 Opener = Callable[[str], ChatModel]
 
@@ -63,7 +64,9 @@ def agent_of(
             opened = _opened(settings, roles, folder, opener, stack)
         agent = ModelAgent(
             opened[settings.model],
-            settings=roles.settings,
+            settings=dataclasses.replace(
+                roles.settings, is_direct=settings.policy == DIRECT, carries_best=settings.child_defaults == "parent"
+            ),
             source_of=functools.partial(_source_of, folder),
             evidence_of=_evidence(settings, roles, folder),
             models={role: opened[name] for role, name in roles.models.items() if name in opened},

@@ -7,16 +7,19 @@ always give the same words, so a replayed run asks the same questions.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelwright.agent.model.cleaning import cleaned_message
 from kernelwright.engine.counters import read_counters
 from kernelwright.engine.optimize_settings import NODES_FOLDER
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.errors import KernelwrightError, StoreError
-from kernelwright.problem.outcome import Failed, Passed
+from kernelwright.evaluate.stats import median_interval
+from kernelwright.problem.outcome import Failed, Measurement, Passed
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node
@@ -33,7 +36,13 @@ UNTOLD = frozenset({"argument_count"})
 """Figures of the read-back that say nothing about speed."""
 
 CLEARLY = 1.03
-"""How many times faster, of two measurements of the search; less is noise."""
+"""How many times faster, of two measurements of the search; less is noise, however close their samples are."""
+
+LEAST_SAMPLES = 6
+"""Fewer have no 95 % interval of their median."""
+
+NOISE_QUANTILE = 0.75
+"""Of the configs' noise, what counts for all: a machine is not equally busy all the time. A guess."""
 
 RESOURCE_WORDS: Mapping[str, str] = {
     "registers_per_thread": "registers a thread",
@@ -92,8 +101,9 @@ class NodeEvidence:
             return tuple(failed)
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
-        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best), *failed]
-        return tuple(lines)
+        noise = max(noise_of(events) or 0.0, CLEARLY - 1)
+        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise), _noise_words(noise)]
+        return (*lines, *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
         """Of the longest kernel on each workload; what was read once is kept beside the log."""
@@ -122,10 +132,42 @@ def _of_baseline(view: RunView) -> tuple[str, ...]:
     if view.baseline is None or not isinstance(view.baseline.outcome, Passed):
         return ()
     outcome = view.baseline.outcome
-    times = ", ".join(f"{each.workload} {_median_ms(each.samples_ms):.3g} ms" for each in outcome.measurements)
-    lines = [f"times: {times}"]
+    lines = ["times: " + ", ".join(_time_words(each) for each in outcome.measurements)]
     lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
     return (*lines, *resource_lines(outcome.resources))
+
+
+def noise_of(events: Sequence[Evaluated]) -> float | None:
+    """The least difference of two of these configs that is more than noise, as a fraction of their times.
+
+    From the 95 % intervals of the medians on each workload; what disturbs one measurement and not the next comes on
+    top. None: no config was measured to the end.
+    """
+    found = []
+    for event in events:
+        if isinstance(event.outcome, Passed) and not event.outcome.stopped_early:
+            widths = [
+                median_interval(each.samples_ms).relative_half_width
+                for each in event.outcome.measurements
+                if len(each.samples_ms) >= LEAST_SAMPLES
+            ]
+            found += [math.sqrt(2) * statistics.fmean(widths)] if widths else []
+    if not found:
+        return None
+    return sorted(found)[min(len(found) - 1, int(NOISE_QUANTILE * len(found)))]
+
+
+def _noise_words(noise: float) -> str:
+    return (
+        f"noise: two configurations whose figures differ by less than {math.ceil(100 * noise - 1e-9)} % are not told "
+        "apart by these measurements; what else the machine does comes on top"
+    )
+
+
+def _time_words(measurement: Measurement) -> str:
+    """A workload's time, with the 95 % interval of its median."""
+    interval = median_interval(measurement.samples_ms)
+    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]"
 
 
 def _median_ms(samples_ms: Sequence[float]) -> float:
@@ -153,16 +195,16 @@ def _failures(failed: Sequence[Evaluated]) -> list[str]:
         assert isinstance(each.outcome, Failed)
         where = f" on workload {each.outcome.workload!r}" if each.outcome.workload else ""
         config = ", ".join(f"{name}={value}" for name, value in each.config.items()) or "no parameters"
-        message = " ".join(each.outcome.message.split())[:MOST_ERROR]
+        message = " ".join(cleaned_message(each.outcome.message).split())[:MOST_ERROR]
         lines.append(f"with {config}: {each.outcome.stage}: {each.outcome.reason}{where}: {message}")
     return lines
 
 
-def _by_workload(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
-    """Where a workload has a config of its own that is clearly faster than the general best, and how much."""
+def _by_workload(events: Sequence[Evaluated], best: Evaluated, clearly: float) -> list[str]:
+    """Where a workload has a config of its own that is faster than the general best by `clearly`, and how much."""
     assert isinstance(best.outcome, Passed)
     general = {each.workload: _median_ms(each.samples_ms) for each in best.outcome.measurements}
-    lines = ["times of the best config: " + ", ".join(f"{name} {time:.3g} ms" for name, time in general.items())]
+    lines = ["times of the best config: " + ", ".join(_time_words(each) for each in best.outcome.measurements)]
     if len(general) < 2:
         return lines
     agreeing: list[str] = []
@@ -174,7 +216,7 @@ def _by_workload(events: Sequence[Evaluated], best: Evaluated) -> list[str]:
                     if each.workload == name and not each.stopped_early and _median_ms(each.samples_ms) < own_ms:
                         own, own_ms = event, _median_ms(each.samples_ms)
         other = [f"{key}={value}" for key, value in own.config.items() if best.config.get(key) != value]
-        if other and time_ms / own_ms > CLEARLY:
+        if other and time_ms / own_ms > clearly:
             lines.append(f"workload {name} alone is {time_ms / own_ms:.2f}x faster with {', '.join(other)}")
         else:
             agreeing.append(name)

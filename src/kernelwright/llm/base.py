@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from kernelwright.identity import content_id
 
@@ -130,4 +130,13 @@ class ChatModel(Protocol):
 
     def close(self) -> None:
         """Give connections and threads back; the model answers no more."""
+        ...
+
+
+@runtime_checkable
+class Replays(Protocol):
+    """A model that repeats a recorded run also where its checks have changed since."""
+
+    def followed_by(self, request: ChatRequest, reply: Reply) -> str | None:
+        """What the run said next in this conversation; None: nothing, the reply was taken."""
         ...

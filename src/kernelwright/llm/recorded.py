@@ -303,6 +303,15 @@ class ReplayedModel:
                 self._tell(_otherwise(exchanges[found].request, request))
             return exchanges[found].reply
 
+    def followed_by(self, request: ChatRequest, reply: Reply) -> str | None:
+        """What the recorded run said next in this conversation; None: nothing, the reply was taken."""
+        turns, place = len(request.messages), _place(request)[:3]
+        for each in self._recording.exchanges:
+            messages = each.request.messages
+            if _place(each.request)[:3] == place and len(messages) == turns + 2 and messages[turns].text == reply.text:
+                return messages[-1].text
+        return None
+
     def close(self) -> None:
         """Nothing to give back."""
 

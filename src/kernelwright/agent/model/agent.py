@@ -6,7 +6,7 @@ agent writes no file and runs nothing: what it proposes is judged by the engine 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,11 +27,21 @@ from kernelwright.agent.base import (
 )
 from kernelwright.agent.model.anchors import AnchorError, Region, anchored
 from kernelwright.agent.model.briefing import Briefer
-from kernelwright.agent.model.context import MOST_LOG_CHARACTERS, STAGE_WORDS, Briefing, EvidenceOf, SourceOf
-from kernelwright.agent.model.drafting import body_of, drafted, header_toml, numbered
+from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
+from kernelwright.agent.model.context import (
+    MOST_LOG_CHARACTERS,
+    STAGE_WORDS,
+    UNPLANNED,
+    Briefing,
+    EvidenceOf,
+    SourceOf,
+)
+from kernelwright.agent.model.drafting import body_of, drafted, header_toml, numbered, with_defaults
+from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import filled, system_prompt
 from kernelwright.agent.model.replies import (
     ANALYSIS_SCHEMA,
+    DIRECT_PLAN_SCHEMA,
     FAMILIES,
     PLAN_SCHEMA,
     Claim,
@@ -39,6 +49,7 @@ from kernelwright.agent.model.replies import (
     Malformed,
     PlanReply,
     claims_of,
+    direct_plan_of,
     given_up,
     plan_of,
     prose,
@@ -46,7 +57,7 @@ from kernelwright.agent.model.replies import (
 from kernelwright.agent.model.settings import ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
-from kernelwright.llm.base import ChatModel, ChatRequest, Message, Reply
+from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply
 from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header
 from kernelwright.tree.model import Node, Tree
@@ -63,6 +74,10 @@ LEAST_OBSERVATIONS = 16
 MOST_CLAIMS = 3
 MOST_EXPLANATION = 300
 MOST_COMPLAINT = 3000
+
+REFUSED = "Your answer cannot be used: "
+AGAIN = "\n\nAnswer again, completely, in the form that was asked for."
+"""Around the complaint in a message that sends an answer back."""
 
 _T = TypeVar("_T")
 
@@ -138,14 +153,17 @@ class ModelAgent:
         body = body_of(written)
         region = (Region(idea.first_line, idea.last_line) if idea.first_line else Region.whole(body)).clipped(body)
         briefing = self._briefer.of_node(task, written, context.tree, node, "code")
-        prompt = filled(
+        if self._settings.carries_best and not self._settings.is_direct:
+            written = with_defaults(written, node.best_config)
+        prompt = self._filled(
             "code",
             context=briefing.text,
             instruction=idea.instruction,
             because=idea.because,
             risk=idea.risk or "none was named",
-            source=anchored(body, region, written.language, (idea.instruction,)),
+            source=self._shown(body, region, written.language, (idea.instruction,)),
             header=header_toml(written),
+            limits=self._limits("code"),
         )
         asking = _Asking("code", prompt, written.language, briefing, node, sample=context.sample)
         draft = self._draft(asking, task, written, region, tactic=idea.key)
@@ -159,18 +177,19 @@ class ModelAgent:
         written, failure, body = context.written, context.failure, body_of(context.written)
         region = Region.whole(body)
         briefing = self._briefer.of_node(context.task, written, context.tree, context.node, "debug")
-        prompt = filled(
+        prompt = self._filled(
             "debug",
             context=briefing.text,
             instruction=context.node.instruction,
             stage=failure.stage,
             meaning=STAGE_WORDS.get(failure.stage, "it does not work"),
             reason=failure.reason,
-            message=failure.message,
-            log=failure.log[: 2 * MOST_LOG_CHARACTERS],
+            message=cleaned_message(failure.message),
+            log=cleaned_log(failure.log, most=2 * MOST_LOG_CHARACTERS),
             change=self._briefer.change(context.tree, context.node, written.text),
-            source=anchored(body, region, written.language),
+            source=self._shown(body, region, written.language),
             header=header_toml(written),
+            limits=self._limits("debug"),
         )
         asking = _Asking("debug", prompt, written.language, briefing, context.node, sample=context.sample)
         return self._draft(asking, context.task, written, region)
@@ -185,6 +204,7 @@ class ModelAgent:
             context=briefing.text,
             source=anchored(body, region, written.language),
             header=header_toml(written),
+            limits=self._limits("template"),
         )
         asking = _Asking("template", prompt, written.language, briefing)
         return self._draft(asking, context.task, written, region, tactic="template", check=_require_reasons)
@@ -202,6 +222,7 @@ class ModelAgent:
             context=briefing.text,
             evidence="\n".join(f"{label}: {text}" for label, text in evidence.items()),
             count=str(MOST_CLAIMS),
+            limits=self._limits("analyse"),
         )
         labels = frozenset(evidence)
 
@@ -224,19 +245,22 @@ class ModelAgent:
         written, node = context.written, context.node
         body = body_of(written)
         briefing = self._briefer.of_node(context.task, written, context.tree, node, "plan")
-        prompt = filled(
+        is_direct = self._settings.is_direct
+        prompt = self._filled(
             "plan",
             context=briefing.text,
-            source=numbered(body),
+            source=body if is_direct else numbered(body),
             header=header_toml(written),
             families=", ".join(FAMILIES),
+            limits=self._limits("plan"),
         )
         count = len(body.split("\n"))
 
         def read(reply: Reply) -> PlanReply | GivenUp:
-            return plan_of(reply, count)
+            return direct_plan_of(reply) if is_direct else plan_of(reply, count)
 
-        asking = _Asking("plan", prompt, written.language, briefing, node, PLAN_SCHEMA, context.sample)
+        schema = DIRECT_PLAN_SCHEMA if is_direct else PLAN_SCHEMA
+        asking = _Asking("plan", prompt, written.language, briefing, node, schema, context.sample)
         plan = self._ask(asking, read)
         if isinstance(plan, Declined):
             return plan
@@ -248,8 +272,8 @@ class ModelAgent:
             instruction=plan.details,
             because=plan.because,
             predicted_gain=plan.predicted_gain,
-            first_line=plan.first_line,
-            last_line=plan.last_line,
+            first_line=0 if is_direct else plan.first_line,
+            last_line=0 if is_direct else plan.last_line,
             risk=plan.risk,
         )
 
@@ -257,7 +281,22 @@ class ModelAgent:
     def _again(node: Node, idea: Idea, place: int) -> Idea:
         hoped = min(idea.predicted_gain or HOPED_GAIN, 1 + (HOPED_GAIN - 1) * 0.7 ** (place - 1))
         words = "plan again, with what came of the plans before"
-        return Idea(f"another-{node.index}-{place}", _OPEN, words, "no plan is made yet", hoped)
+        return Idea(f"another-{node.index}-{place}", _OPEN, words, UNPLANNED, hoped)
+
+    # -- prompts -------------------------------------------------------------------------------------------------
+
+    def _filled(self, name: str, **values: str) -> str:
+        """The prompt of that name, or the one for whole kernels without parameters."""
+        return filled(f"direct_{name}" if self._settings.is_direct else name, **values)
+
+    def _shown(self, body: str, region: Region, language: str, advice: Sequence[str] = ()) -> str:
+        """A source as a role sees it: with anchors where only a part of it may change."""
+        return body if self._settings.is_direct else anchored(body, region, language, advice)
+
+    def _limits(self, role: RoleName) -> str:
+        """What the readers of this role's replies take, in words."""
+        tokens = self._settings.roles.get(role, RoleSettings()).max_tokens
+        return limits_words(role, max_tokens=tokens, is_direct=self._settings.is_direct)
 
     # -- asking --------------------------------------------------------------------------------------------------
 
@@ -278,6 +317,8 @@ class ModelAgent:
             if reason is not None:
                 return GivenUp(give_up=reason)
             made = drafted(reply, task=task, written=written, region=region, tactic=tactic, original=original)
+            if self._settings.is_direct:
+                _refuse_parameters(made, written)
             if check is not None:
                 check(made)
             return Draft(made, prose(reply.text)[:MOST_EXPLANATION])
@@ -294,7 +335,7 @@ class ModelAgent:
         for _ in range(self._settings.corrections + 1):
             request = ChatRequest(
                 asking.role,
-                system_prompt(asking.language, _LANGUAGES.get(asking.language, asking.language)),
+                self._system(asking.language),
                 messages,
                 temperature=settings.temperature,
                 effort=settings.effort,
@@ -309,14 +350,24 @@ class ModelAgent:
             except (ModelBudgetSpent, ModelRefused, ModelReplyMalformed) as error:
                 return Declined(error.message)
             try:
-                return read(reply)
+                result = read(reply)
             except (Malformed, AnchorError) as error:
                 complaint = str(error)[:MOST_COMPLAINT]
-            again = (
-                f"Your answer cannot be used: {complaint}\n\nAnswer again, completely, in the form that was asked for."
+            else:
+                then = model.followed_by(request, reply) if isinstance(model, Replays) else None
+                if then is None:
+                    return result
+                complaint = _complaint_in(then)  # the checks of then refused it, and what came next is recorded
+            messages = (
+                *messages,
+                Message("assistant", reply.text),
+                Message("user", f"{REFUSED}{complaint}{AGAIN}"),
             )
-            messages = (*messages, Message("assistant", reply.text), Message("user", again))
         return Declined(f"{len(messages) // 2} replies could not be used; the last: {complaint.splitlines()[0]}")
+
+    def _system(self, language: str) -> str:
+        name = "direct_system" if self._settings.is_direct else "system"
+        return system_prompt(language, _LANGUAGES.get(language, language), name=name)
 
 
 _OPEN = "open"
@@ -325,6 +376,11 @@ _OPEN = "open"
 _LANGUAGES: Mapping[str, str] = MappingProxyType(
     {"opencl": "OpenCL C", "cuda": "CUDA C++", "hip": "HIP C++", "triton": "Triton (Python)"}
 )
+
+
+def _complaint_in(text: str) -> str:
+    """The complaint in a message that sent an answer back."""
+    return text.removeprefix(REFUSED).removesuffix(AGAIN)
 
 
 def _free(key: str, tree: Tree, node: Node) -> str:
@@ -343,6 +399,21 @@ def _require_reasons(made: Written) -> None:
     silent = [each.name for each in parameters if not each.why.strip()]
     if silent:
         raise Malformed(f"the parameter {silent[0]} has no reason: say `why` for {', '.join(silent)}")
+
+
+def _refuse_parameters(made: Written, before: Written) -> None:
+    """Nothing, for a kernel with no parameter that it did not have before.
+
+    Raises:
+        Malformed: it has one.
+    """
+    new, old = (parse_header(each.text, Path("header"), entry=each.entry).parameters for each in (made, before))
+    names = sorted({each.name for each in new} - {each.name for each in old})
+    if names:
+        raise Malformed(
+            f"the toml block declares the parameter {names[0]}: there are none here; write each number into the "
+            "source and into [launch]"
+        )
 
 
 def _original(task: Task, written: Written) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from kernelwright.agent.base import AnalyseContext, Finding, Plan, PlanContext, Task, Written
 from kernelwright.agent.model.context import (
@@ -22,13 +23,17 @@ from kernelwright.agent.model.context import (
     published_window,
     ranked_window,
     task_section,
+    under_way_section,
     window_sections,
 )
+from kernelwright.agent.model.drafting import without_parameters
 from kernelwright.agent.model.prompting import data, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.errors import SpecError, UserError
+from kernelwright.problem.model import Language
+from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.refactor.tactics.registry import TACTICS
 from kernelwright.tree.model import Node, Tree
 
@@ -52,7 +57,8 @@ class Briefer:
         """For a node in its tree: failures, history, a window of other nodes, and where the node stands."""
         choose = ranked_window if self.settings.window == "ranked" else published_window
         window = window_sections(tree, choose(tree, node, role), self.source_of, self.evidence_of)
-        dynamic = [constraints_section(tree, node), history_section(tree), *window]
+        others = under_way_section(tree, node)
+        dynamic = [constraints_section(tree, node), history_section(tree), *([others] if others else []), *window]
         if role == "plan" and self.settings.shows_tactics:
             ideas = ideas_section(_by_rules(task, tree, node, written), {each.name: each.summary for each in TACTICS})
             dynamic += [ideas] if ideas is not None else []
@@ -68,13 +74,26 @@ class Briefer:
         sections = [task_section(task), device_section(task)]
         if task.example is not None:
             what, text = task.example
-            words = f"A verified template of an earlier run, as an example: {' '.join(what.split())}"
-            sections.append(Section(words, data(text), 9))
+            words = f"A verified {self._what} of an earlier run, as an example: {' '.join(what.split())}"
+            sections.append(Section(words, data(self._example(text, written)), 9))
         elif (found := worked_example(pattern_of(task, written), written.language, written.entry)) is not None:
             name, text = found
-            sections.append(Section(f"A verified template of another kernel, `{name}`, as an example", data(text), 9))
+            title = f"A verified {self._what} of another kernel, `{name}`, as an example"
+            sections.append(Section(title, data(self._example(text, written)), 9))
         lessons = lessons_section(task)
         return [*sections, lessons] if lessons is not None else sections
+
+    @property
+    def _what(self) -> str:
+        """What an example is."""
+        return "kernel" if self.settings.is_direct else "template"
+
+    def _example(self, text: str, written: Written) -> str:
+        """A template as the role should write: with one choice of numbers where there are no parameters."""
+        if not self.settings.is_direct:
+            return text
+        names = [each.name for each in scan_kernels(text, cast("Language", written.language))]
+        return without_parameters(text, names[0]) if names else text
 
     def evidence(self, node: Node, value: float | None = None) -> tuple[str, ...]:
         """What was measured and read back of a node, in words."""

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from kernelwright.agent.base import Plan, Task
+from kernelwright.agent.model.cleaning import cleaned_log, cleaned_message
 from kernelwright.agent.model.prompting import data
 from kernelwright.errors import UserError
 from kernelwright.problem.model import Argument
@@ -39,6 +40,10 @@ MOST_REFUSED_IDEAS = 12
 MOST_FINDING_CHARACTERS = 400
 MOST_LESSONS = 12
 MOST_DIFF_LINES = 120
+MOST_UNDER_WAY_CHARACTERS = 400
+UNPLANNED = "no plan is made yet"
+"""Why, of an idea whose plan is made when it is taken."""
+
 MOST_EVIDENCE_LINES = 3
 """Of a node in a window, beside its source."""
 
@@ -295,12 +300,47 @@ def constraints_section(tree: Tree, node: Node) -> Section:
     for each in sorted(tree, key=lambda other: (other.index not in near, -other.index)):
         if each.failure is None or each.failure.reason == "duplicate" or not each.source_blob:
             continue
-        message = " ".join(each.failure.message.split())[:200]
+        message = " ".join(cleaned_message(each.failure.message).split())[:200]
         constraint = constraint_of(each)
         kind = f"{constraint.kind}, at node {constraint.below} and below" if constraint else each.status
         lines.append(f"- {each.label} ({kind}): {each.failure.stage}: {each.failure.reason}: {message}")
     text = data("\n".join(lines[:12])) if lines else "Nothing has failed yet."
     return Section("What failed, and must not fail so again", text, 1, f"- {len(lines)} attempts failed")
+
+
+def under_way_section(tree: Tree, node: Node) -> Section | None:
+    """What others are at while this is asked: not to be done a second time; None where nobody is.
+
+    The last action of the tree is the one that asks.
+    """
+    lines, planning_count = [], 0
+    for each in tree.under_way[:-1]:
+        action = each.action
+        if action.action == "tune":
+            continue
+        target = tree[action.node]
+        idea = next((idea for idea in target.ideas if idea.key == action.idea), None)
+        if each.child is not None:
+            what = tree[each.child].instruction
+        elif action.action == "repair":
+            what = "its failure is being mended"
+        elif idea is not None and idea.because != UNPLANNED:
+            what = idea.instruction
+        elif action.node == node.index:
+            planning_count += 1
+            continue
+        else:
+            what = "a plan is being made for it"
+        place = "the source below" if action.node == node.index else f"node {action.node}, {target.label}"
+        lines.append(f"- on {place}: {_shortened(' '.join(what.split()), MOST_UNDER_WAY_CHARACTERS)}")
+    if planning_count:
+        lines.append(
+            f"- on the source below: {planning_count} more make a plan for it at this moment, told what you are told, "
+            f"and will take what is most obvious: yours is to be what number {planning_count + 1} in worth would be"
+        )
+    if not lines:
+        return None
+    return Section("Other engineers are doing this now; do something else", data("\n".join(lines)), 0)
 
 
 def history_section(tree: Tree) -> Section:
@@ -370,7 +410,7 @@ def window_sections(
         if evidence_of is not None:
             parts += list(evidence_of(node, None))[:MOST_EVIDENCE_LINES]
         if node.failure is not None and node.failure.log:
-            parts.append(node.failure.log[:MOST_LOG_CHARACTERS])
+            parts.append(cleaned_log(node.failure.log, most=MOST_LOG_CHARACTERS))
         try:
             source = source_of(node) if source_of is not None else ""
         except UserError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kernelwright.agent.model.replies import Malformed, code_of, header_of
 from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import SpecError
 from kernelwright.llm.base import Reply
+from kernelwright.problem.config import Value
 from kernelwright.refactor.tactics.draft import strip_header
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import template_of_text
@@ -36,6 +38,35 @@ def header_toml(written: Written) -> str:
 def numbered(source: str) -> str:
     """Each line with its number, as plans name them."""
     return "\n".join(f"{number:4d} | {line}" for number, line in enumerate(source.split("\n"), 1))
+
+
+def with_defaults(written: Written, values: Mapping[str, Value]) -> Written:
+    """The template with other defaults, where a parameter of that name can have the value; else as it is."""
+    if not values or _NOT_DRAFTED.search(header_toml(written)):
+        return written
+    draft = header_draft(parse_header(written.text, Path("header"), entry=written.entry))
+    changed = [
+        replace(each, default=values[each.name])
+        for each in draft.parameters
+        if values.get(each.name, each.default) != each.default and values[each.name] in each.values
+    ]
+    if not changed:
+        return written
+    return replace(written, text=draft.with_parameters(*changed).render() + body_of(written))
+
+
+def without_parameters(text: str, entry: str) -> str:
+    """A template as a kernel with one choice of numbers: its defaults as macros, its launch as a comment."""
+    header = parse_header(text, Path("template"), entry=entry)
+    lines = [f"#define {each.name} {_literal(each.default)}" for each in header.parameters]
+    for step in header.steps:
+        grid, block = (", ".join(extent.text for extent in extents) for extents in (step.grid, step.block))
+        lines.append(f"// launched with grid = [{grid}], block = [{block}]")
+    return "\n".join([*lines, "", strip_header(text).lstrip("\n")])
+
+
+def _literal(value: Value) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def drafted(reply: Reply, *, task: Task, written: Written, region: Region, tactic: str, original: str) -> Written:

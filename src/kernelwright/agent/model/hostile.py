@@ -12,7 +12,15 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
+from kernelwright.agent.model.macro_use import (
+    definitions_of,
+    ending_statements,
+    expanded,
+    pasted_parts,
+    with_bodies,
+)
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.problem.includes import included_names
 from kernelwright.problem.source_scan import mask_comments, matching
@@ -74,12 +82,6 @@ _OPTION = re.compile(
 )
 _DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?P<word>\w+)(?P<rest>[^\n]*)", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_PASTED = re.compile(
-    r"(?:[(,]|\#\#|^[ \t]*\#[ \t]*define[ \t]+\w+[ \t])[ \t\n]*(?P<word>\w+)(?=[ \t]*(?:[,)\n]|\Z))"
-    r"|(?P<before>\w+)[ \t]*\#\#",
-    re.MULTILINE,
-)
-"""Words that pasting could join: alone as an argument, alone as a macro's text, or beside the operator."""
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _TEXT_VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]{0,60}\Z")
 _KNOWN_DIRECTIVES = frozenset(
@@ -116,6 +118,7 @@ def _problems(source: str, original: str) -> Iterator[str]:
     yield from _paths(spliced, code, original)
     yield from _launches(code, old_code)
     yield from _undefined_functions(code, old_code)
+    yield from _macros(spliced, code, old_code)
 
 
 def _odd_characters(source: str, original: str) -> Iterator[str]:
@@ -180,7 +183,6 @@ def _directives(source: str, code: str, original: str, old_code: str) -> Iterato
 
 
 _HEADER = re.compile(r"\A//[ \t]*///[ \t]*kernelwright[^\n]*\n(?:[ \t]*//[^\n]*\n)*")
-_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define[ \t]+\w+(?:\([^)\n]*\))?(?P<body>[^\n]*)", re.MULTILINE)
 
 
 def _header_words(source: str) -> frozenset[str]:
@@ -199,14 +201,10 @@ def _forbidden_words(code: str, old_code: str, header_words: frozenset[str]) -> 
     for word in sorted(words - old_words):
         if word.startswith(("__has_include", "__has_embed", "__builtin_")) and not BUILTINS.fullmatch(word):
             yield f"{word!r} is not allowed: the original does not use it"
-    if "##" in code:
-        parts = {match["word"] or match["before"] for match in _PASTED.finditer(code)} | header_words
-        for match in _DEFINITION.finditer(code):
-            body = _WORD.findall(match["body"])
-            parts.update(body if len(body) <= 2 else [])
-        for word in (*ASSEMBLER, *OF_THE_COMPILER, *UNDECLARED):
-            if word not in old_words and _can_be_pasted(word, parts):
-                yield f"it pastes tokens (##) and holds the parts of {word!r}"
+    parts = pasted_parts(code, header_words)
+    for word in (*ASSEMBLER, *OF_THE_COMPILER, *UNDECLARED) if parts else ():
+        if word not in old_words and _can_be_pasted(word, parts):
+            yield f"it pastes tokens (##) and holds the parts of {word!r}"
 
 
 def _can_be_pasted(word: str, parts: Iterable[str]) -> bool:
@@ -287,14 +285,18 @@ def _undefined_functions(code: str, old_code: str) -> Iterator[str]:
     for match in _PARENTHESISED.finditer(code):
         if match["type"] in _C_TYPES and _end_of(code, match.end() - 1).startswith((";", ",")):
             yield f"{match['name']!r} is declared in brackets: everything that a kernel uses must be in its source"
-    for match in _DEFINITION.finditer(code):
-        yield from _declaring_macro(match["body"])
-    yield from _declared_only(code, old_code)
+    definitions = definitions_of(code)
+    for each in definitions:
+        yield from _declaring_macro(each.body)
+    yield from _declared_only(with_bodies(code), old_code, ending_statements(definitions))
 
 
-def _declared_only(code: str, old_code: str) -> Iterator[str]:
+def _declared_only(code: str, old_code: str, ending: AbstractSet[str] = frozenset()) -> Iterator[str]:
+    """Declarations without definitions; behind a macro that ends statements (`ending`) there is a call and none."""
     declared: dict[str, bool] = {}
     for match, after in _declarators(code):
+        if match["type"] in ending and "*" not in code[match.end("type") : match.start("name")]:
+            continue
         is_definition = after.startswith("{")
         if not is_definition and not _is_declaration(code, match, after):
             continue
@@ -339,6 +341,32 @@ def _declaring_macro(body: str) -> Iterator[str]:
     for match, after in _declarators(body):
         if "*" not in body[match.end("type") : match.start("name")] and after[:1] in ("", ";"):
             yield f"a macro declares the function {match['name']!r}: write functions out, with what they do"
+
+
+def _macros(source: str, code: str, old_code: str) -> Iterator[str]:
+    """Macros that come to something that is not allowed, or that compilers and readers see differently."""
+    for each in definitions_of(code):
+        if not each.is_balanced:
+            yield f"the macro {each.name!r} opens a bracket that it does not close, or closes one that it does not open"
+    for match in _LEXEMES.finditer(source):
+        line_start = source.rfind("\n", 0, match.start()) + 1
+        is_long = match.group().startswith("/*") and "\n" in match.group()
+        if is_long and code[line_start : match.start()].lstrip().startswith("#"):
+            yield "a comment of several lines begins in the line of a directive, which goes on behind it"
+    old_words = set(_WORD.findall(old_code))
+    is_opencl = re.search(r"\b(__kernel|kernel)\b", code) is not None
+    for view in expanded(code):
+        if not view.is_whole:
+            yield "its macros make more text than is read"
+        words = set(_WORD.findall(view.text))
+        for word in (*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER, *UNDECLARED):
+            if word in words - old_words:
+                yield f"its macros make {word!r}, which is not allowed: the original does not use it"
+        for word in sorted(words - old_words):
+            if word.startswith("__builtin_") and not BUILTINS.fullmatch(word):
+                yield f"its macros make {word!r}, which is not allowed: the original does not use it"
+        if is_opencl:
+            yield from _declared_only(view.text, old_code)
 
 
 _C_TYPES = frozenset(("void", "char", "short", "int", "long", "float", "double", "half", "unsigned", "signed", "bool"))

@@ -46,11 +46,17 @@ def filled(name: str, **values: str) -> str:
     return _HOLE.sub(fill, prompt_text(name))
 
 
-def system_prompt(language: str, words: str) -> str:
-    """The system text for a language, which a person calls `words`, with the notes that there are on it."""
+def system_prompt(language: str, words: str, *, name: str = "system") -> str:
+    """The system text for a language, which a person calls `words`, with the notes that there are on it.
+
+    Args:
+        language: as problems name it.
+        words: as a person does.
+        name: of the prompt file.
+    """
     has_notes = resources.files(__package__).joinpath("prompts", f"notes_{language}.md").is_file()
     notes = prompt_text(f"notes_{language}").rstrip("\n") if has_notes else ""
-    return filled("system", language=words, notes=notes).rstrip("\n") + "\n"
+    return filled(name, language=words, notes=notes).rstrip("\n") + "\n"
 
 
 def data(text: str) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -190,6 +190,10 @@ def _cut_off(reply: Reply) -> Malformed:
 # -- what a plan and an analysis must hold
 
 
+MOST_CLAIM = 300
+"""Characters of one claim of an analysis."""
+
+
 class WishedParameter(BaseModel):
     """A number that a plan leaves to the search."""
 
@@ -243,12 +247,19 @@ class PlanReply(BaseModel):
         return _SLUG.sub("-", self.title.lower()).strip("-")[:48].strip("-") or "idea"
 
 
+class DirectPlanReply(PlanReply):
+    """One plan for a kernel that is written anew as a whole, without parameters."""
+
+    first_line: int = 1
+    last_line: int = 1
+
+
 class Claim(BaseModel):
     """One claim of an analysis, with the labels of the evidence it cites."""
 
     model_config = ConfigDict(extra="ignore")
 
-    claim: str = Field(min_length=5, max_length=300)
+    claim: str = Field(min_length=5, max_length=MOST_CLAIM)
     evidence: list[str] = Field(min_length=1, max_length=8)
 
 
@@ -257,7 +268,7 @@ class AnalysisReply(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    claims: list[Claim] = Field(max_length=12)
+    claims: list[Claim]
 
 
 class GivenUp(BaseModel):
@@ -266,6 +277,49 @@ class GivenUp(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     give_up: str = Field(min_length=3, max_length=500)
+
+
+def limits_of(kind: type[BaseModel], *, but: Collection[str] = ()) -> str:
+    """The limits that this kind of answer is held to, in words, as the reader has them: `title` 3 to 80 characters.
+
+    Args:
+        kind: what is read.
+        but: fields that are not asked for.
+    """
+    return "; ".join(_limits(kind, "", frozenset(but)))
+
+
+def _limits(kind: type[BaseModel], where: str, but: frozenset[str]) -> Iterator[str]:
+    for name, each in kind.model_fields.items():
+        if name in but:
+            continue
+        bounds: dict[str, Any] = {}
+        for found in each.metadata:
+            for bound in ("min_length", "max_length", "gt", "ge", "lt", "le", "pattern"):
+                if getattr(found, bound, None) is not None:
+                    bounds[bound] = getattr(found, bound)
+        told = _bounds(bounds, is_list=get_origin(each.annotation) is list)
+        if told:
+            yield f"`{where}{name}` {told}"
+        for inner in get_args(each.annotation):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from _limits(inner, f"{where}{name}.", but)
+
+
+def _bounds(bounds: Mapping[str, Any], *, is_list: bool) -> str:
+    low, high = bounds.get("min_length"), bounds.get("max_length")
+    what = "entries" if is_list else "characters"
+    parts = []
+    if high is not None:
+        parts.append(f"{low} to {high} {what}" if low else f"at most {high} {what}")
+    elif low is not None:
+        parts.append(f"at least {low} {what}")
+    for name, words in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most")):
+        if name in bounds:
+            parts.append(f"{words} {bounds[name]:g}")
+    if "pattern" in bounds:
+        parts.append(f"matches {bounds['pattern']}")
+    return ", ".join(parts)
 
 
 def _strict(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,6 +351,14 @@ PLAN_SCHEMA: Mapping[str, Any] = _strict(
 )
 """Of a plan, for models that can be held to one: the reason comes first, so that it is written before the change."""
 
+NOT_OF_DIRECT_PLANS = ("parameters", "first_line", "last_line")
+"""Fields that a plan for a whole kernel without parameters does not have."""
+
+DIRECT_PLAN_SCHEMA: Mapping[str, Any] = _strict(
+    {name: each for name, each in PLAN_SCHEMA["properties"].items() if name not in NOT_OF_DIRECT_PLANS}
+)
+"""Of such a plan."""
+
 ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
     {
         "claims": {
@@ -306,6 +368,18 @@ ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
     }
 )
 """Of an analysis."""
+
+
+def direct_plan_of(reply: Reply) -> PlanReply | GivenUp:
+    """The plan in a reply for a whole kernel, without parameters.
+
+    Raises:
+        Malformed: a field is missing or wrong.
+    """
+    data = {name: value for name, value in object_of(reply).items() if name not in NOT_OF_DIRECT_PLANS}
+    if data.get("give_up") is not None:
+        return _validated(GivenUp, data)
+    return _validated(DirectPlanReply, data)
 
 
 def plan_of(reply: Reply, line_count: int) -> PlanReply | GivenUp:

@@ -53,3 +53,7 @@ class ModelSettings:
     """Whether the model is asked for an analysis beside that of the rules."""
     shows_tactics: bool = True
     """Whether a planner sees which tactics of the library apply."""
+    is_direct: bool = False
+    """Whether whole kernels are written without parameters, with prompts that know of none."""
+    carries_best: bool = True
+    """Whether what is written from a node begins at the node's best values where its parameters stay."""

@@ -1,0 +1,38 @@
+"""The limits that readers of replies hold each role to, in words for its prompt, from the constants of the readers."""
+
+from __future__ import annotations
+
+from kernelwright.agent.model.hostile import MOST_HEADER_CHARACTERS, MOST_SOURCE_CHARACTERS
+from kernelwright.agent.model.replies import (
+    MOST_CHARACTERS,
+    NOT_OF_DIRECT_PLANS,
+    AnalysisReply,
+    GivenUp,
+    PlanReply,
+    limits_of,
+)
+from kernelwright.agent.model.settings import RoleName
+from kernelwright.problem.expression_syntax import MAX_TEXT_LENGTH
+
+
+def limits_words(role: RoleName, *, max_tokens: int, is_direct: bool = False) -> str:
+    """What a role's reply must keep to, joined by semicolons.
+
+    Args:
+        role: whose.
+        max_tokens: that its requests allow, reasoning included.
+        is_direct: whether whole kernels are written without parameters.
+    """
+    parts = [f"{max_tokens} tokens in all, reasoning included", f"{MOST_CHARACTERS} characters in all"]
+    match role:
+        case "analyse":
+            parts.append(limits_of(AnalysisReply))
+        case "plan":
+            parts += [limits_of(PlanReply, but=NOT_OF_DIRECT_PLANS if is_direct else ()), limits_of(GivenUp)]
+        case "code" | "debug" | "template":
+            parts += [
+                f"the source {MOST_SOURCE_CHARACTERS} characters",
+                f"the toml block {MOST_HEADER_CHARACTERS} characters, one expression of it {MAX_TEXT_LENGTH}",
+                limits_of(GivenUp),
+            ]
+    return "; ".join(parts)
