@@ -3,12 +3,15 @@
     python benchmarks/search_live.py record softmax --evaluations 300 --folder live
     python benchmarks/search_live.py replay softmax --folder live --repeats 100
     python benchmarks/search_live.py live softmax --folder live --repeats 3 --evaluations 50
+    python benchmarks/search_live.py settle softmax --folder live --evaluations 50
 
 `record` measures random configurations of an example's template. `replay` lets each searcher loose on exactly those:
 cheap, repeatable, the same noise for all. `live` measures for real, one configuration at a time without racing; the
-best known is then the best of all live runs and the recording. Times are relative to the example's baseline,
-geometric mean over its workloads. Optuna's proposals are moved to the nearest feasible (in a replay: recorded)
-configuration. Needs `pip install 'kernelwright[opencl,bench-search]'`. Run it on a quiet machine: a CPU device shares
+best known is then the best of all live runs and the recording. One configuration's times differ by more than 5% between
+runs that are minutes apart, so a lucky minute may be the best known: `settle` then measures all configurations that
+came near the best anywhere once more, interleaved in one run, and counts by these times. Times are relative to the
+example's baseline, geometric mean over its workloads. Optuna's proposals are moved to the nearest feasible (in a
+replay: recorded) configuration. Needs `pip install 'kernelwright[opencl,bench-search]'`. Run it on a quiet machine: a CPU device shares
 the cores with all else.
 """
 
@@ -43,10 +46,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SEARCHERS = ("auto", "random", "optuna:tpe")
 NEAR = 1.05
 
+DOUBTFUL = 1.5
+"""Configurations measured this far from the best known, or nearer, are measured once more to settle which are near."""
+
+ROUNDS = 15
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["record", "replay", "live"])
+    parser.add_argument("action", choices=["record", "replay", "live", "settle"])
     parser.add_argument("examples", nargs="+")
     parser.add_argument("--folder", type=Path, required=True, help="where recordings and live runs are kept")
     parser.add_argument("--evaluations", type=int, default=300)
@@ -55,7 +63,7 @@ def main() -> None:
     words = parser.parse_args()
     words.folder.mkdir(parents=True, exist_ok=True)
     for example in words.examples:
-        {"record": record, "replay": replay, "live": live}[words.action](example, words)
+        {"record": record, "replay": replay, "live": live, "settle": settle}[words.action](example, words)
 
 
 def record(example: str, words: argparse.Namespace) -> None:
@@ -75,6 +83,55 @@ def live(example: str, words: argparse.Namespace) -> None:
         runs[name] = [[r["value"] for r in rows if (r["searcher"], r["seed"]) == (name, seed)] for seed in seeds]
     known = [row["value"] for row in [*rows, *read_rows(words.folder / f"{example}.jsonl")] if row["value"]]
     print_table(f"{example}, live", runs, best=min(known), limit=words.evaluations)
+
+
+def settle(example: str, words: argparse.Namespace) -> None:
+    """Measure side by side what came near the best anywhere or was a live run's choice; the tables by these times."""
+    rows = read_rows(words.folder / f"{example}.live.jsonl")
+    known = [row for row in [*rows, *read_rows(words.folder / f"{example}.jsonl")] if row["value"]]
+    limit = DOUBTFUL * min(row["value"] for row in known)
+    last = {key: run[: words.evaluations] for key, run in by_run(rows).items()}
+    chosen = [min((row for row in run if row["value"]), key=lambda row: row["value"]) for run in last.values()]
+    configs = {Config(row["config"]) for row in [*chosen, *(row for row in known if row["value"] <= limit)]}
+    true = side_by_side(example, sorted(configs, key=repr))
+    best = min(true.values())
+    near = sum(value <= NEAR * best for value in true.values())
+    print(f"{example}: {len(true)} configurations side by side, {near} of them within 5% of the best", flush=True)
+    runs: dict[str, list[list[float | None]]] = {}
+    for (name, _), run in last.items():
+        runs.setdefault(name, []).append([true.get(Config(row["config"])) for row in run])
+    print_table(f"{example}, live, settled", runs, best=best, limit=words.evaluations)
+    print("\n| searcher | what each run chose, of the best known's speed |\n| --- | --- |")
+    for name in runs:
+        speeds = [best / true[Config(row["config"])] for key, row in zip(last, chosen, strict=True) if key[0] == name]
+        print(f"| {name} | {', '.join(f'{100 * speed:.0f}%' for speed in speeds)} |", flush=True)
+
+
+def by_run(rows: Sequence[dict]) -> dict[tuple[str, int], list[dict]]:  # type: ignore[type-arg]
+    """Evaluations of each searcher and seed, in their order."""
+    runs: dict[tuple[str, int], list[dict]] = {}  # type: ignore[type-arg]
+    for row in rows:
+        runs.setdefault((row["searcher"], row["seed"]), []).append(row)
+    return runs
+
+
+def side_by_side(example: str, configs: Sequence[Config]) -> dict[Config, float]:
+    """Times over the baseline's, geometric mean over the workloads, from interleaved rounds."""
+    subject = Subject.load(ROOT / "examples" / example)
+    machine = LocalMachine()
+    device = machine.device(None, subject.template.language)
+    candidates = [Candidate(subject.template, config) for config in configs]
+    with machine.runner(subject.problem, device, TuneSettings()) as runner:
+        runner.calibrate(subject.baseline)
+        found = runner.compare([subject.baseline, *candidates], rounds=ROUNDS)
+    if found.rejected:
+        raise SystemExit(f"wrong in the comparison: {found.rejected}")
+    weights = {workload.name: workload.weight for workload in subject.problem.workloads}
+    logs = np.zeros(len(configs))
+    for name, samples in found.samples_ms.items():
+        medians = np.array([np.median(each) for each in samples])
+        logs += weights[name] * np.log(medians[1:] / medians[0])
+    return dict(zip(configs, np.exp(logs / sum(weights.values())), strict=True))
 
 
 def replay(example: str, words: argparse.Namespace) -> None:
