@@ -11,8 +11,8 @@ best known is then the best of all live runs and the recording. One configuratio
 runs that are minutes apart, so a lucky minute may be the best known: `settle` then measures all configurations that
 came near the best anywhere once more, interleaved in one run, and counts by these times. Times are relative to the
 example's baseline, geometric mean over its workloads. Optuna's proposals are moved to the nearest feasible (in a
-replay: recorded) configuration. Needs `pip install 'kernelwright[opencl,bench-search]'`. Run it on a quiet machine: a CPU device shares
-the cores with all else.
+replay: recorded) configuration. Needs `pip install 'kernelwright[opencl,bench-search]'`. Run it on a quiet machine: a
+CPU device shares the cores with all else.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def side_by_side(example: str, configs: Sequence[Config]) -> dict[Config, float]
     with machine.runner(subject.problem, device, TuneSettings()) as runner:
         runner.calibrate(subject.baseline)
         found = runner.compare([subject.baseline, *candidates], rounds=ROUNDS)
-    if found.rejected:
-        raise SystemExit(f"wrong in the comparison: {found.rejected}")
+    if found is None or found.rejected:
+        raise SystemExit(f"no comparison: {found.rejected if found else 'the runner has no device of its own'}")
     weights = {workload.name: workload.weight for workload in subject.problem.workloads}
     logs = np.zeros(len(configs))
     for name, samples in found.samples_ms.items():
