@@ -2,11 +2,14 @@
 
     python benchmarks/search_ablation.py parts RECORDINGS --repeats 20 --jobs 2 --out FOLDER
     python benchmarks/search_ablation.py settings RECORDINGS --set tree_count=16 --set forest.SHRINKAGE=4 --jobs 2
+    python benchmarks/search_ablation.py settings RECORDINGS --priors others --priors reversed \\
+        --set surrogate.HOPELESS=1.0 --set surrogate.HOPELESS=4.0 --jobs 3
 
 `parts` leaves one part out at a time (`--option without=...`) and compares the whole searcher with the rest by
 permutation tests; repeats in FOLDER are not run again. `settings` scores the defaults and each given departure from
 them, an option or MODULE.CONSTANT of `kernelwright.search`, on every space; then the best of all is chosen without each
-space, kernel or device in turn, and scored there (leave-one-out).
+space, kernel or device in turn, and scored there (leave-one-out): for all settings, and for each one's values alone.
+With `--priors` each space counts once for each word, and all of a space's are left out together.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -41,7 +46,9 @@ def main() -> None:
         if action == "settings":
             words.add_argument("--set", action="append", required=True, metavar="NAME=VALUE", dest="departures")
             words.add_argument("--by", choices=["space", "kernel", "device"], default="space")
-            words.add_argument("--priors", help="as `kernelwright bench search` has it")
+            words.add_argument(
+                "--priors", action="append", metavar="WORD", help="as `kernelwright bench search` has it; repeatable"
+            )
         else:
             words.add_argument("--out", type=Path, required=True)
         words.add_argument("recordings", type=Path, nargs="+")
@@ -80,44 +87,90 @@ def settings(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
     """The score of each departure from the defaults, and of what is chosen without the space it is scored on."""
     departures: list[Options] = [(), *((parse_option(text),) for text in words.departures)]
     chunks = [range(k, min(k + AT_ONCE, words.repeats)) for k in range(0, words.repeats, AT_ONCE)]
-    targets = [one for one in spaces if not words.priors or sources_for(one, words.priors, spaces)]
+    cells = {
+        f"{one.name} + {word}" if word else one.name: (one, word)
+        for word in words.priors or [None]
+        for one in spaces
+        if word is None or sources_for(one, word, spaces)
+    }
     scores: dict[Options, dict[str, float]] = {}
-    print("| setting | mean | worst |\n| --- | --: | --: |")
-    with ProcessPoolExecutor(words.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for options in departures:
-            jobs = {
-                one.name: [pool.submit(repeats_with, one, spaces, words.priors, options, seeds) for seeds in chunks]
-                for one in targets
+    with ProcessPoolExecutor(words.jobs, mp_context=get_context("spawn"), initializer=load, initargs=(spaces,)) as pool:
+        jobs: dict[Options, dict[str, list[Future[list[Repeat]]]]] = {
+            options: {
+                cell: [pool.submit(repeats_with, one.name, word, options, seeds) for seeds in chunks]
+                for cell, (one, word) in cells.items()
             }
-            by_space = scores.setdefault(options, {})
-            for one in targets:
-                done = [repeat for job in jobs[one.name] for repeat in job.result()]
+            for options in departures
+        }
+        print(heading(words.priors))
+        for options, by_cell in jobs.items():
+            for cell, running in by_cell.items():
+                done = [repeat for job in running for repeat in job.result()]
+                one, _ = cells[cell]
                 baseline = baseline_of(one.time_ms, one.cost_s)
-                by_space[one.name] = score_of(baseline, [repeat.trajectory for repeat in done])
-            found = list(by_space.values())
-            label = ", ".join(f"{name} = {value}" for name, value in options) or "defaults"
-            print(f"| {label} | {sum(found) / len(found):.3f} | {min(found):.3f} |", flush=True)
-    groups = {"space": "name", "kernel": "kernel", "device": "device"}
-    print()
-    print(leave_one_out_table(choose_without_each(scores, {o.name: getattr(o, groups[words.by]) for o in targets})))
+                scores.setdefault(options, {})[cell] = score_of(baseline, [repeat.trajectory for repeat in done])
+            print(line(options, scores[options], {cell: word for cell, (_, word) in cells.items()}), flush=True)
+    attribute = {"space": "name", "kernel": "kernel", "device": "device"}[words.by]
+    group_of = {cell: getattr(one, attribute) for cell, (one, _) in cells.items()}
+    names = list(dict.fromkeys(options[0][0] for options in departures if options))
+    for kept in [names, *([name] for name in names if len(names) > 1)]:
+        chosen = {o: by_cell for o, by_cell in scores.items() if not o or o[0][0] in kept}
+        print(f"\n**{', '.join(kept)}**\n\n{leave_one_out_table(choose_without_each(chosen, group_of))}", flush=True)
 
 
-def repeats_with(
-    one: RecordedSpace, spaces: list[RecordedSpace], priors: str | None, departure: Options, seeds: range
-) -> list[Repeat]:
-    """Repeats with a setting, in a process of its own: a constant stays set."""
+def heading(priors: list[str] | None) -> str:
+    """Of the table of settings."""
+    columns = ["setting", "mean", "worst", *(priors or [])]
+    return f"| {' | '.join(columns)} |\n| --- |{' --: |' * (len(columns) - 1)}"
+
+
+def line(options: Options, by_cell: dict[str, float], word_of: dict[str, str | None]) -> str:
+    """One setting's scores: over all, and by what priors were given."""
+    label = ", ".join(f"{name} = {value}" for name, value in options) or "defaults"
+    given = dict.fromkeys(word for word in word_of.values() if word)
+    groups = [list(by_cell.values())]
+    groups += [[score for cell, score in by_cell.items() if word_of[cell] == word] for word in given]
+    means = [f"{sum(each) / len(each):.3f}" for each in groups]
+    return f"| {label} | {' | '.join([means[0], f'{min(groups[0]):.3f}', *means[1:]])} |"
+
+
+SPACES: dict[str, RecordedSpace] = {}
+"""Of this worker process."""
+
+
+def load(spaces: list[RecordedSpace]) -> None:
+    """In a worker, once."""
+    SPACES.update({one.name: one for one in spaces})
+
+
+def repeats_with(name: str, word: str | None, departure: Options, seeds: range) -> list[Repeat]:
+    """Repeats of one space with a setting, in a worker."""
+    one, spaces = SPACES[name], list(SPACES.values())
+    given = priors_for(word, sources_for(one, word, spaces)) if word else []
+    with in_place(departure) as options:
+        return run_repeats(one, Strategy("surrogate", options), seeds=seeds, priors=given)
+
+
+@contextmanager
+def in_place(departure: Options) -> Iterator[dict[str, Value]]:
+    """Constants of modules set, for as long as it is open; it gives what is left, the options."""
     options: dict[str, Value] = {}
-    for name, value in departure:
-        module_name, _, attribute = name.rpartition(".")
-        if not module_name:
-            options[name] = value
-            continue
-        module = importlib.import_module(f"kernelwright.search.{module_name}")
-        if not hasattr(module, attribute):
-            raise SystemExit(f"{module.__name__} has no {attribute}")
-        setattr(module, attribute, value)
-    given = priors_for(priors, sources_for(one, priors, spaces)) if priors else []
-    return run_repeats(one, Strategy("surrogate", options), seeds=seeds, priors=given)
+    before = []
+    try:
+        for name, value in departure:
+            module_name, _, attribute = name.rpartition(".")
+            if not module_name:
+                options[name] = value
+                continue
+            module = importlib.import_module(f"kernelwright.search.{module_name}")
+            if not hasattr(module, attribute):
+                raise SystemExit(f"{module.__name__} has no {attribute}")
+            before.append((module, attribute, getattr(module, attribute)))
+            setattr(module, attribute, value)
+        yield options
+    finally:
+        for module, attribute, value in before:
+            setattr(module, attribute, value)
 
 
 if __name__ == "__main__":

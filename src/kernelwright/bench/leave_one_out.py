@@ -131,4 +131,4 @@ def leave_one_out_table(result: LeaveOneOut) -> str:
 
 
 def _text(options: Options) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in options)
+    return ", ".join(f"{name} = {value}" for name, value in options) or "defaults"
