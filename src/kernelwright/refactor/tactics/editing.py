@@ -217,9 +217,17 @@ def check_defaults(subject: Subject, draft: HeaderDraft) -> None:
 def refuse_hidden_branches(subject: Subject) -> None:
     """Refuse sources in which a parameter of the template decides on what is compiled: only one way is analysed.
 
+    Also those whose macros get another meaning from outside.
+
     Raises:
-        Unfit: naming the parameter.
+        Unfit: naming the parameter or macro.
     """
+    macros = subject.analysis.tree.expanded.macros
+    for option in (*subject.draft.options, *subject.problem.kernel.options):
+        for name, value in re.findall(r"(?:^|\s|')-D\s*(\w+)(?:=(\S+))?", option):
+            own = "".join(each.text for each in macros[name].body) if name in macros else ""
+            if name in macros and own != (value or "1") and subject.draft.parameter(name) is None:
+                raise Unfit(f"a compile option says what {name} is, not the source")
     names = {each.name for each in subject.draft.parameters if not each.name.startswith("UNROLL")}
     lines = subject.source.splitlines()
     for number, line in enumerate(lines):

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import Access
-from kernelwright.refactor.headers import read_header
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
+from kernelwright.refactor.tactics.invariants import declare_before, exposed_names, first_step_condition
 from kernelwright.refactor.tactics.row_facts import refuse_aliases
 from kernelwright.refactor.tactics.thread_queries import query_text
 
@@ -47,13 +47,11 @@ def _hoist(subject: Subject) -> Rewrite:
         for text, (c_type, spans, is_certain) in each.loads.items():
             name = plan.fresh("unchanged")
             value = text if is_certain else f"({each.guard}) ? {text} : ({c_type})0"
-            declared.append(f"const {c_type} {name} = {value};\n")
+            declared.append(f"const {c_type} {name} = {value};")
             count += 1
             for span in spans:
                 plan.replace(span, name)
-        start = min((each.loop.place.span.start, *(mark.span.start for mark in each.loop.pragmas)))
-        plan.insert(start, "{ " + "".join(declared))
-        plan.insert(each.loop.place.span.end, " }")
+        declare_before(plan, each.loop, declared)
     what = "load that does not change in a loop is" if count == 1 else "loads that do not change in their loops are"
     return plan.finish(
         f"{count} {what} done once, before it: no argument of the problem shares memory with another.",
@@ -95,6 +93,7 @@ def _loops(subject: Subject, readable: dict[Span, tuple[Access, str]]) -> list[_
     """Every loop that stores, with the loads that may leave it; a load leaves the innermost loop around it."""
     facts, source = subject.analysis.facts, subject.source
     by_span = {each.span: each for each in facts.loops if not each.inlined_in and each.is_exact}
+    exposed = exposed_names(subject)
     found = []
     for loop in nodes.walk(subject.analysis.function.body):
         fact = by_span.get(loop.place.span) if isinstance(loop, nodes.Loop) else None
@@ -103,8 +102,8 @@ def _loops(subject: Subject, readable: dict[Span, tuple[Access, str]]) -> list[_
         if not any(fact.index in a.loops and a.kind != "read" and a.space == "global" for a in facts.accesses):
             continue  # compilers see that nothing changes
         inner = [n.place.span for n in nodes.walk(loop) if isinstance(n, nodes.Loop) and n is not loop]
-        changing = nodes.assigned_names(loop) | nodes.declared_names(loop) | nodes.declared_names(loop.body)
-        hoisted = _Hoisted(loop, _guard(loop, source))
+        changing = nodes.assigned_names(loop) | nodes.declared_names(loop) | exposed
+        hoisted = _Hoisted(loop, first_step_condition(loop, source))
         is_left = fact.ends_early or any(isinstance(n, nodes.Return | nodes.Jump) for n in nodes.walk(loop.body))
         for node, is_certain in _elements(loop):
             span = node.place.span
@@ -158,32 +157,6 @@ def _is_unchanging(node: nodes.Element, changing: frozenset[str]) -> bool:
         if isinstance(each, nodes.Unary) and each.operator in "*&":
             return False
     return True
-
-
-def _guard(loop: nodes.Loop, source: str) -> str:
-    """The condition before the first step; empty where it is not that of a counter with a start of its own."""
-    header = read_header(loop)
-    if loop.word != "for" or header is None or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
-        return ""
-    if len(loop.initial.declarators) != 1 or not isinstance(loop.condition, nodes.Binary):
-        return ""
-    declared = loop.initial.declarators[0]
-    initial, bound = declared.initial, header.bound
-    if loop.condition.operator == "&&" or initial is None or declared.name != header.variable:
-        return ""
-    if declared.c_type == "auto" or not (_is_pure(initial) and _is_pure(bound)):
-        return ""
-    start = initial.place.span.text(source)
-    return f"({declared.c_type})({start}) {header.operator} ({bound.place.span.text(source)})"
-
-
-def _is_pure(part: nodes.Expression) -> bool:
-    """Whether an expression may be evaluated once more."""
-    for node in nodes.walk(part):
-        is_call = isinstance(node, nodes.Call) and not query_text(node)
-        if is_call or isinstance(node, nodes.Assign | nodes.Update | nodes.MethodCall):
-            return False
-    return part.place.is_exact
 
 
 HOIST = RuleTactic("hoist", "memory", "Loads that a loop with stores repeats unchanged: once, before the loop.", _hoist)

@@ -10,11 +10,13 @@ from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
 from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
 from kernelwright.refactor.tactics.hoist import HOIST
+from kernelwright.refactor.tactics.hoist_arithmetic import HOIST_ARITHMETIC
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.narrow_indices import NARROW_INDICES
 from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
 from kernelwright.refactor.tactics.row_split import ROW_SPLIT
 from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.refactor.tactics.running_indices import RUNNING_INDICES
 from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
 from kernelwright.refactor.tactics.tiling_transpose import TRANSPOSE_TILES
 from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
@@ -23,7 +25,8 @@ from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
     GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, ROW_SPLIT, ROWS, BLOCK_JOINS, BLOCK_ITEMS, VECTOR_LOOPS, COARSEN,
-    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
+    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
+    NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""
 
