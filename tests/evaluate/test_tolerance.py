@@ -18,7 +18,7 @@ from kernelwright.evaluate.tolerance import (
     Allowance,
     Scale,
     base_allowance,
-    baseline_factor,
+    baseline_factor_of,
     by_class,
     class_allowance,
     compare,
@@ -220,9 +220,9 @@ def test_the_baselines_own_error_widens_the_tolerance_threefold_and_no_more() ->
     expected = rng.standard_normal((64, 64))
     scale = natural_scale(expected, [])
     base = base_allowance(FLOAT32, scale, sum_length=64)
-    assert baseline_factor(f32(expected), expected, base) == 1.0
+    assert baseline_factor_of(compare(f32(expected), expected, base).fraction) == 1.0
     rough = f32(expected + 1e-3 * rng.uniform(-1, 1, expected.shape))
-    factor = baseline_factor(rough, expected, base)
+    factor = baseline_factor_of(compare(rough, expected, base).fraction)
     wide = widened(base, factor)
     assert factor > 10
     assert compare(rough, expected, wide).fraction == pytest.approx(1 / 3, rel=1e-6)

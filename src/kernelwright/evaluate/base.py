@@ -59,6 +59,15 @@ class Incumbent:
         logs = (w * math.log(measured_ms[name] / self.baseline_ms[name]) for name, w in self.weights.items())
         return math.fsum(logs) < math.fsum(self.weights.values()) * math.log(self.value)
 
+    def after(self, measured_ms: Mapping[str, float]) -> Incumbent:
+        """What there is to race against once these medians are believed; this one stays as it is."""
+        best_ms = {name: min(time_ms, measured_ms.get(name, time_ms)) for name, time_ms in self.best_ms.items()}
+        value = self.value
+        if measured_ms.keys() == self.weights.keys():
+            logs = (w * math.log(measured_ms[name] / self.baseline_ms[name]) for name, w in self.weights.items())
+            value = min(value, math.exp(math.fsum(logs) / math.fsum(self.weights.values())))
+        return Incumbent(self.baseline_ms, self.weights, best_ms, value)
+
 
 OPTIMISM = 0.8
 """Of the best known time on a workload, what a candidate is hoped to reach there before it is measured. A guess."""
@@ -119,6 +128,20 @@ class Reproducing(Protocol):
 
         Gives why the candidate is wrong where it does not agree with the reference either.
         """
+        ...
+
+
+@runtime_checkable
+class BuildsAhead(Protocol):
+    """A runner that can begin to build before the baseline is proven: an optional capability."""
+
+    @property
+    def builds_ahead(self) -> bool:
+        """Whether it does so on this device."""
+        ...
+
+    def build_ahead(self, candidates: Sequence[Candidate]) -> None:
+        """Begin to build what will be submitted soon, in this order."""
         ...
 
 

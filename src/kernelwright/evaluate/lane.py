@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from kernelwright.backend.base import BuildFailed, LaunchFailed
-from kernelwright.errors import BaselineFailed, InfrastructureError
+from kernelwright.backend.base import BuildFailed, DeviceInfo, LaunchFailed
+from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compared_folder, current_file
 from kernelwright.evaluate.datasets import Dataset
@@ -28,9 +29,11 @@ from kernelwright.evaluate.lane_processes import Built
 from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied
 from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
 from kernelwright.evaluate.referee import CalibrateJob, Calibration, JudgeJob, Verdict
+from kernelwright.evaluate.referee_desk import RefereeDesk
+from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.stress import StressDone, StressJob
 from kernelwright.evaluate.timing import BUSY_WALL_QUANTILE, LEAST_LIMIT_MS, WALL_QUANTILE, suspicious
-from kernelwright.problem.model import Workload
+from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
 __all__ = ["Built", "DeviceLane", "medians_ms", "worst_errors"]
@@ -61,21 +64,89 @@ LOAD_TIMEOUT_S = 60.0
 class DeviceLane(QuickLane):
     """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
 
+    def __init__(
+        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, desk: RefereeDesk, scratch: Path
+    ) -> None:
+        super().__init__(problem, device, settings, desk=desk, scratch=scratch)
+        self._later: list[tuple[Built, Dataset]] = []
+        """Launches of the baseline that calibration has left for later."""
+        self._is_later_prepared = threading.Event()
+        self._later_failure: KernelwrightError | None = None
+
     # -- correctness ---------------------------------------------------------------------------------------------
 
-    def calibrate(self, baseline: Sequence[Built]) -> tuple[OutputError, ...]:
+    def calibrate(self, baseline: Sequence[Built], *, may_defer: bool = False) -> tuple[OutputError, ...]:
         """Check the baseline on every dataset and take its own error as the scale of derived tolerances.
+
+        With `may_defer`, where the referee can work beside the device, hostile datasets that no quick look uses are
+        left for later: `complete` sees to them, and nothing thorough is done before.
 
         Raises:
             BaselineFailed: it does not run, or does not compute what the reference does.
             ReferenceFailed: the reference is broken.
         """
-        launches = [
-            (built, dataset)
-            for built in baseline
-            for dataset in self._datasets(built.rendered.workload, is_thorough=True)
-        ]
+        first: list[tuple[Built, Dataset]] = []
+        later: list[tuple[Built, Dataset]] = []
+        for built in baseline:
+            essential = self._desk.essential(built.rendered.workload.name)
+            for dataset in self._datasets(built.rendered.workload, is_thorough=True):
+                is_first = dataset in essential or not (may_defer and self.can_judge_aside)
+                (first if is_first else later).append((built, dataset))
         self._control = baseline[0]
+        errors = self._calibrate_on(first)
+        self._write_bounds_ahead(baseline, is_thorough=False)
+        if later:
+            self._later = later
+            self._in_background(self._prepare_later)
+        return errors
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the baseline was held against every dataset, or failed on one; else `complete` is to be called."""
+        return not self._later or self._later_failure is not None
+
+    @property
+    def can_complete(self) -> bool:
+        """Whether `complete` need not wait for the referee's data."""
+        return self.is_complete or self._is_later_prepared.is_set()
+
+    def complete(self) -> None:
+        """Hold the baseline against the datasets that were left for later, if there are any.
+
+        Raises:
+            BaselineFailed: it changes an input or writes out of bounds there; again at each call.
+            InfrastructureError: the device or the referee failed; the next call tries again.
+        """
+        if self._later_failure is not None:
+            raise self._later_failure
+        if not self._later:
+            return
+        try:
+            self._is_later_prepared.wait(self._settings.reference_timeout_s * len(self._later))
+            self._calibrate_on(self._later)
+        except InfrastructureError:
+            raise
+        except KernelwrightError as error:
+            self._later_failure = error
+            raise
+        by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        self._later = []
+        self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
+
+    def close(self) -> None:
+        """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
+        super().close()
+        self._is_later_prepared.set()
+
+    def _prepare_later(self) -> None:
+        """In the background, beside quick looks."""
+        try:
+            for workload in dict.fromkeys(built.rendered.workload.name for built, _ in self._later):
+                self._desk.prepare(workload, self._desk.datasets(workload, is_thorough=True))
+        finally:
+            self._is_later_prepared.set()
+
+    def _calibrate_on(self, launches: Sequence[tuple[Built, Dataset]]) -> tuple[OutputError, ...]:
         found: list[Future[Calibration]] = []
         # The referee makes the next inputs and judges the last results while the device runs.
         with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
@@ -136,6 +207,8 @@ class DeviceLane(QuickLane):
         self, candidate: Sequence[Built], *, is_thorough: bool, only: int | None = None
     ) -> tuple[OutputError, ...] | Failed:
         """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
+        if is_thorough:
+            self.complete()
         if is_thorough and self.can_judge_aside and only is None:
             found_aside = self._check_all_aside(candidate)
             if found_aside is not None:
@@ -162,6 +235,7 @@ class DeviceLane(QuickLane):
         By the device's own comparison where that is possible, and then by the referee from files on one dataset of
         each workload; else by the referee on all. The final comparison asks the referee about all of them anyway.
         """
+        self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
         errors: list[OutputError] = []
@@ -175,6 +249,7 @@ class DeviceLane(QuickLane):
 
     def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Verdict | Failed]]:
         """By dataset of one workload: how what the candidate writes compares with what the original writes."""
+        self.complete()
         for dataset in self._datasets(original.rendered.workload, is_thorough=True):
             kept = self._judged_launch(original, dataset, "keep")
             yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Verdict) else kept

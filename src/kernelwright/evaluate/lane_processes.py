@@ -6,15 +6,17 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
-from kernelwright.errors import InfrastructureError
+from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.evaluate.device_worker import DEVICE_WORKER_FACTORY, CheckJob, DeviceWorkerArgument
@@ -81,6 +83,8 @@ class LaneProcesses:
         self.worker_seconds = 0.0
         """Wall time spent waiting for the worker or the referee, for the framework's own share."""
         self.notes: list[str] = []
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
+        """Asks the referee ahead of time; what it is asked fails again when it is needed."""
 
     def warm(self) -> None:
         """Start the device's process without waiting for it."""
@@ -89,7 +93,18 @@ class LaneProcesses:
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
         self._is_closed = True
+        self._background.shutdown(wait=False, cancel_futures=True)
         self._worker.kill()
+
+    def _in_background(self, action: Callable[[], None]) -> None:
+        """Ask the referee ahead of time; an error shows when the same is asked for."""
+
+        def work() -> None:
+            with contextlib.suppress(KernelwrightError):
+                action()
+
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._background.submit(work)
 
     # -- blame ---------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import queue
 import shutil
 import threading
@@ -27,7 +28,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.answering import HandsOver
 from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Reproduction
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms, worst_errors
@@ -51,6 +52,9 @@ LOOK_AHEAD_IN_TURNS = 3
 LANE_LOOK_AHEAD = 2
 """The same for each device: one being measured, one ready."""
 
+IDLE_S = 0.01
+"""How often a lane without work looks whether what it left for later can be done."""
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -63,6 +67,38 @@ class _Pending:
     render_s: float
     is_running: bool = False
     """Whether its future is, which happens once though several devices may try."""
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A candidate that is faster than what it raced against, by a quick look; it waits for the thorough check."""
+
+    pending: _Pending
+    built: tuple[Built, ...]
+    passed: Passed
+    cost: Cost
+
+    @property
+    def complete_ms(self) -> dict[str, float]:
+        """Medians of the workloads that were measured to the end."""
+        return medians_ms([each for each in self.passed.measurements if not each.stopped_early])
+
+    @property
+    def order(self) -> float:
+        """Sorts the fastest first."""
+        times_ms = self.complete_ms.values()
+        return math.fsum(map(math.log, times_ms)) / max(1, len(times_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What came of one candidate on the device."""
+
+    outcome: Outcome
+    check_s: float
+    time_s: float
+    is_claim: bool = False
+    """Whether it would be believed, if only there were a thorough check."""
 
 
 class _Station:
@@ -134,6 +170,10 @@ class LocalRunner:
         ]
         self._serving = len(self._stations)
         self._serving_lock = threading.Lock()
+        self._claims: list[_Claim] = []
+        """Of the only lane's thread, in whose turn they are settled."""
+        self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
+        """By candidate: what was begun before anyone asked for an evaluation."""
         self._notes: list[str] = []
         self._measured_code = MeasuredCode()
         self._order = tuple(workload.name for workload in problem.workloads)
@@ -144,9 +184,24 @@ class LocalRunner:
 
     @property
     def capacity(self) -> int:
-        """Requests worth having in flight."""
+        """Requests worth having in flight; more while some only wait for a proof."""
         ahead = LOOK_AHEAD_IN_TURNS if self._device.shares_host_cores else LOOK_AHEAD
-        return max(self._settings.build_processes * ahead, len(self._stations) * LANE_LOOK_AHEAD)
+        count = max(self._settings.build_processes * ahead, len(self._stations) * LANE_LOOK_AHEAD)
+        return count + min(count, len(self._claims))
+
+    @property
+    def builds_ahead(self) -> bool:
+        """Whether builds disturb nothing, so that they may begin before the baseline is proven."""
+        return not self._device.shares_host_cores
+
+    def build_ahead(self, candidates: Sequence[Candidate]) -> None:
+        """Begin to build what will be asked for soon, in this order; nothing where that would disturb."""
+        if not self.builds_ahead:
+            return
+        for candidate in candidates:
+            rendered = render(candidate, self._problem, self._device)
+            if not isinstance(rendered, Failed) and candidate.id not in self._builds_ahead:
+                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in rendered.build_requests()]
 
     @property
     def notes(self) -> Sequence[str]:
@@ -176,7 +231,7 @@ class LocalRunner:
         built, build_s, is_cached = self._build_now(baseline)
         start_s = time.perf_counter()
         with self._stations[0].held() as lane:
-            errors = lane.calibrate(built)
+            errors = lane.calibrate(built, may_defer=len(self._stations) == 1)
         check_s = time.perf_counter() - start_s
         with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
             peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
@@ -226,7 +281,8 @@ class LocalRunner:
             station.lane.warm()
         self._pool.warm()
         if not self._device.shares_host_cores:
-            self._desk.prefetch([workload.name for workload in self._problem.workloads])
+            names = [workload.name for workload in self._problem.workloads]
+            self._desk.prefetch(names, is_essential=len(self._stations) == 1)
         for thread in self._threads:
             thread.start()
         return self
@@ -256,7 +312,8 @@ class LocalRunner:
         if pending.future.cancelled():
             self._turns.builds_finished(makes_ready=False)
             return
-        pending.builds = [self._pool.submit(each) for each in pending.rendered.build_requests()]
+        ahead = self._builds_ahead.pop(pending.request.candidate.id, None)
+        pending.builds = ahead or [self._pool.submit(each) for each in pending.rendered.build_requests()]
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
         def one_done(_: Future[BuildResult]) -> None:
@@ -287,7 +344,8 @@ class LocalRunner:
         rendered = render(candidate, self._problem, self._device)
         if isinstance(rendered, Failed):
             raise BaselineFailed(f"cannot render: {rendered.message}")
-        builds = [self._pool.submit(request) for request in rendered.build_requests()]
+        ahead = self._builds_ahead.pop(candidate.id, None)
+        builds = ahead or [self._pool.submit(request) for request in rendered.build_requests()]
         results = [build.result() for build in builds]
         for result in results:
             if result.failure:
@@ -300,7 +358,7 @@ class LocalRunner:
     # -- the lane's thread ---------------------------------------------------------------------------------------
 
     def _serve(self, station: _Station) -> None:
-        while (pending := self._ready.get()) is not None:
+        while (pending := self._next(station)) is not None:
             if station.is_closed and not self._is_closed:
                 self._ready.put(pending)  # for another device
                 return
@@ -309,19 +367,65 @@ class LocalRunner:
                 self._turns.end_measurement()
                 continue
             pending.is_running = True
-            evaluation = None
+            evaluation, is_done = None, False
             with HandsOver(functools.partial(self._answer_with, pending)):
                 try:
                     evaluation = self._evaluate(pending, station)
+                    is_done = True
                 except InfrastructureError as error:
                     if self._gives_up(station, error):
                         self._ready.put(pending)  # for another device
                         return
                     raise
-            if evaluation is not None:
+            if is_done:
                 self._turns.end_measurement()
+            if evaluation is not None:
                 pending.future.set_result(evaluation)
         self._ready.put(None)  # for the next thread
+
+    def _next(self, station: _Station) -> _Pending | None:
+        """What to do next; until there is something, what was left for later is seen to."""
+        while (self._claims or not station.lane.is_complete) and not self._is_closed:
+            if station.lane.can_complete:
+                self._settle(station)
+            try:
+                return self._ready.get(timeout=IDLE_S)
+            except queue.Empty:
+                continue
+        return self._ready.get()
+
+    def _settle(self, station: _Station) -> None:
+        """Once every dataset can be judged on: prove the claims that wait, fastest first.
+
+        Whoever is then slower than what was just proven claims nothing any more.
+        """
+        try:
+            with station.held() as lane:
+                lane.complete()
+                best: list[Incumbent] = []
+                for claim in sorted(self._claims, key=lambda each: each.order):
+                    evaluation = self._settled(claim, lane, best)
+                    self._claims.remove(claim)
+                    claim.pending.future.set_result(evaluation)
+        except KernelwrightError as error:
+            claims, self._claims = self._claims, []
+            for claim in claims:
+                claim.pending.future.set_exception(error)
+
+    def _settled(self, claim: _Claim, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
+        """The evaluation of a claim; `best` are what earlier ones have proven, and take it in."""
+        request, outcome, cost = claim.pending.request, claim.passed, claim.cost
+        assert request.incumbent is not None  # what it claims to beat
+        if all(each.is_beaten_by(claim.complete_ms) for each in (request.incumbent, *best)):
+            errors, more_s = _timed(lambda: lane.prove(claim.built))
+            cost = replace(cost, check_s=cost.check_s + more_s)
+            if isinstance(errors, Failed):
+                self._measured_code.add(claim.built, request, errors)
+                return Evaluation(request.candidate.id, errors, cost)
+            outcome = replace(outcome, errors=errors)
+            best.append(request.incumbent.after(claim.complete_ms))
+        self._measured_code.add(claim.built, request, outcome)
+        return Evaluation(request.candidate.id, outcome, cost)
 
     def _answer_with(self, pending: _Pending, error: Exception) -> None:
         self._turns.end_measurement()
@@ -340,7 +444,8 @@ class LocalRunner:
         self._notes.append(f"{station.device.id} failed and is left out from here on: {error}")
         return True
 
-    def _evaluate(self, pending: _Pending, station: _Station) -> Evaluation:
+    def _evaluate(self, pending: _Pending, station: _Station) -> Evaluation | None:
+        """None for a claim that waits: it is answered when it is settled."""
         start_s = time.perf_counter()
         request = pending.request
         results = [build.result() for build in pending.builds]
@@ -353,13 +458,17 @@ class LocalRunner:
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
             before_s = lane.worker_seconds
-            outcome, check_s, time_s = _check_and_time(lane, built, request)
+            seen = _check_and_time(lane, built, request)
             inside_s = lane.worker_seconds - before_s
+        outcome = seen.outcome
         if isinstance(outcome, Passed):
             outcome = replace(outcome, measurements=_in_order(outcome.measurements, self._problem))
-        self._measured_code.add(built, request, outcome)
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
-        cost = Cost(build_s, check_s, time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        cost = Cost(build_s, seen.check_s, seen.time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        if seen.is_claim and isinstance(outcome, Passed):
+            self._claims.append(_Claim(pending, built, outcome, cost))
+            return None
+        self._measured_code.add(built, request, outcome)
         return Evaluation(request.candidate.id, outcome, cost)
 
 
@@ -375,9 +484,7 @@ def _adopt(station: _Station, built: Sequence[Built]) -> None:
         lane.adopt(built)
 
 
-def _check_and_time(
-    lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
-) -> tuple[Outcome, float, float]:
+def _check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> _Seen:
     proof = lane.look(built, incumbent=request.incumbent) if request.is_timed and not request.is_thorough else None
     errors: tuple[OutputError, ...] | Failed
     measured: tuple[Measurement, ...] | Failed
@@ -386,27 +493,29 @@ def _check_and_time(
     elif request.is_timed and not request.is_thorough:
         errors, measured, check_s, time_s = _one_workload_at_a_time(lane, built, request)
         if isinstance(errors, Failed):
-            return errors, check_s, time_s
+            return _Seen(errors, check_s, time_s)
         if isinstance(measured, Failed):
-            return measured, check_s, time_s
+            return _Seen(measured, check_s, time_s)
     else:
         errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
         if isinstance(errors, Failed):
-            return errors, check_s, 0.0
+            return _Seen(errors, check_s, 0.0)
         if not request.is_timed:
             unstable, stress_s = _timed(lambda: lane.stress(built))
-            return unstable or Passed((), errors, _resources(built)), check_s + stress_s, 0.0
+            return _Seen(unstable or Passed((), errors, _resources(built)), check_s + stress_s, 0.0)
         measured, time_s = _timed(lambda: lane.measure(built, incumbent=request.incumbent))
         if isinstance(measured, Failed):
-            return measured, check_s, time_s
+            return _Seen(measured, check_s, time_s)
     complete = medians_ms([each for each in measured if not each.stopped_early])
     if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
         # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
+        if not lane.is_complete:
+            return _Seen(Passed(measured, errors, _resources(built)), check_s, time_s, is_claim=True)
         errors, more_s = _timed(lambda: lane.prove(built))
         check_s += more_s
         if isinstance(errors, Failed):
-            return errors, check_s, time_s
-    return Passed(measured, errors, _resources(built)), check_s, time_s
+            return _Seen(errors, check_s, time_s)
+    return _Seen(Passed(measured, errors, _resources(built)), check_s, time_s)
 
 
 def _one_workload_at_a_time(

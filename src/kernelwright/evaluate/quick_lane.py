@@ -65,6 +65,16 @@ class QuickLane(LaneProcesses):
             return False
         return all(self._look_at(self._quick_job(built, (), None, is_thorough=True)) is not None for built in candidate)
 
+    def _write_bounds_ahead(self, baseline: Sequence[Built], *, is_thorough: bool) -> None:
+        """Have the referee write what quick looks compare with, in the background, while the device is busy."""
+        if not (self.can_judge_aside and self._fits(is_thorough=is_thorough)):
+            return
+        keys: list[tuple[str, Dataset]] = []
+        for workload in (each.rendered.workload for each in baseline):
+            datasets = (*self._datasets(workload, is_thorough=is_thorough), *self._timing_sets(workload))
+            keys += [(workload.name, dataset) for dataset in datasets]
+        self._in_background(lambda: self._desk.make_bounds(list(dict.fromkeys(keys))))
+
     def _look_at(self, job: QuickJob) -> QuickDone | None:
         done = self._try_worker(job, self._time_timeout_s() + len(job.checked) * self._settings.launch_timeout_s)
         if not isinstance(done, QuickDone):

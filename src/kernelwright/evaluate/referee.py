@@ -13,10 +13,13 @@ Everything is recomputed when it was evicted, from the dataset's seed.
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,7 @@ from kernelwright.evaluate.judgement import (
 from kernelwright.evaluate.layout import BufferLayout, layouts_for
 from kernelwright.evaluate.quick import OutputBounds
 from kernelwright.evaluate.referee_jobs import (
+    Answers,
     BoundsDone,
     BoundsJob,
     CalibrateJob,
@@ -53,6 +57,7 @@ from kernelwright.evaluate.referee_jobs import (
     RefereeArgument,
     Restored,
     RestoreJob,
+    SideBySideJob,
     Verdict,
 )
 from kernelwright.evaluate.scratch import full
@@ -61,7 +66,7 @@ from kernelwright.evaluate.tolerance import (
     Allowance,
     Scale,
     base_allowance,
-    baseline_factor,
+    baseline_factor_of,
     by_class,
     class_allowance,
     compare,
@@ -72,6 +77,7 @@ from kernelwright.evaluate.tolerance import (
     perturbation_count,
     widened,
 )
+from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.load import load_problem
@@ -98,6 +104,11 @@ REFEREE_FACTORY = "kernelwright.evaluate.referee:make_referee"
 
 LOOSE_FACTOR = 10.0
 """A derived tolerance widened by more than this is worth a note, where narrower arithmetic could pass then."""
+
+SIDE_BY_SIDE = 4
+"""Jobs at once, at most: much of a job is one pass after the other over large arrays, in one thread. A guess."""
+BYTES_PER_ELEMENT = 64
+"""Of all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
 
 BEYOND = 1.000001
 """As a fraction of what is allowed: the least of a difference that is not."""
@@ -140,7 +151,13 @@ class Referee:
         self._crew = Crew()
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
-        self._reference = load_reference(problem.reference)
+        loaded = load_reference(problem.reference)
+        self._reference = replace(loaded, function=_one_at_a_time(loaded.function))
+        self._lock = threading.Lock()
+        """Around `_entries` and `_making`."""
+        self._making: dict[_Key, threading.Lock] = {}
+        self._summing = threading.Lock()
+        self._known_scales: dict[_Key, dict[str, Scale]] = {}
         self._workloads = {workload.name: workload for workload in problem.workloads}
         self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
@@ -159,6 +176,8 @@ class Referee:
             ScratchFull: inputs cannot be written.
         """
         match job:
+            case SideBySideJob():
+                return self._side_by_side(job)
             case PrepareJob():
                 return self._prepare(job)
             case JudgeJob():
@@ -173,8 +192,27 @@ class Referee:
 
     # -- jobs ----------------------------------------------------------------------------------------
 
+    def _side_by_side(self, job: SideBySideJob) -> Answers:
+        """The first error comes through; then the others are to be asked for one by one."""
+        needed_bytes = max(self._working_bytes(each.workload) for each in job.jobs)
+        width = max(1, min(SIDE_BY_SIDE, len(job.jobs), self._crew.threads // 2, self._cache_bytes // needed_bytes))
+        ahead = dict.fromkeys(each.workload for each in job.jobs if isinstance(each, PrepareJob) and each.is_ahead)
+        with ThreadPoolExecutor(width, thread_name_prefix="side-by-side") as threads:
+            replies = [threads.submit(self.handle, each) for each in job.jobs]
+            lengths = [threads.submit(self._lengths_ahead, workload) for workload in ahead]
+            for each in lengths:
+                each.result()
+            return Answers(tuple(each.result() for each in replies))  # type: ignore[misc]
+
+    def _working_bytes(self, workload: str) -> int:
+        """Of memory while one job of the workload is done."""
+        elements = sum(layout.byte_count // max(layout.item_bytes, 1) for layout in self._layouts[workload])
+        return max(1, BYTES_PER_ELEMENT * elements)
+
     def _prepare(self, job: PrepareJob) -> Prepared:
         entry = self._entry(job.workload, job.dataset)
+        if job.is_ahead and entry.failure is None:
+            self._scales(job.workload, job.dataset, entry)
         folder = self._scratch / content_id(job.workload, job.dataset)
         files = {name: folder / f"{name}.bin" for name in entry.inputs}
         try:
@@ -262,7 +300,9 @@ class Referee:
                 insane = find_not_finite(layout, got) or find_insane(layout, got, expected, scale, crew=self._crew)
                 if insane is not None:
                     return self._refuse(job, insane, expected, layout)
-                factors[layout.argument] = self._widen(job, layout, got, expected, scale)
+                factors[layout.argument], error = self._widen(job, layout, got, expected, scale)
+                errors.append(error)
+                continue
             allowance = self._allowance(job.workload, job.dataset, layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
             if isinstance(result, Finding):
@@ -276,12 +316,18 @@ class Referee:
         ]
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
-    def _widen(self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale) -> float:
-        """Set the tolerance that the baseline's error asks for, and give the factor."""
+    def _widen(
+        self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale
+    ) -> tuple[float, OutputError]:
+        """Set the tolerance that the baseline's error asks for; gives the factor, and the error by that tolerance.
+
+        What is compared is finite: it was found sane.
+        """
         base = self._base(job.workload, layout, scale)
-        factor = baseline_factor(got, expected, base, crew=self._crew)
+        found = compare(got, expected, base, crew=self._crew)
+        factor = baseline_factor_of(found.fraction)
         self._allowances[job.workload, job.dataset, layout.argument] = widened(base, factor)
-        return factor
+        return factor, OutputError(layout.argument, found.max_abs, found.fraction / factor)
 
     def _restore(self, job: RestoreJob) -> Restored:
         entry = self._entry(job.workload, job.dataset)
@@ -363,10 +409,15 @@ class Referee:
         return base_allowance(DTYPES[layout.dtype], scale, sum_length=self._sum_length(workload, layout))
 
     def _sum_length(self, workload: str, layout: BufferLayout) -> int:
-        lengths = self._sum_lengths.get(workload)
-        if lengths is None:
-            lengths = self._sum_lengths[workload] = self._find_sum_lengths(workload)
+        with self._summing:
+            lengths = self._sum_lengths.get(workload)
+            if lengths is None:
+                lengths = self._sum_lengths[workload] = self._find_sum_lengths(workload)
         return lengths[layout.argument]
+
+    def _lengths_ahead(self, workload: str) -> None:
+        for layout in self._derived(workload)[:1]:
+            self._sum_length(workload, layout)
 
     def _find_sum_lengths(self, workload: str) -> dict[str, int]:
         """By float output, how many elements of one input an element of it depends on; the same in every process."""
@@ -384,17 +435,16 @@ class Referee:
         )
 
     def _scales(self, workload: str, dataset: Dataset, entry: _Entry) -> dict[str, Scale]:
-        """The natural scale of every output whose tolerance is derived."""
-        derived = [
-            layout
-            for layout in self._outputs(workload)
-            if DTYPES[layout.dtype].kind == "float" and layout.argument not in self._problem.tolerances
-        ]
+        """The natural scale of every output whose tolerance is derived; the same whenever it is asked for."""
+        derived = self._derived(workload)
         if not derived or dataset.is_special:
             return {}
+        known = self._known_scales.get((workload, dataset))
+        if known is not None:
+            return known
         count = max(perturbation_count(layout.shape) for layout in derived)
         perturbed = self._perturbed(workload, dataset, entry, count)
-        return {
+        known = self._known_scales[workload, dataset] = {
             layout.argument: natural_scale(
                 entry.expected[layout.argument],
                 [each[layout.argument] for each in perturbed][: perturbation_count(layout.shape)],
@@ -402,6 +452,15 @@ class Referee:
             )
             for layout in derived
         }
+        return known
+
+    def _derived(self, workload: str) -> list[BufferLayout]:
+        """The outputs whose tolerance is derived."""
+        return [
+            layout
+            for layout in self._outputs(workload)
+            if DTYPES[layout.dtype].kind == "float" and layout.argument not in self._problem.tolerances
+        ]
 
     def _perturbed(self, workload: str, dataset: Dataset, entry: _Entry, count: int) -> list[Mapping[str, Array]]:
         if not any(DTYPES[argument.dtype].kind == "float" for argument in self._problem.inputs):
@@ -423,15 +482,24 @@ class Referee:
 
     def _entry(self, workload: str, dataset: Dataset) -> _Entry:
         key = (workload, dataset)
-        entry = self._entries.get(key)
-        if entry is None:
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:  # whoever else wants the same waits for it
+            with self._lock:
+                entry = self._entries.get(key)
+                if entry is not None:
+                    self._entries.move_to_end(key)
+                    return entry
             entry = self._make_entry(self._workloads[workload], dataset)
+            self._keep(key, entry)
+        return entry
+
+    def _keep(self, key: _Key, entry: _Entry) -> None:
+        with self._lock:
             self._entries[key] = entry
             total_bytes = sum(each.byte_count for each in self._entries.values())
             while total_bytes > self._cache_bytes and len(self._entries) > 1:
                 total_bytes -= self._entries.popitem(last=False)[1].byte_count
-        self._entries.move_to_end(key)
-        return entry
 
     def _make_entry(self, workload: Workload, dataset: Dataset) -> _Entry:
         inputs = make_inputs(self._problem, workload, dataset, crew=self._crew)
@@ -470,6 +538,18 @@ _HINTS = {
 }
 
 
+def _one_at_a_time(function: Callable[..., object]) -> Callable[..., object]:
+    """The user's function, which may not expect to be called by two threads at once."""
+    lock = threading.Lock()
+
+    @functools.wraps(function)
+    def locked(*arguments: object, **named: object) -> object:
+        with lock:
+            return function(*arguments, **named)
+
+    return locked
+
+
 def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:
     """Whether a right result may look like an element that was never written: 8-bit floats have one or two NaNs."""
     return dataset.is_special and layout.item_bytes == 1
@@ -484,7 +564,4 @@ def _write_once(path: Path, values: Array) -> None:
 
 
 def _loose_note(job: CalibrateJob, output: str, factor: float) -> str:
-    return (
-        f"workload {job.workload!r}, {job.dataset.name} inputs: the tolerance of {output!r} is {factor:.0f} "
-        "times what its dtype needs, because the baseline is that inexact; declare one to be stricter"
-    )
+    return LooseTolerance(job.workload, job.dataset.name, output, factor).text

@@ -22,6 +22,7 @@ from kernelwright.evaluate.referee import REFEREE_FACTORY
 from kernelwright.evaluate.referee_jobs import (
     CACHE_BYTES,
     CACHE_SHARE,
+    Answers,
     BoundsDone,
     BoundsJob,
     CalibrateJob,
@@ -31,6 +32,7 @@ from kernelwright.evaluate.referee_jobs import (
     PrepareJob,
     RefereeArgument,
     RestoreJob,
+    SideBySideJob,
 )
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
@@ -38,7 +40,7 @@ from kernelwright.problem.model import Problem
 _MEMORY_STAYS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
 """For the C library: arrays come and go by the hundred, and fresh pages cost more than the arithmetic on them."""
 
-RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob
+RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | SideBySideJob
 
 Key = tuple[str, Dataset]
 """A workload's name and a dataset."""
@@ -100,6 +102,28 @@ class RefereeDesk:
             self._bounds[key] = done.bounds
         return self._bounds[key]
 
+    def prepare(self, workload: str, datasets: Sequence[Dataset]) -> None:
+        """Make the inputs of several datasets, and all that calibration needs beside launches, side by side."""
+        wanted = [each for each in datasets if (workload, each) not in self._prepared]
+        if wanted:
+            jobs = tuple(PrepareJob(workload, each, is_ahead=True) for each in wanted)
+            for dataset, reply in zip(wanted, self._side_by_side(jobs), strict=True):
+                assert isinstance(reply, Prepared)
+                self._prepared[workload, dataset] = reply
+
+    def make_bounds(self, keys: Sequence[Key]) -> None:
+        """Have bounds written side by side, for whoever asks for them later."""
+        wanted = [key for key in keys if key not in self._bounds]
+        if wanted:
+            for key, reply in zip(wanted, self._side_by_side(tuple(BoundsJob(*key) for key in wanted)), strict=True):
+                assert isinstance(reply, BoundsDone)
+                self._bounds[key] = reply.bounds
+
+    def _side_by_side(self, jobs: tuple[PrepareJob | BoundsJob, ...]) -> Sequence[Prepared | BoundsDone]:
+        answers = self.ask(SideBySideJob(jobs))
+        assert isinstance(answers, Answers)
+        return answers.replies
+
     def calibrate(self, job: CalibrateJob) -> Calibration:
         """Judge a launch of the baseline; what it widens holds from now on, also for a referee that comes after."""
         calibration = self.ask(job)
@@ -134,14 +158,24 @@ class RefereeDesk:
         except JobTimeout as error:
             raise _process_failed(error) from error
 
-    def prefetch(self, workloads: Sequence[str]) -> None:
-        """Make all inputs and expected values from now on, in a thread, in the order in which calibration asks."""
+    def essential(self, workload: str) -> tuple[Dataset, ...]:
+        """The datasets without which nothing can be looked at: the quick ones, and what timed launches rotate over."""
+        quick = self._every[False]
+        every = self.datasets(workload, is_thorough=True)
+        return tuple(each for each in every if each in quick or not each.is_hostile)
+
+    def prefetch(self, workloads: Sequence[str], *, is_essential: bool = False) -> None:
+        """Make all inputs and expected values from now on, in a thread, in the order in which calibration asks.
+
+        With `is_essential`, only those of the essential datasets.
+        """
 
         def work() -> None:
             try:
                 for workload in workloads:
-                    for dataset in self.datasets(workload, is_thorough=True):
-                        self.files(workload, dataset)
+                    self.prepare(workload, self.essential(workload))
+                    if not is_essential:
+                        self.prepare(workload, self.datasets(workload, is_thorough=True))
             except KernelwrightError:
                 return  # whoever asks for it gets it told
 
@@ -166,13 +200,15 @@ class RefereeDesk:
         self._process.warm()
         if self._process.start_count != self._start:
             self._start, self._restored = self._process.start_count, set()
-        key = job.workload, job.dataset
-        if isinstance(job, CalibrateJob):
-            self._restored.add(key)
-        elif isinstance(job, JudgeJob | BoundsJob) and key in self._calibrated and key not in self._restored:
-            self._process.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
-            self._restored.add(key)
-        return self._process.call(job, timeout_s=timeout_s)
+        parts = job.jobs if isinstance(job, SideBySideJob) else (job,)
+        for part in parts:
+            key = part.workload, part.dataset
+            if isinstance(part, CalibrateJob):
+                self._restored.add(key)
+            elif isinstance(part, JudgeJob | BoundsJob) and key in self._calibrated and key not in self._restored:
+                self._process.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
+                self._restored.add(key)
+        return self._process.call(job, timeout_s=timeout_s * len(parts))
 
 
 def _process_failed(error: JobTimeout | WorkerDied) -> InfrastructureError:

@@ -36,6 +36,8 @@ class PrepareJob:
 
     workload: str
     dataset: Dataset
+    is_ahead: bool = False
+    """Also find what calibration needs beside a launch: scales and lengths of sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,20 @@ class Calibration:
     """By output with a derived tolerance: what it was widened by. All that `RestoreJob` needs."""
     notes: tuple[str, ...] = ()
     """What a person should know, e.g. a tolerance that is loose because the baseline is inexact."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySideJob:
+    """Several jobs at once, which do not depend on each other; never one that reads what a launch left."""
+
+    jobs: tuple[PrepareJob | BoundsJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One for each job, in order."""
+
+    replies: tuple[Prepared | BoundsDone, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,9 +275,9 @@ def by_class(allowance: Allowance) -> Allowance:
     return dataclasses.replace(allowance, by_class=not allowance.is_exact)
 
 
-def baseline_factor(baseline: Array, expected: FloatArray, base: Allowance, *, crew: Crew = ALONE) -> float:
-    """What `base` is widened by because the baseline itself is less exact; at least 1."""
-    return max(1.0, BASELINE_FACTOR * compare(baseline, expected, base, crew=crew).fraction)
+def baseline_factor_of(fraction: float) -> float:
+    """What an allowance is widened by because the baseline's error is this fraction of it; at least 1."""
+    return max(1.0, BASELINE_FACTOR * fraction)
 
 
 def widened(base: Allowance, factor: float) -> Allowance:

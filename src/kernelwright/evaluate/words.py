@@ -1,8 +1,10 @@
-"""Factors and intervals as a person reads them: as many digits as tell the bounds apart, and no more."""
+"""Factors, intervals and warnings as a person reads them: as many digits as tell bounds apart, and no more."""
 
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import dataclass
 
 from kernelwright.evaluate.stats import Interval
 
@@ -51,3 +53,38 @@ def interval_text(interval: Interval | None, *, times: str = "x") -> str:
         return "not compared"
     digits = digits_for(interval.low, interval.high)
     return f"{interval.estimate:.{digits}f}{times} [{bounds_text(interval)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class LooseTolerance:
+    """A derived tolerance that was widened, because the baseline is less exact than the dtype needs."""
+
+    workload: str
+    inputs: str
+    """Which kind of them."""
+    output: str
+    factor: float
+    """Times what the dtype needs."""
+
+    @property
+    def text(self) -> str:
+        """In words, for a note of the run."""
+        return (
+            f"workload {self.workload!r}, {self.inputs} inputs: the tolerance of {self.output!r} is {self.factor:.0f} "
+            "times what its dtype needs, because the baseline is that inexact; declare one to be stricter"
+        )
+
+    @classmethod
+    def read(cls, text: str) -> LooseTolerance | None:
+        """What `text` wrote; None: it says something else."""
+        found = _LOOSE.fullmatch(text)
+        if found is None:
+            return None
+        return cls(found["workload"], found["inputs"], found["output"], float(found["factor"]))
+
+
+_LOOSE = re.compile(
+    r"workload ['\"](?P<workload>.*)['\"], (?P<inputs>.+) inputs: the tolerance of ['\"](?P<output>.*)['\"] is "
+    r"(?P<factor>[0-9]+) times what its dtype needs, because the baseline is that inexact; declare one to be stricter",
+    re.DOTALL,
+)
