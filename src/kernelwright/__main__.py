@@ -1,5 +1,6 @@
 """`python -m kernelwright`."""
 
-from kernelwright.cli.main import main
+from kernelwright.cli.interrupts import run_command
 
-main()
+if __name__ == "__main__":
+    run_command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -64,3 +65,32 @@ def test_forgetting_asks_what(two: list[Lesson]) -> None:
     assert "forgot 1 lesson in" in said("forget", "--run", "bbbb")
     assert Library().read().lessons == ()
     assert "forgot 0 lessons" in said("forget", "--all")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--run", "aaab"), "no lesson fits --run aaab, so nothing was forgotten.*did you mean --run aaaa"),
+        (("--pattern", "Transpoze"), "did you mean --pattern transpose"),
+        (("--device", "the CPU"), "did you mean --device a CPU"),
+        (("--problem", "mein"), "did you mean --problem mine"),
+        (("--problem", "mine", "--run", "cccccccc"), "fits --run cccccccc --problem mine.*memory list"),
+        (("zzzz",), "'zzzz' is no lesson"),
+    ],
+)
+def test_forgetting_what_is_not_there_is_an_error_that_names_the_nearest(
+    two: list[Lesson], words: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        said("forget", *words)
+    assert caught.value.exit_status == 2
+    assert re.search(told, str(caught.value).replace("\n", " ")), str(caught.value)
+    assert len(Library().read().lessons) == 2
+
+
+def test_an_id_that_is_nearly_one_is_told(two: list[Lesson]) -> None:
+    identity = two[0].id
+    wrong = identity[:-1] + ("0" if identity[-1] != "0" else "1")
+    with pytest.raises(UsageError, match="no lesson") as caught:
+        said("forget", wrong)
+    assert identity in str(caught.value)

@@ -56,9 +56,26 @@ def test_a_limit_is_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_an_empty_spool_is_idle_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, err = ended(capsys, "worker", "--spool", tmp_path / "spool", "--until-idle")
+    status, err = ended(capsys, "worker", "--spool", tmp_path / "spool", "--until-idle", "--create")
     assert status == 0
     assert "0 requests done, 0 left" in err
+    assert ended(capsys, "worker", "--spool", tmp_path / "spool", "--until-idle")[0] == 0  # it is there now
+
+
+def test_a_spool_that_is_not_there_is_an_error_and_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    SpoolFolder(tmp_path / "shared-spool")
+    for mistyped, told in (
+        (tmp_path / "shared-spol", f"did you mean '{tmp_path / 'shared-spool'}'?"),
+        (tmp_path / "else" / "spool", "'else' is not there either".replace("'else'", f"'{tmp_path / 'else'}'")),
+    ):
+        status, err = ended(capsys, "worker", "--spool", mistyped, "--until-idle")
+        assert status == 2
+        assert f"there is no spool '{mistyped}'" in err
+        assert told in err
+        assert "--create" in err
+        assert not mistyped.exists()
 
 
 def test_a_torn_request_is_left_and_the_status_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

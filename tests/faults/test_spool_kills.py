@@ -61,7 +61,7 @@ def test_both_sides_are_killed_at_random_and_the_run_comes_to_its_end(
     results = spool / "results"
     words = ("--runner", f"spool:{spool}", "--part", 2, "--budget", 8, "--in-flight", 2, "--jobs", 1, "--rounds", 9)
     asking = begin("optimize", plain, "--run", run, *words)
-    working = begin("worker", "--spool", spool)
+    working = begin("worker", "--spool", spool, "--create")  # whoever is first
     wait_until(lambda: len(events(run)) >= 3)
     time.sleep(rng.uniform(0.2, 2.0))
     working.process.kill()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
@@ -365,6 +367,32 @@ def test_an_unwritable_place_is_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write") as caught:
         write_report(RunView.of(EVENTS), tmp_path / "file" / "report.html")
     assert caught.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "hint"),
+    [
+        (errno.ENOSPC, "the disk is full", "free some space"),
+        (errno.EDQUOT, "your disk quota is used up", "free some space"),
+        (errno.EROFS, "the file system is read-only", "a disk that can be written"),
+        (errno.EACCES, "not permitted", "permissions"),
+    ],
+)
+def test_a_report_that_cannot_be_written_names_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cause: str, hint: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    (tmp_path / "report.html").write_text("the old one")
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(StoreError) as caught:
+        write_report(RunView.of(EVENTS), tmp_path / "report.html")
+    monkeypatch.undo()
+    assert caught.value.message == f"cannot write the report to {tmp_path / 'report.html'}: {cause}"
+    assert hint in (caught.value.hint or "")
+    assert (tmp_path / "report.html").read_text() == "the old one"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_folder_that_is_no_run_is_a_store_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from kernelwright.problem.toml_file import read_text
 from kernelwright.refactor.analysis import Analysis, analyse_function, choose_kernel
 from kernelwright.refactor.facts import Access, LoopFact
 from kernelwright.refactor.pattern import Pattern, recognise
-from kernelwright.refactor.polynomial import Polynomial
+from kernelwright.refactor.polynomial import Polynomial, named
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.syntax import parse
 
@@ -58,19 +59,69 @@ class _Lines:
         return bisect_right(self.starts, span.start)
 
 
+_COPY = re.compile(r"(?<=\w)#[0-9]+")
+"""What tells the second loop over `i` from the first one, in facts."""
+
+_MOST_QUOTED = 60
+"""Characters of the source that a line quotes."""
+
+
+class _Names:
+    """What facts call `data~1` or `i#2`, as the source calls it."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._bytes = analysis.source.encode("utf-8", "surrogatepass")
+
+    def quoted(self, span: Span) -> str:
+        """What the source says there, in one line."""
+        text = " ".join(self._bytes[span.start : span.end].decode("utf-8", "replace").split())
+        return text if len(text) <= _MOST_QUOTED else f"{text[: _MOST_QUOTED - 1]}…"
+
+    def words(self, value: Polynomial) -> str | None:
+        """A value in the source's own names; None where a part of it has none."""
+        chosen: dict[str, str] = {}
+        for name in sorted(value.names):
+            told = self._name(name)
+            if told is None:
+                return None
+            # Two loops over `i` in one index: the inner one keeps what tells them apart.
+            chosen[name] = told if told not in chosen.values() else name
+        return str(value.replaced({name: named(told) for name, told in chosen.items()}))
+
+    def said(self, value: Polynomial) -> str:
+        """The same, with words for what has no name."""
+        return self.words(value) or "something that is not followed"
+
+    def _name(self, name: str) -> str | None:
+        atom = self._analysis.facts.atoms.get(name)
+        if "~" not in name or atom is None:
+            return without_copies(self._analysis.facts.names.get(name, name))
+        reads = [self._analysis.facts.accesses[index] for index in atom.sources.accesses]
+        if name.startswith(f"{atom.kind}~") and atom.kind == "data" and len(reads) == 1 and reads[0].kind == "read":
+            text = self.quoted(reads[0].span)
+            return None if text.endswith("…") else text
+        return None
+
+
+def without_copies(text: str) -> str:
+    """`text` without what tells loops of the same name apart."""
+    return _COPY.sub("", text)
+
+
 # Text
 
 
 def _text(analysis: Analysis, pattern: Pattern, file: Path, language: Language) -> Iterator[str]:
-    facts, lines = analysis.facts, _Lines(analysis.source)
+    facts, lines, names = analysis.facts, _Lines(analysis.source), _Names(analysis)
     yield f"{file.name}:{lines.of(facts.span)}: kernel {facts.name} ({_LANGUAGES[language]})"
     yield from _pattern(pattern)
     for title, rows in (
         ("parameters", _parameters(analysis)),
-        ("threads", (f"line {lines.of(i.span)}: {i.name} = {i.value}" for i in facts.thread_indices)),
-        ("conditions", _conditions(analysis, lines)),
-        ("loops", (_loop(analysis, loop, lines) for loop in facts.loops)),
-        ("memory", (_access(analysis, each, lines) for each in facts.accesses if each.space != "private")),
+        ("threads", _threads(analysis, lines, names)),
+        ("conditions", _conditions(analysis, lines, names)),
+        ("loops", (_loop(analysis, loop, lines, names) for loop in facts.loops)),
+        ("memory", (_access(each, lines, names) for each in facts.accesses if each.space != "private")),
         ("reductions", _reductions(analysis, lines)),
         ("shared and local memory", _local_arrays(analysis, lines)),
         ("threads together", _together(analysis, lines)),
@@ -81,7 +132,7 @@ def _text(analysis: Analysis, pattern: Pattern, file: Path, language: Language) 
         found = list(dict.fromkeys(rows))
         if found:
             yield title
-            yield from (f"  {row}" for row in found)
+            yield from (f"  {without_copies(row)}" for row in found)
 
 
 def _pattern(pattern: Pattern) -> Iterator[str]:
@@ -89,12 +140,12 @@ def _pattern(pattern: Pattern) -> Iterator[str]:
     sure = "" if pattern.kind == "generic" else f" ({pattern.confidence})"
     yield f"pattern: {words}{sure}"
     for sentence in pattern.evidence:
-        yield f"  {sentence}"
+        yield f"  {without_copies(sentence)}"
     if pattern.kind != "generic":
-        yield from (f"  not sure: {each}" for each in pattern.missing)
+        yield from (f"  not sure: {without_copies(each)}" for each in pattern.missing)
     for near in pattern.near:
         yield f"  nearly {near.kind}, but:"
-        yield from (f"    {each}" for each in dict.fromkeys(near.missing))
+        yield from (f"    {each}" for each in dict.fromkeys(map(without_copies, near.missing)))
 
 
 def _parameters(analysis: Analysis) -> Iterator[str]:
@@ -108,22 +159,29 @@ def _parameters(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _conditions(analysis: Analysis, lines: _Lines) -> Iterator[str]:
+def _threads(analysis: Analysis, lines: _Lines, names: _Names) -> Iterator[str]:
+    for each in analysis.facts.thread_indices:
+        value = str(each.value)  # not in the source's names: it is what one of them means
+        yield f"line {lines.of(each.span)}: {each.name} = {names.said(each.value) if '~' in value else value}"
+
+
+def _conditions(analysis: Analysis, lines: _Lines, names: _Names) -> Iterator[str]:
     exits = {guard.span for guard in analysis.facts.guards if guard.kind == "early-exit"}
     for guard in analysis.facts.guards:
         is_exit_itself = guard.kind == "branch" and guard.span in exits
         if guard.kind == "expression" or not guard.comparisons or is_exit_itself:
             continue
-        holds = " and ".join(_comparison(analysis, c.left, c.operator, c.right) for c in guard.comparisons)
+        sides = [(names.words(each.left), each.operator, names.words(each.right)) for each in guard.comparisons]
         more = "" if guard.is_complete else ", and more that is not understood"
+        if any(left is None or right is None for left, _, right in sides):
+            holds, more = names.quoted(guard.span), ""
+            holds = f"not ({holds})" if guard.kind in ("else", "early-exit") else holds
+        else:
+            holds = " and ".join(f"{left} {operator} {right}" for left, operator, right in sides)
         yield f"line {lines.of(guard.span)}: {holds}{more} ({guard.kind})"
 
 
-def _comparison(analysis: Analysis, left: Polynomial, operator: str, right: Polynomial) -> str:
-    return f"{analysis.in_words(left)} {operator} {analysis.in_words(right)}"
-
-
-def _loop(analysis: Analysis, loop: LoopFact, lines: _Lines) -> str:
+def _loop(analysis: Analysis, loop: LoopFact, lines: _Lines, names: _Names) -> str:
     depth = 0
     parent = loop.parent
     while parent is not None:
@@ -132,24 +190,25 @@ def _loop(analysis: Analysis, loop: LoopFact, lines: _Lines) -> str:
     ending = (f", in {loop.inlined_in}" if loop.inlined_in else "") + (", may end early" if loop.ends_early else "")
     if loop.start is None or loop.bound is None or loop.step is None:
         return f"{where}a loop that does not count in a way that is understood{ending}"
-    amount = analysis.in_words(loop.step.amount)
+    amount = names.said(loop.step.amount)
     step = {"add": f"by {amount}", "multiply": f"times {amount}", "divide": f"divided by {amount}"}[loop.step.kind]
     pragmas = "".join(f", {mark.text}" for mark in loop.pragmas)
-    bounds = f"from {analysis.in_words(loop.start)} while {loop.operator} {analysis.in_words(loop.bound)}"
+    bounds = f"from {names.said(loop.start)} while {loop.operator} {names.said(loop.bound)}"
     return f"{where}{loop.atom} {bounds}, {step}, {loop.sweep}{pragmas}{ending}"
 
 
-def _access(analysis: Analysis, access: Access, lines: _Lines) -> str:
-    element = "?" if access.element is None else analysis.in_words(access.element)
+def _access(access: Access, lines: _Lines, names: _Names) -> str:
+    element = "?" if access.element is None else names.words(access.element)
     words: list[str] = [access.contiguity]
     if access.contiguity == "strided" and access.stride is not None:
-        words = [f"strided by {analysis.in_words(access.stride)}"]
+        words = [f"strided by {names.said(access.stride)}"]
     if access.width.constant != 1:
-        words.append(f"{analysis.in_words(access.width)} wide")
+        words.append(f"{names.said(access.width)} wide")
     words += ["atomic"] * access.is_atomic + [access.reason] * bool(access.reason)
     if access.space != "global":
         words.insert(0, access.space)
-    return f"line {lines.of(access.span)}: {access.kind} {access.array}[{element}] ({', '.join(words)})"
+    where = f"[{element}]" if element is not None else f" in `{names.quoted(access.span)}`"
+    return f"line {lines.of(access.span)}: {access.kind} {access.array}{where} ({', '.join(words)})"
 
 
 def _reductions(analysis: Analysis, lines: _Lines) -> Iterator[str]:
@@ -202,7 +261,9 @@ def _document(analysis: Analysis, pattern: Pattern) -> dict[str, Any]:
         for field in dataclasses.fields(analysis.facts)
         if field.name not in ("name", "atoms")
     }
+    names = _Names(analysis)
     for access, plain in zip(analysis.facts.accesses, facts["accesses"], strict=True):
+        plain["text"] = names.quoted(access.span)
         form = analysis.form(access)
         plain["form"] = None if form is None else {
             **{atom: str(c) for atom, c in form.terms.items()}, "1": str(form.offset),

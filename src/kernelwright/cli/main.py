@@ -288,6 +288,7 @@ def worker(
     limit: Annotated[str | None, typer.Option(help="Begin no request after so long, e.g. 8m.")] = None,
     *,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no request is left.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the folder if it is not there.")] = False,
 ) -> None:
     """Build, check, tune and time on this machine's device what `optimize --runner spool:DIR` asks for elsewhere.
 
@@ -297,7 +298,7 @@ def worker(
     """
     from kernelwright.cli.worker import WorkerWords, run_worker
 
-    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit)))
+    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create)))
 
 
 @app.command(short_help="Run policies and models several times, and compare.")
@@ -331,6 +332,8 @@ def compare(
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5)] = 20,
     max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Most structures that each run asks for.", min=1)] = None,
+    roles: RolesOption = None,
     runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
     *,
     json: JsonFlag = False,
@@ -362,9 +365,11 @@ def compare(
         writes_report=False,
         max_cost=max_cost,
         max_tokens=max_tokens,
+        max_attempts=max_attempts,
         runner=runner,
     )
-    raise typer.Exit(run_compare(CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json)))
+    words = CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json, roles)
+    raise typer.Exit(run_compare(words))
 
 
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
@@ -554,11 +559,13 @@ def show_candidate(
     *,
     json: JsonFlag = False,
 ) -> None:
-    """Show one candidate: configuration, outcome with its log, samples, what it cost."""
-    from kernelwright.cli.show import print_candidate
-    from kernelwright.engine.optimize_result import tuned_run
+    """Show one candidate: configuration, outcome with its log, samples, what it cost.
 
-    print_candidate(tuned_run(run), candidate, is_json=json)
+    'best' is the baseline, with the reason and its source, where the run kept it.
+    """
+    from kernelwright.cli.show import print_candidate
+
+    print_candidate(run, candidate, is_json=json)
 
 
 @bench_app.command("search", short_help="Score searchers on recorded spaces.")

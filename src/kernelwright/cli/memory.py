@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import typer
@@ -98,7 +99,7 @@ def forget(ids: Sequence[str], chosen: Chosen, *, is_all: bool) -> None:
     """Remove lessons for good.
 
     Raises:
-        UsageError: nothing was said of which, or an id means none or several.
+        UsageError: nothing was said of which, or what was said means none, or an id several.
     """
     library = Library()
     wanted: Callable[[Lesson], bool]
@@ -106,8 +107,11 @@ def forget(ids: Sequence[str], chosen: Chosen, *, is_all: bool) -> None:
         lessons = library.read().lessons
         gone = {_found(lessons, each).id for each in ids}
         wanted = lambda lesson: lesson.id in gone  # noqa: E731
-    elif is_all or not chosen.is_all:
+    elif is_all:
         wanted = chosen
+    elif not chosen.is_all:
+        wanted = chosen
+        _require_some(library.read().lessons, chosen)
     else:
         raise UsageError(
             "which lessons are to be forgotten was not said",
@@ -117,9 +121,38 @@ def forget(ids: Sequence[str], chosen: Chosen, *, is_all: bool) -> None:
     typer.echo(f"forgot {count} lesson{'' if count == 1 else 's'} in {library.folder}")
 
 
+def _require_some(lessons: Sequence[Lesson], chosen: Chosen) -> None:
+    """Refuse words that no lesson fits: who mistypes them would think that something was forgotten."""
+    if any(chosen(each) for each in lessons):
+        return
+    said, hints = [], []
+    for option, word, alone, known in (
+        ("--pattern", chosen.pattern, Chosen(pattern=chosen.pattern), {each.where.pattern for each in lessons}),
+        ("--device", chosen.device, Chosen(device=chosen.device), {each.where.device for each in lessons}),
+        ("--run", chosen.run, Chosen(run=chosen.run), {each.run for each in lessons}),
+        ("--problem", chosen.problem, Chosen(problem=chosen.problem), {each.problem for each in lessons}),
+    ):
+        if not word:
+            continue
+        said.append(f"{option} {word}")
+        near = nearest(word, known - {""})
+        if near and not any(alone(each) for each in lessons):
+            hints.append(f"{option} {' or '.join(near)}")
+    advice = f"did you mean {' and '.join(hints)}?" if hints else "`kernelwright memory list --expired` shows them all"
+    raise UsageError(f"no lesson fits {' '.join(said)}, so nothing was forgotten", hint=advice)
+
+
+def nearest(word: str, known: Collection[str], count: int = 3) -> list[str]:
+    """What may have been meant: names that look like the word, whatever their case; the nearest first."""
+    by_lower = {name.lower(): name for name in sorted(known)}
+    return [by_lower[each] for each in difflib.get_close_matches(word.lower(), by_lower, count, 0.5)]
+
+
 def _found(lessons: Sequence[Lesson], wanted: str) -> Lesson:
     found = [each for each in lessons if wanted and each.id.startswith(wanted)]
     if len(found) != 1:
         several = "several lessons" if found else "no lesson"
-        raise UsageError(f"{wanted!r} is {several}", hint="`kernelwright memory list` shows their ids")
+        near = [each.id for each in found[:3]] or nearest(wanted, {each.id for each in lessons})
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UsageError(f"{wanted!r} is {several}", hint=f"{meant}`kernelwright memory list` shows their ids")
     return found[0]

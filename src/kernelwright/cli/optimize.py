@@ -21,6 +21,7 @@ from kernelwright.cli.tables import (
     interval_text,
     open_console,
     print_figures,
+    print_verdict,
     print_workloads,
     prospect_data,
     workload_rows,
@@ -35,6 +36,7 @@ from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.spending import RunSpending, spending_of
+from kernelwright.engine.verdict_words import caveats, kept_because
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.llm.account import Account
@@ -43,10 +45,6 @@ from kernelwright.tree.model import Node
 
 MOST_CHARACTERS = 90
 """Of a node's instruction in a tree."""
-
-
-AT_LIMIT = 0.9
-"""From this part of the measured ceiling on, a kernel is said to be at its limit: the ceiling is not more exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,28 +218,7 @@ def verdict(result: OptimizeResult) -> str:
         return f"Best so far {1 / best.best_value:.2f}x (provisional: not compared side by side with the baseline)."
     if best is None:
         return "Nothing was measured; nothing to recommend."
-    return f"No significant gain: keep the baseline. {_evidence(result)}"
-
-
-def _evidence(result: OptimizeResult) -> str:
-    """What speaks for the baseline: what was tried, the best of it, and how far the device's limit is."""
-    count = len(result.tree) - 1
-    tried = f"Tried: {count} structures and {result.evaluated_count} configurations"
-    parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
-    if result.speedup is not None:
-        parts.append(f"the best is {interval_text(result.speedup)}")
-    gains = [row for row in result.workloads if len(result.workloads) > 1 and row.speedup and row.speedup.low > 1]
-    if gains and result.winner is None:
-        most = max(gains, key=lambda row: row.speedup.low if row.speedup else 0.0)
-        parts.append(
-            f"on {most.workload} it is {interval_text(most.speedup)}, which other workloads outweigh: give them less "
-            "weight or leave them out if that is the one that matters"
-        )
-    fraction = result.floor_fraction
-    if fraction is not None:
-        words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
-        parts.append(f"{words}{fraction:.0%} of what was measured as this device's ceiling")
-    return "; ".join(parts) + "."
+    return f"No significant gain: keep the baseline. {kept_because(result)}"
 
 
 def print_optimized(result: OptimizeResult, console: Console) -> None:
@@ -273,7 +250,7 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
     prospect = _prospect(result)
     if prospect is not None and result.fastest is not None:
         console.print(f"going on with node {result.fastest.index}: {prospect.text}", highlight=False, markup=False)
-    console.print(verdict(result), style="bold", highlight=False, markup=False)
+    print_verdict(verdict(result), result.view, console)
 
 
 def _prospect(result: OptimizeResult) -> Prospect | None:
@@ -332,6 +309,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "evaluations": result.evaluated_count,
         "floor_fraction": result.floor_fraction,
         "verdict": verdict(result),
+        "caveats": list(caveats(view)),
         "spent_s": view.spent_s,
         "prospect": prospect_data(_prospect(result)),
         "attempts": figures_of(result).as_data(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,16 +14,18 @@ import typer
 from rich.console import Console
 
 from kernelwright.cli.optimize import print_optimize_run
-from kernelwright.cli.tables import interval_text, open_console, print_result, summary
-from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.cli.optimize import verdict as verdict_of_tree
+from kernelwright.cli.tables import interval_text, open_console, print_result, summary, verdict
+from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run, tuned_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record
-from kernelwright.errors import KernelwrightError, UsageError
+from kernelwright.engine.tune import Subject
+from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.outcome import Conditions, Failed, Passed
 from kernelwright.report.text import clean as plain
-from kernelwright.store.event import Evaluated
+from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.store.run_folder import RunFolder, list_runs
 from kernelwright.store.view import RunView
 
@@ -157,7 +161,12 @@ def _passed_lines(run: Path, view: RunView, passed: Passed) -> Iterator[str]:
 
 
 def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
-    """One candidate's configuration, outcome, samples and cost."""
+    """One candidate's configuration, outcome, samples and cost; the best may be the baseline that was kept."""
+    kept = _kept_baseline(run) if wanted == "best" else None
+    if kept is not None:
+        _print_kept(run, kept, is_json=is_json)
+        return
+    run = tuned_run(run)
     view = RunView.read(run)
     event = find_candidate(view, wanted)
     if is_json:
@@ -186,6 +195,69 @@ def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
         f"cost: build {cost.build_s:.3f} s{cached}, check {cost.check_s:.3f} s, time {cost.time_s:.3f} s, "
         f"framework {cost.framework_s * 1e3:.2f} ms, strategy {cost.strategy_s * 1e3:.2f} ms"
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """A baseline that was kept, and why."""
+
+    view: RunView
+    baseline: BaselineMeasured
+    why: str
+    nearest: str = ""
+    """How to look at the best that was tried; empty: nothing came near."""
+
+
+def _kept_baseline(run: Path) -> _Kept | None:
+    """The baseline, where it is what a run says to use; None where something else is, or nothing was measured."""
+    view = RunView.read(run)
+    if view.baseline is None:
+        return None
+    if is_optimize_run(view):
+        result = OptimizeResult(view)
+        fastest, is_over = result.fastest, result.reason not in (None, "interrupted")
+        if result.winner is not None or fastest is None or not (is_over or fastest.parent is None):
+            return None
+        shown = f"kernelwright show node {shlex.quote(str(run))} {fastest.index}" if fastest.parent is not None else ""
+        return _Kept(view, view.baseline, verdict_of_tree(result), shown)
+    found = TuneResult(view)
+    if view.winner is not None or found.reason in (None, "interrupted"):
+        return None
+    return _Kept(view, view.baseline, verdict(found))
+
+
+def _print_kept(run: Path, kept: _Kept, *, is_json: bool) -> None:
+    source = _baseline_source(run, kept.baseline)
+    if is_json:
+        record = dataclasses.asdict(kept.baseline)
+        document = {"kept": "baseline", "why": kept.why, "nearest": kept.nearest or None, **record, "source": source}
+        typer.echo(json.dumps(document, indent=2, default=str))
+        return
+    console = open_console()
+
+    def line(text: str) -> None:
+        console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
+
+    line(f"the baseline was kept: candidate {kept.baseline.candidate_id}")
+    line(kept.why)
+    if isinstance(kept.baseline.outcome, Passed):
+        for text in _passed_lines(run, kept.view, kept.baseline.outcome):
+            line(text)
+    if kept.nearest:
+        line(f"the best that was tried: {kept.nearest}")
+    line(f"its source:\n{source}" if source else "its source is not recorded in this run")
+
+
+def _baseline_source(run: Path, baseline: BaselineMeasured) -> str:
+    """The text that was measured as the baseline; of an older run that of the frozen problem; empty: it is damaged."""
+    try:
+        with RunFolder.open(run, writable=False) as folder:
+            with contextlib.suppress(StoreError):
+                if baseline.source_blob:
+                    return folder.blobs.get_text(baseline.source_blob)
+            return Subject.load(folder.problem_file).baseline.template.source
+    except KernelwrightError:
+        return ""
 
 
 def find_candidate(view: RunView, wanted: str) -> Evaluated:

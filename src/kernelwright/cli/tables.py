@@ -15,9 +15,11 @@ from rich.text import Text
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
+from kernelwright.engine.verdict_words import caveats
 from kernelwright.evaluate import words
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.outcome import Passed
+from kernelwright.store.view import RunView
 
 
 def verdict(result: TuneResult) -> str:
@@ -57,6 +59,8 @@ def summary(result: TuneResult) -> dict[str, Any]:
         "workloads": workload_rows(result),
         "counts": counts(result),
         "failures": {stage: dict(reasons) for stage, reasons in view.failures_by_stage.items()},
+        "verdict": verdict(result),
+        "caveats": list(caveats(view)),
         "spent_s": view.spent_s,
         "prospect": prospect_data(prospect_of(view)),
     }
@@ -135,7 +139,14 @@ def print_result(result: TuneResult, console: Console) -> None:
     prospect = prospect_of(result.view)
     if prospect is not None:
         console.print(f"going on: {prospect.text}", highlight=False, markup=False)
-    console.print(verdict(result), style="bold", highlight=False, markup=False)
+    print_verdict(verdict(result), result.view, console)
+
+
+def print_verdict(text: str, view: RunView, console: Console) -> None:
+    """The claim, and below it what it must be read with."""
+    console.print(text, style="bold", highlight=False, markup=False)
+    for caveat in caveats(view):
+        console.print(f"warning: {caveat}", highlight=False, markup=False)
 
 
 def print_workloads(result: TuneResult, console: Console) -> None:

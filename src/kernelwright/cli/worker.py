@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -31,6 +32,8 @@ class WorkerWords:
     is_until_idle: bool
     device: str | None
     limit: str | None
+    creates: bool = False
+    """Whether a spool that is not there is made."""
 
     def seconds(self) -> float | None:
         """After how long no request may begin any more.
@@ -50,10 +53,13 @@ def run_worker(words: WorkerWords) -> int:
     """Work; exit status 0 when everything that was there is done, 1 when something had to be left, 130 after Ctrl-C.
 
     Raises:
+        UsageError: the spool is not there.
         ScratchFull: there is no room for scratch files.
         StoreError: the spool cannot be used.
     """
     seconds = words.seconds()
+    if not words.creates:
+        _require(words.spool)
     _forget_secrets()
     spool = SpoolFolder(words.spool)
     _say(f"working on the spool {spool.path}; Ctrl-C ends")
@@ -61,6 +67,22 @@ def run_worker(words: WorkerWords) -> int:
     with _terminating_as_interrupt():
         ended = worker.run(until_idle=words.is_until_idle, seconds=seconds)
     return _tell(ended)
+
+
+def _require(spool: Path) -> None:
+    """Refuse a spool that is not there: who mistypes it would wait for requests that never come."""
+    if spool.exists():
+        return
+    parent = spool.absolute().parent
+    names = []
+    with contextlib.suppress(OSError):
+        names = [each.name for each in parent.iterdir() if each.is_dir()]
+    near = difflib.get_close_matches(spool.name, names, 1, 0.6)
+    meant = f"did you mean {str(spool.parent / near[0])!r}? " if near else ""
+    gone = "" if parent.is_dir() else f"; {str(parent)!r} is not there either"
+    raise UsageError(
+        f"there is no spool {str(spool)!r}{gone}", hint=f"{meant}--create makes a new one, for requests to come"
+    )
 
 
 def _tell(ended: Ended) -> int:

@@ -131,6 +131,7 @@ class Story:
     """A run, told. Reads nodes and replies when they are asked for."""
 
     def __init__(self, result: OptimizeResult) -> None:
+        self.result = result
         self._result = result
         self._proofs = {proof.index: proof for proof in result.view.proofs}
         self._facts: dict[int, NodeFacts] = {}
@@ -193,9 +194,22 @@ class Story:
             exchanges=tuple(each for each in self.exchanges if each.request.node == index),
         )
 
+    @cached_property
+    def runs(self) -> Mapping[int, RunView]:
+        """By node, its own run; those that were never built have none."""
+        found: dict[int, RunView] = {}
+        for node in self._result.tree:
+            try:
+                found[node.index] = RunView.read(self._result.node_folder(node.index))
+            except StoreError:
+                continue
+        return found
+
     def _own_run(self, index: int) -> RunView | None:
+        if "runs" in self.__dict__:
+            return self.runs.get(index)
         try:
-            return RunView.read(self._result.node_folder(index))
+            return RunView.read(self._result.node_folder(index))  # one node is asked for: the others are not read
         except StoreError:
             return None
 

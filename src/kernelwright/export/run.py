@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernelwright.errors import StoreError, UsageError, UserError
+from kernelwright.errors import UsageError, UserError
 from kernelwright.export.header import header_text
 from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
@@ -23,7 +23,7 @@ from kernelwright.export.t1 import t1_document
 from kernelwright.export.t4 import t4_document
 from kernelwright.export.torch_operator import torch_files
 from kernelwright.problem.model import Language
-from kernelwright.store.files import write_atomically
+from kernelwright.store.files import explain, write_atomically
 
 _Writer = Callable[[ExportedRun], Mapping[str, bytes]]
 """From a run to files: their contents by their path in the folder that is written to."""
@@ -103,8 +103,5 @@ def _write(folder: Path, name: str, data: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
     except OSError as error:
-        raise StoreError(
-            f"cannot write {str(path)!r}: {error.strerror or error}",
-            hint="name a folder that you may write to",
-        ) from error
+        raise explain(error, "write", path) from error
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import textwrap
 from dataclasses import dataclass
@@ -38,9 +39,10 @@ class ExportedRun:
             SpecError: its frozen problem is damaged.
         """
         view = RunView.read(run)
-        if is_optimize_run(view):  # the node that won has a run of its own
-            run = OptimizeResult(view).winner_folder
+        if is_optimize_run(view):  # the node that won has a run of its own; notes of the baseline are the whole's
+            run, whole = OptimizeResult(view).winner_folder, view
             view = RunView.read(run)
+            view = dataclasses.replace(view, notes=tuple(dict.fromkeys([*whole.notes, *view.notes])))
         with RunFolder.open(run, writable=False) as folder:
             subject = Subject.load(folder.problem_file)
         return cls(TuneResult(view), subject, loss)

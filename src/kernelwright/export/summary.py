@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
 from kernelwright.engine.dispatch_rule import Leaf, Rule, chosen_in
+from kernelwright.engine.verdict_words import caveats
 from kernelwright.evaluate.stats import Interval
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.dtypes import DTYPES
@@ -35,6 +36,7 @@ def summary_document(run: ExportedRun) -> dict[str, Any]:
         "config": dict(run.config),
         "default": dict(run.template.default),
         "claim": run.claim,
+        "caveats": list(caveats(view)),
         "is_gain": result.is_gain,
         "speedup": interval_record(result.speedup),
         "workloads": [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from kernelwright.engine.result import TuneResult
+from kernelwright.engine.verdict_words import caveats, outweighed_words
 from kernelwright.evaluate.stats import Interval, confidence_for
 from kernelwright.evaluate.words import bounds_text
 from kernelwright.problem.config import Value
@@ -28,6 +31,8 @@ class Verdict:
     figure: str
     rest: str
     detail: str
+    caveats: tuple[str, ...] = ()
+    """What the claim must be read with."""
 
     @property
     def sentence(self) -> str:
@@ -35,8 +40,23 @@ class Verdict:
         return f"{self.figure}{self.rest}"
 
 
+BEST_NAMES: Mapping[Kind, str] = MappingProxyType(
+    {"gain": "Winner", "none": "Best tried", "slower": "Best tried", "uncompared": "Best so far", "nothing": "Best"}
+)
+"""What the best candidate is called: it has won only where a gain may be claimed."""
+
+
 def verdict(result: TuneResult) -> Verdict:
-    """What may be claimed of the run, and on what ground."""
+    """What may be claimed of the run, on what ground, and what it must be read with."""
+    claim = _claim(result)
+    told = tuple(clean(each) for each in caveats(result.view)) if claim.kind != "nothing" else ()
+    outweighed = outweighed_words(result)
+    if outweighed:
+        told = (clean(f"{outweighed[0].upper()}{outweighed[1:]}."), *told)
+    return dataclasses.replace(claim, caveats=told)
+
+
+def _claim(result: TuneResult) -> Verdict:
     view = result.view
     if view.winner is None:
         return _nothing(result)

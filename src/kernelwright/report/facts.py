@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kernelwright.engine.conditions import summary_of
 from kernelwright.engine.profile import profile_of
 from kernelwright.problem.config import Value
-from kernelwright.problem.outcome import Cost, Failed, Passed
+from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
 from kernelwright.report.svg import number
 from kernelwright.report.text import clean
 from kernelwright.store.event import Evaluated
@@ -67,7 +67,8 @@ def _row(view: RunView, evaluated: Evaluated) -> Row:
 class FailureExample:
     """One failed evaluation that stands for its group."""
 
-    index: int
+    place: str
+    """Which evaluation, of which structure where there are several: `#3`, `node 2, #3`."""
     message: str
     log: str
     workload: str
@@ -86,28 +87,36 @@ class FailureGroup:
     examples: tuple[FailureExample, ...]
 
 
-def failure_groups(view: RunView, *, examples: int = 2) -> tuple[FailureGroup, ...]:
-    """Failures by stage in pipeline order and by reason, each with its first examples that differ."""
+def failure_groups(runs: Mapping[str, RunView], *, examples: int = 2) -> tuple[FailureGroup, ...]:
+    """Failures by stage in pipeline order and by reason, each with its first examples that differ.
+
+    Args:
+        runs: by what stands before an evaluation's number (`node 2, `, or nothing): a search.
+        examples: of each group.
+    """
+    found: dict[tuple[str, str], list[tuple[str, Evaluated, Failed]]] = {}
+    for place, view in runs.items():
+        for event in view.failed:
+            assert isinstance(event.outcome, Failed)
+            key = (event.outcome.stage, event.outcome.reason)
+            found.setdefault(key, []).append((f"{place}#{event.index}", event, event.outcome))
+    largest = max(map(len, found.values()), default=1)
     groups: list[FailureGroup] = []
-    largest = max((n for reasons in view.failures_by_stage.values() for n in reasons.values()), default=1)
-    for stage, reasons in view.failures_by_stage.items():
-        for reason, count in reasons.items():
-            found: dict[str, FailureExample] = {}
-            for evaluated in view.failed:
-                outcome = evaluated.outcome
-                assert isinstance(outcome, Failed)
-                if (outcome.stage, outcome.reason) == (stage, reason) and len(found) < examples:
-                    found.setdefault(outcome.message + outcome.log, _example(evaluated, outcome))
-            groups.append(FailureGroup(stage, clean(reason), count, count / largest, tuple(found.values())))
+    for (stage, reason), members in sorted(found.items(), key=lambda item: (STAGES.index(item[0][0]), -len(item[1]))):
+        chosen: dict[str, FailureExample] = {}
+        for place, event, outcome in members:
+            if len(chosen) < examples:
+                chosen.setdefault(outcome.message + outcome.log, _example(place, event, outcome))
+        groups.append(FailureGroup(stage, clean(reason), len(members), len(members) / largest, tuple(chosen.values())))
     return tuple(groups)
 
 
-def _example(evaluated: Evaluated, outcome: Failed) -> FailureExample:
+def _example(place: str, evaluated: Evaluated, outcome: Failed) -> FailureExample:
     log = clean(outcome.log)
     if len(log) > MOST_LOG_CHARACTERS:
         half = MOST_LOG_CHARACTERS // 2
         log = f"{log[:half]}\n… {len(log) - 2 * half} characters left out …\n{log[-half:]}"
-    return FailureExample(evaluated.index, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config)
+    return FailureExample(place, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +140,14 @@ PHASES = (
 )
 
 
-def phases(view: RunView) -> tuple[Phase, ...]:
-    """Seconds by phase over all evaluations and the baseline; builds that ran side by side count each."""
-    costs = [evaluated.cost for evaluated in view.evaluations]
+def phases(runs: Sequence[RunView]) -> tuple[Phase, ...]:
+    """Seconds by phase over all evaluations of these searches and their baseline, once.
+
+    Builds that ran side by side count each.
+    """
+    costs = [event.cost for view in runs for event in view.evaluations if event.source != "known"]
     run_count = sum(cost.total_s > 0 for cost in costs)
-    costs += [view.baseline.cost] if view.baseline is not None else []
+    costs += [view.baseline.cost for view in runs[:1] if view.baseline is not None]
     totals = {name: sum(getattr(cost, f"{name}_s") for cost in costs) for name, _ in PHASES}
     everything = sum(totals.values()) or 1.0
     return tuple(

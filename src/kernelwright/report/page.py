@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ import jinja2
 from markupsafe import Markup
 
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
-from kernelwright.engine.prospect import duration_text, percent_text, prospect_of
 from kernelwright.engine.result import TuneResult
-from kernelwright.errors import StoreError
+from kernelwright.engine.story import Story
 from kernelwright.report.charts import (
     best_so_far,
     convergence,
@@ -32,7 +30,14 @@ from kernelwright.report.charts import (
     factor,
     value_text,
 )
-from kernelwright.report.claims import Verdict, WorkloadTable, confidence_text, verdict, workload_table
+from kernelwright.report.claims import (
+    BEST_NAMES,
+    Verdict,
+    WorkloadTable,
+    confidence_text,
+    verdict,
+    workload_table,
+)
 from kernelwright.report.dispatch import dispatch_section
 from kernelwright.report.facts import (
     Fact,
@@ -47,10 +52,11 @@ from kernelwright.report.facts import (
 from kernelwright.report.parameters import parameter_names, parameter_part
 from kernelwright.report.roofline import roofline
 from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
+from kernelwright.report.stats import duration, run_stats, tree_stats
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
-from kernelwright.report.tree import own_view, page_view, tree_section
-from kernelwright.store.files import write_atomically
+from kernelwright.report.tree import own_view, page_view, tree_section, tree_verdict
+from kernelwright.store.files import explain, write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
 
@@ -91,10 +97,7 @@ def write_report(run: Path | str | RunView, out: Path | str) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, text.encode())
     except OSError as error:
-        raise StoreError(
-            f"cannot write the report to {str(out)!r}: {error.strerror or error}",
-            hint="name a file in a folder that you may write to",
-        ) from error
+        raise explain(error, "write the report to", out) from error
     return out
 
 
@@ -116,19 +119,19 @@ def render_report(view: RunView) -> str:
 
 
 def _tree_context(result: OptimizeResult) -> dict[str, Any]:
-    """The page of a run with a tree: the fastest node's, and the tree before it."""
-    tree = tree_section(result)
-    context = _context(page_view(result))
+    """The page of a run with a tree: claim, tree and cost of the whole; the searches' charts of the fastest node's."""
+    story = Story(result)
+    tree = tree_section(result, story)
+    context = _context(page_view(result), story=story)
     own = own_view(result)
     if own is not None:
         context["dispatch"] = dispatch_section(own, frozen_problem(own))
     if tree is None:
         return context
-    count = Stat("Structures", number(tree.node_count), f"{tree.working_count} working")
     return {
         **context,
         "tree": tree,
-        "stats": [count, *context["stats"]],
+        "stats": tree_stats(result, story.runs, story.account.total),
         "sections": (("story", "In words"), ("tree", "Structures"), *context["sections"]),
     }
 
@@ -149,14 +152,18 @@ def _asset(name: str) -> Markup:
     return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - part of the package, not input
 
 
-def _context(view: RunView) -> dict[str, Any]:
+def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
+    """What the page tells of a search; of a run with a tree, `story` tells of the whole."""
     result = TuneResult(view)
     problem = frozen_problem(view)
     rows = rows_of(view)
-    claim = verdict(result)
+    claim = verdict(result) if story is None else tree_verdict(story.result, verdict(result))
     table = workload_table(result)
+    runs = {"": view} if story is None else {f"node {index}, ": run for index, run in story.runs.items()}
     return {
         "tree": None,
+        "best_name": BEST_NAMES[claim.kind],
+        **_scopes(story),
         "css": _asset("report.css"),
         "js": _asset("report.js"),
         "version": VERSION,
@@ -164,17 +171,17 @@ def _context(view: RunView) -> dict[str, Any]:
         "name": clean(view.started.problem_name),
         "device_name": clean(str(view.started.device.get("name", "an unnamed device"))),
         "verdict": claim,
-        "stats": _stats(view, rows),
+        "stats": run_stats(view, rows),
         "warnings": [{"level": note.level, "text": clean(note.text)} for note in view.notes],
         "sections": ((("notes", "Notes"),) if view.notes else ()) + _SECTIONS,
         **_workload_part(result, table),
         **_configuration_part(view, problem, claim),
         **_search_part(rows),
         **parameter_part(view, rows, problem),
-        **_failure_part(view),
-        "roofline": roofline(view, _baseline_ms(view, table)),
-        **_cost_part(view),
-        "source": source_section(view, problem),
+        **_failure_part(runs),
+        "roofline": roofline(view, _baseline_ms(view, table), best=BEST_NAMES[claim.kind].lower()),
+        **_cost_part(view, tuple(runs.values()), is_whole=story is not None),
+        "source": source_section(view, problem, best=BEST_NAMES[claim.kind].lower()),
         "dispatch": dispatch_section(view, problem),
         **_environment_part(view),
         **_listing_part(view, rows),
@@ -185,73 +192,6 @@ def _baseline_ms(view: RunView, table: WorkloadTable) -> Mapping[str, float]:
     """The baseline's times that the table shows: interleaved ones where there are any."""
     compared = {line.name: line.baseline_ms for line in table.lines if line.baseline_ms is not None}
     return {**view.baseline_ms, **compared}
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    """One number under the headline."""
-
-    name: str
-    value: str
-    more: str = ""
-
-
-def _stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
-    failed = sum(row.status == "failed" for row in rows)
-    stopped = sum(row.status == "stopped early" for row in rows)
-    feasible, raw = view.started.space.get("feasible_count"), view.started.space.get("raw_count")
-    stats = [
-        Stat("Configurations tried", number(len(rows)), f"{stopped} stopped early" if stopped else ""),
-        Stat(
-            "Failed",
-            number(failed),
-            f"{100 * failed / len(rows):.0f}\u00a0% of those tried" if rows and failed else "",
-        ),
-    ]
-    if isinstance(feasible, int):
-        share = (
-            f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)}\u00a0% tried" if feasible else ""
-        )
-        raw_text = f"of {number(raw)} combinations" if isinstance(raw, int) and raw != feasible else ""
-        stats.append(Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
-    rate = f"{number(len(rows) / view.spent_s)} per second" if view.spent_s > 0 and rows else ""
-    stats.append(Stat("Time spent", duration(view.spent_s), rate))
-    reason = view.finished.reason if view.finished is not None else "not finished"
-    sessions = f"{len(view.sessions)} sessions" if len(view.sessions) > 1 else ""
-    stats.append(Stat("Ended", _ENDINGS.get(reason, clean(reason)), sessions))
-    prospect = prospect_of(view)
-    if prospect is not None:
-        stats.append(
-            Stat(
-                f"Another {duration_text(max(1, prospect.seconds))}",
-                f"about {percent_text(prospect.expected.fraction)}",
-                f"faster; {prospect.expected.confidence:.0%} sure of at most "
-                f"{percent_text(prospect.expected.bound_fraction)}",
-            )
-        )
-    searcher = view.started.settings.get("searcher")
-    if searcher:
-        seed = view.started.settings.get("seed")
-        stats.append(Stat("Searcher", clean(str(searcher)), f"seed {seed}" if seed is not None else ""))
-    return stats
-
-
-_ENDINGS: Mapping[str, str] = {
-    "budget": "budget used",
-    "exhausted": "space exhausted",
-    "no-gain": "no more gain",
-    "interrupted": "interrupted",
-    "target": "target reached",
-}
-
-
-def duration(seconds: float) -> str:
-    """A time span as a person says it: `47 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 60:
-        return f"{number(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
@@ -266,18 +206,43 @@ def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
     }
 
 
+_CONFIGURATION_TITLES = {
+    "gain": "Winning configuration",
+    "none": "Best configuration tried: no gain is shown",
+    "slower": "Best configuration tried: slower than the baseline",
+    "uncompared": "Best configuration so far",
+    "nothing": "Configuration",
+}
+
+
+def _scopes(story: Story | None) -> dict[str, Any]:
+    """What of a run with a tree a section is about: all of it, or the fastest structure; empty: there is no tree."""
+    if story is None:
+        return {"node_scope": "", "whole_scope": "", "whose": ""}
+    fastest = story.result.fastest
+    if fastest is None or fastest.parent is None:
+        return {"node_scope": "", "whole_scope": "all structures", "whose": ""}
+    name = f"node {fastest.index}"
+    return {"node_scope": f"{name}, {clean(fastest.label)}", "whole_scope": "all structures", "whose": f" of {name}"}
+
+
 def _configuration_part(view: RunView, problem: FrozenProblem, claim: Verdict) -> dict[str, Any]:
     settings = settings_of_winner(view, problem.defaults, problem.reasons)
     changed = sum(setting.is_changed for setting in settings)
     knows_defaults = any(setting.default is not None for setting in settings)
     lead = "The general winner over all workloads."
     if claim.kind == "slower":
-        lead = "The best that was found, though the baseline is faster."
+        lead = "The best that was found, though the baseline is faster: keep the baseline."
+    elif claim.kind == "none":
+        lead = "The fastest over all workloads of what was tried; it is not shown to be faster than the baseline."
+    elif claim.kind == "uncompared":
+        lead = "The fastest over all workloads in the search; not compared side by side with the baseline."
     if knows_defaults:
         lead += f" {changed} of {len(settings)} parameters differ from their default."
     elif settings:
         lead += " The defaults were not recorded in this run."
-    return {"settings": settings, "configuration_lead": lead}
+    title = _CONFIGURATION_TITLES[claim.kind] if settings else "Configuration"
+    return {"settings": settings, "configuration_lead": lead, "configuration_title": title}
 
 
 def _search_part(rows: Sequence[Row]) -> dict[str, Any]:
@@ -325,9 +290,10 @@ def _distribution_lead(timed: Sequence[Row]) -> str:
     )
 
 
-def _failure_part(view: RunView) -> dict[str, Any]:
-    found = failure_groups(view)
-    count, total = len(view.failed), len(view.evaluations)
+def _failure_part(runs: Mapping[str, RunView]) -> dict[str, Any]:
+    found = failure_groups(runs)
+    count = sum(len(view.failed) for view in runs.values())
+    total = sum(len(view.evaluations) for view in runs.values())
     return {
         "failures": found,
         "failures_lead": f"{count} of {total} evaluations failed, by stage of the pipeline and reason. "
@@ -336,13 +302,16 @@ def _failure_part(view: RunView) -> dict[str, Any]:
     }
 
 
-def _cost_part(view: RunView) -> dict[str, Any]:
-    found = phases(view)
+def _cost_part(view: RunView, runs: Sequence[RunView], *, is_whole: bool) -> dict[str, Any]:
+    found = phases(runs)
     total_s = sum(phase.seconds for phase in found)
-    cached = sum(evaluated.cost.is_build_cached for evaluated in view.evaluations)
-    known = sum(evaluated.source != "measured" for evaluated in view.evaluations)
+    evaluations = [event for run in runs for event in run.evaluations]
+    cached = sum(evaluated.cost.is_build_cached for evaluated in evaluations)
+    known = sum(evaluated.source != "measured" for evaluated in evaluations)
     lead = f"{duration(total_s)} of work in {duration(view.spent_s)} of budget"
     lead += ", because phases of several evaluations overlap." if total_s > view.spent_s > 0 else "."
+    if is_whole:
+        lead += " The final comparison, and what proposing took, are in the budget and not in these phases."
     if cached:
         lead += f" {cached} builds came from the artifact cache."
     if known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ class RoofLine:
 
     workload: str
     kernel: str
-    """`baseline` or `winner`."""
+    """`baseline`, or what the best candidate is called."""
     time_ms: float
     bytes_per_s: float | None
     operations_per_s: float | None
@@ -38,14 +39,15 @@ class Roofline:
     note: str
 
 
-def roofline(view: RunView, baseline_ms: Mapping[str, float]) -> Roofline:
-    """The section for this run."""
+def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "winner") -> Roofline:
+    """The section for this run; `best` is what the best candidate is called."""
     device, lines = view.started.device, []
     winner_ms = view.winner.medians_ms if view.winner is not None else {}
     for name, record in view.started.workloads.items():
         for kernel, times_ms in (("baseline", baseline_ms), ("winner", winner_ms)):
             if name in times_ms and ("bytes" in record or "operations" in record):
                 lines.append(_line(name, kernel, times_ms[name], record, limit_ms(view.started, name)))
+    named = tuple(dataclasses.replace(each, kernel=best) if each.kernel == "winner" else each for each in lines)
     if not lines:
         return Roofline(_unknown(view), (), None, "")
     points = [
@@ -60,7 +62,7 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float]) -> Roofline:
 
     return Roofline(
         _lead(bytes_per_s, operations_per_s, has_points=bool(points)),
-        tuple(lines),
+        named,
         responsive(draw, 1000) if points else None,
         _note(lines),
     )

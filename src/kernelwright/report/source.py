@@ -84,8 +84,11 @@ def _text_of(folder: RunFolder, blob: str) -> str | None:
         return None
 
 
-def source_section(view: RunView, problem: FrozenProblem) -> SourceSection:
-    """The winner's source with its configuration, or the reason why there is none to show."""
+def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner") -> SourceSection:
+    """The best candidate's source with its configuration, or the reason why there is none to show.
+
+    `best` is what it is called: it has won only where a gain may be claimed.
+    """
     if problem.subject is None:
         return SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
     template = problem.subject.template
@@ -103,16 +106,14 @@ def source_section(view: RunView, problem: FrozenProblem) -> SourceSection:
             f"The winning configuration does not apply to the frozen template: {clean(error.message)}."
         )
     text = f"{source.define_block}\n{source.body}" if source.macros else source.body
-    lead = (
-        f"{clean(template.file.name)} with the winning configuration as macros on top, as the compiler got it. "
-        "`kernelwright export` writes it to a file."
-    )
-    return SourceSection(
-        lead.replace("`", ""), highlighted(text, template.language), *_difference(problem, template.source)
-    )
+    which = "winning configuration" if best == "winner" else f"configuration that is the {best}"
+    lead = f"{clean(template.file.name)} with the {which} as macros on top, as the compiler got it."
+    if best == "winner":
+        lead += " kernelwright export writes it to a file."
+    return SourceSection(lead, highlighted(text, template.language), *_difference(problem, template.source, best))
 
 
-def _difference(problem: FrozenProblem, source: str) -> tuple[Markup | None, str]:
+def _difference(problem: FrozenProblem, source: str, best: str) -> tuple[Markup | None, str]:
     if problem.baseline_source is None:
         return None, "The baseline's source is not recorded."
     if problem.baseline_source == source:
@@ -124,7 +125,7 @@ def _difference(problem: FrozenProblem, source: str) -> tuple[Markup | None, str
         clean(problem.baseline_source).splitlines(),
         clean(source).splitlines(),
         "baseline",
-        "winner",
+        best,
         lineterm="",
     )
     kinds = {"+": "add", "-": "del", "@": "hunk"}

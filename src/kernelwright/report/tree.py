@@ -13,10 +13,12 @@ from markupsafe import Markup
 
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, spent_words
+from kernelwright.engine.verdict_words import kept_because
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.llm.recorded import Exchange
 from kernelwright.report.charts import value_text
+from kernelwright.report.claims import Verdict
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
 from kernelwright.report.tree_chart import tree_chart
@@ -115,17 +117,16 @@ class TreeSection:
     story: tuple[Paragraph, ...]
     spent: str
     """What models have cost; empty: none was asked."""
-    working_count: int
-    node_count: int
+    goal: str
+    """Where the path leads: to the winner, or to the fastest that was tried."""
 
 
-def tree_section(result: OptimizeResult) -> TreeSection | None:
+def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
     """The tree of a run of `optimize`; None while it has no node."""
     if not len(result.tree):
         return None
     working = sum(node.is_working for node in result.tree) - 1
     count = len(result.tree) - 1
-    story = Story(result)
     path = {step.node.index for step in result.path}
     return TreeSection(
         lead=_lead(result, count, working),
@@ -138,8 +139,7 @@ def tree_section(result: OptimizeResult) -> TreeSection | None:
         ),
         story=tuple(_cleaned(each) for each in story.paragraphs()),
         spent=spent_words(story.account.total),
-        working_count=working,
-        node_count=count,
+        goal="the winner" if result.winner is not None else "the fastest that was tried",
     )
 
 
@@ -169,11 +169,29 @@ def own_view(result: OptimizeResult) -> RunView | None:
         return None
 
 
+def tree_verdict(result: OptimizeResult, claim: Verdict) -> Verdict:
+    """The claim of a whole run with a tree: what `claim` says of its fastest candidate, and what becomes of it."""
+    if result.is_gain or result.fastest is None:
+        return claim
+    is_over = result.reason not in (None, "interrupted")
+    if result.fastest.parent is None:
+        why = clean(kept_because(result))
+        if not is_over:
+            return dataclasses.replace(claim, kind="uncompared", figure="Nothing faster yet", rest="", detail=why)
+        return dataclasses.replace(claim, kind="none", figure="No gain", rest=": the baseline is kept", detail=why)
+    if claim.kind == "none":
+        return dataclasses.replace(claim, rest=f"{claim.rest}: the baseline is kept")
+    return claim
+
+
 def _lead(result: OptimizeResult, count: int, working: int) -> str:
     words = f"{count} structures were tried, {working} of them work; {result.evaluated_count} configurations in all."
+    below = "sections below that name a node are about its search alone."
     if result.winner is not None:
-        return f"{words} Node {result.winner.index} won; the sections below are about it."
-    return f"{words} No node is significantly faster, so the baseline is kept."
+        return f"{words} Node {result.winner.index} won; {below}"
+    if result.reason in (None, "interrupted"):
+        return f"{words} The run has not ended, so nothing is claimed yet; {below}"
+    return f"{words} No node is significantly faster, so the baseline is kept; {below}"
 
 
 def _cleaned(paragraph: Paragraph) -> Paragraph:

@@ -27,6 +27,7 @@ _MEANING = MappingProxyType(
         errno.EACCES: ("not permitted", "choose a folder that you may write, or change its permissions"),
         errno.EPERM: ("not permitted", "choose a folder that you may write, or change its permissions"),
         errno.ENOENT: ("it does not exist", "check the path"),
+        errno.EEXIST: ("a file lies where a folder is needed", "choose a path whose parents are all folders"),
         errno.ENOTDIR: (
             "a file lies where a folder is needed",
             "choose a path whose parents are all folders",

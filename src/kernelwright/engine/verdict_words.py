@@ -1,0 +1,77 @@
+"""What is said with the verdict of a run: why a baseline is kept, and what the proof behind it does not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.engine.result import TuneResult
+from kernelwright.evaluate.words import LooseTolerance, interval_text
+from kernelwright.store.view import RunView
+
+AT_LIMIT = 0.9
+"""From this part of the measured ceiling on, a kernel is said to be at its limit: the ceiling is not more exact."""
+
+_LEFT_OUT = "no candidate is judged on "
+"""How a note begins, or goes on, that tells of data on which nothing was judged."""
+
+
+def kept_because(result: OptimizeResult) -> str:
+    """Why the baseline is kept: what was tried, the best of it, and how far the device's limit is.
+
+    Figures are those of the final comparison; without one, only what was tried is told.
+    """
+    count = len(result.tree) - 1
+    tried = f"Tried: {count} structures and {result.evaluated_count} configurations"
+    parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
+    if result.speedup is not None:
+        parts.append(f"the best is {interval_text(result.speedup)}")
+    outweighed = outweighed_words(result.compared) if result.winner is None else ""
+    if outweighed:
+        parts.append(outweighed)
+    fraction = result.floor_fraction
+    if fraction is not None:
+        words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
+        parts.append(f"{words}{fraction:.0%} of what was measured as this device's ceiling")
+    return "; ".join(parts) + "."
+
+
+def outweighed_words(result: TuneResult) -> str:
+    """The workload that gains most where the whole does not, and what to do about it; empty: there is none."""
+    if result.is_gain or len(result.workloads) < 2:
+        return ""
+    gains = [row for row in result.workloads if row.speedup is not None and row.speedup.low > 1]
+    if not gains:
+        return ""
+    most = max(gains, key=lambda row: row.speedup.low if row.speedup else 0.0)
+    return (
+        f"on {most.workload} it is {interval_text(most.speedup)}, which other workloads outweigh: give them less "
+        "weight or leave them out if that is the one that matters"
+    )
+
+
+def caveats(view: RunView) -> tuple[str, ...]:
+    """What a verdict must be read with: where checks were loose, or left out, because of the baseline.
+
+    One sentence for each output or kind of data; from the notes that the run recorded when it began.
+    """
+    return (*_loose(view), *_left_out(view))
+
+
+def _loose(view: RunView) -> Iterator[str]:
+    found = [each for note in view.notes if (each := LooseTolerance.read(note.text)) is not None]
+    for output in dict.fromkeys(each.output for each in found):
+        mine = [each for each in found if each.output == output]
+        where = ", ".join(dict.fromkeys(each.workload for each in mine))
+        times = f"up to {max(each.factor for each in mine):.0f} times"
+        yield (
+            f"Checked loosely: the tolerance of {output!r} was {times} what its dtype needs (on {where}), because the "
+            "baseline is that inexact; candidates may be as wrong as it is. Declare a [tolerance] to be stricter."
+        )
+
+
+def _left_out(view: RunView) -> Iterator[str]:
+    for note in view.notes:
+        if _LEFT_OUT in note.text:
+            text = note.text.strip().rstrip(".")
+            yield f"Not checked everywhere: {text}."
