@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,8 +34,10 @@ class Answer:
 
 
 class ChatServer:
-    def __init__(self, answers: list[Answer]) -> None:
-        self.answers = list(answers)
+    def __init__(self, answers: list[Answer] | Callable[[dict[str, Any]], Answer]) -> None:
+        """Answers in this order, or as a function of the request's body says."""
+        self.answer_to = answers if callable(answers) else None
+        self.answers = [] if callable(answers) else list(answers)
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.in_flight = self.most_in_flight = 0
@@ -51,7 +53,10 @@ class ChatServer:
                 with server.lock:
                     server.requests.append({"path": self.path, **body})
                     server.keys.append(self.headers.get("authorization", ""))
-                    answer = server.answers.pop(0) if server.answers else Answer()
+                    if server.answer_to is not None:
+                        answer = server.answer_to(body)
+                    else:
+                        answer = server.answers.pop(0) if server.answers else Answer()
                     server.in_flight += 1
                     server.most_in_flight = max(server.most_in_flight, server.in_flight)
                 time.sleep(answer.delay_s)
@@ -95,6 +100,16 @@ def completion(answer: Answer, body: dict[str, Any]) -> str:
             "usage": answer.usage,
         }
     )
+
+
+@contextmanager
+def answering_server(answer_to: Callable[[dict[str, Any]], Answer]) -> Iterator[ChatServer]:
+    """A server whose answers are a function of the request's body."""
+    server = ChatServer(answer_to)
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.attempts import common_failures
 from kernelwright.engine.compare import Cell, CompareSettings, Comparison, Memory, Missing, Row, compare
 from kernelwright.engine.compare_stats import MeanRatio
+from kernelwright.engine.model_roles import read_roles
 
 MOST_FAILURES = 4
 """Kinds of failures that are named for each arm."""
@@ -36,6 +37,7 @@ class CompareWords:
     base: OptimizeWords
     """What all runs have in common."""
     is_json: bool
+    roles: Path | None = None
 
     def settings(self) -> CompareSettings:
         """The settings that the words say."""
@@ -45,6 +47,7 @@ class CompareWords:
             memories=cast("tuple[Memory, ...]", _listed(self.memories)),
             repeats=self.repeats,
             base=self.base.settings(),
+            roles=read_roles(self.roles) if self.roles is not None else {},
         )
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -29,6 +30,8 @@ from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.errors import InfrastructureError, ModelError, StoreError, UsageError
 from kernelwright.problem.load import PROBLEM_FILE_NAME
+from kernelwright.store.lock import is_locked
+from kernelwright.store.run_folder import LOG_NAME
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Tree
 from kernelwright.tree.registry import known
@@ -73,12 +76,16 @@ class CompareSettings:
     repeats: int = 3
     base: OptimizeSettings = field(default_factory=OptimizeSettings)
     """Budget, seed, device and whatever else all have in common."""
+    roles: Mapping[str, Any] = field(default_factory=dict)
+    """How models play their roles, for arms that have one; the tables of a file of roles."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
         if self.repeats < 1:
             raise UsageError(f"repeats is {self.repeats!r}, expected at least 1")
         object.__setattr__(self, "policies", tuple(dict.fromkeys(known(each) for each in self.policies)))
+        if self.roles and set(self.models) == {"rules"}:
+            raise UsageError("roles are played by models, and all arms have rules", hint="say --models PROVIDER:NAME")
         for arm in self.arms:
             self.of(arm, 0)
 
@@ -96,7 +103,10 @@ class CompareSettings:
         """The settings of one run: the arms of a repeat have seed and inputs in common."""
         seed = self.base.tune.seed + repeat
         tune = dataclasses.replace(self.base.tune, seed=seed, data_seed=seed)
-        return dataclasses.replace(self.base, tune=tune, policy=arm.policy, model=arm.model, memory=arm.memory)
+        roles = {} if arm.model == "rules" else self.roles
+        return dataclasses.replace(
+            self.base, tune=tune, policy=arm.policy, model=arm.model, memory=arm.memory, roles=roles
+        )
 
     def as_record(self) -> dict[str, Any]:
         """What the runs of a folder have in common; repeats and arms may be added later."""
@@ -104,6 +114,7 @@ class CompareSettings:
         own = dict(record["optimize"])
         for name in ("policy", "model", "memory"):
             own.pop(name)
+        own["roles"] = self.roles
         return cast("dict[str, Any]", json.loads(json.dumps({**record, "optimize": own})))
 
 
@@ -259,7 +270,9 @@ def _hold(out: Path, settings: CompareSettings) -> None:
         return
     try:
         out.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        half = file.with_suffix(".new")
+        half.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        half.replace(file)
     except OSError as error:
         raise StoreError(f"{out} cannot be written: {error.strerror or error}", hint="say another --out") from error
 
@@ -285,11 +298,20 @@ def _run(
     except StoreError:
         view = None
     if view is None:
+        _remove_what_never_began(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         return optimize(file, settings=settings, run=folder, listener=listener, machine=machine)
     if view.finished is None or view.finished.reason == "interrupted":
         return resume_optimize(folder, listener=listener, machine=machine)
     return OptimizeResult(view)
+
+
+def _remove_what_never_began(folder: Path) -> None:
+    """A run that was killed before its first event was whole holds nothing, and would stand in the way."""
+    log = folder / LOG_NAME
+    has_event = log.is_file() and b"\n" in log.read_bytes()
+    if folder.is_dir() and not has_event and not is_locked(folder / "lock"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _cell(name: str, arm: Arm, repeat: int, folder: Path, result: OptimizeResult) -> Cell:

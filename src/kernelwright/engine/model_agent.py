@@ -11,6 +11,7 @@ from pathlib import Path
 from kernelwright.agent.base import Agent
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.mixed import MixedAgent
+from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.engine.model_roles import RULES, Roles, roles_of
 from kernelwright.engine.node_evidence import NodeEvidence
@@ -64,15 +65,23 @@ def agent_of(
             opened = _opened(settings, roles, folder, opener, stack)
         agent = ModelAgent(
             opened[settings.model],
-            settings=dataclasses.replace(
-                roles.settings, is_direct=settings.policy == DIRECT, carries_best=settings.child_defaults == "parent"
-            ),
+            settings=_of_run(roles, settings),
             source_of=functools.partial(_source_of, folder),
             evidence_of=_evidence(settings, roles, folder),
             models={role: opened[name] for role, name in roles.models.items() if name in opened},
         )
         by_rules = {role for role, name in roles.models.items() if name == RULES}
         yield MixedAgent(agent, by_rules) if by_rules else agent
+
+
+def _of_run(roles: Roles, settings: OptimizeSettings) -> ModelSettings:
+    """What the roles' file says, with what the run's other settings say of them."""
+    return dataclasses.replace(
+        roles.settings,
+        is_direct=settings.policy == DIRECT,
+        carries_best=settings.child_defaults == "parent",
+        seed=settings.tune.seed,
+    )
 
 
 def _opener(roles: Roles) -> Opener:

@@ -62,6 +62,8 @@ class ChatRequest:
     """How much of the first message other requests begin with too; for caches, not part of the identity."""
     sample: int = 0
     """Counts requests that are the same and shall have replies of their own."""
+    seed: int | None = None
+    """Of the run, for services that draw by one; the same for all of a run's requests, so not part of the identity."""
     node: int | None = None
     """Of the tree, for the accounts; not part of the identity."""
 

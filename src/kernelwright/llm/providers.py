@@ -180,6 +180,8 @@ class ProviderModel:
         settings: dict[str, Any] = {"max_tokens": request.max_tokens, "max_retries": 0, "timeout": self._timeout_s}
         if request.temperature is not None:
             settings["temperature"] = request.temperature
+        if request.seed is not None and self._name.url is not None:
+            settings["seed"] = request.seed  # the large services ignore it, or refuse it
         if request.effort is not None:
             settings["thinking"] = request.effort
         if request.caches_prefix and self._name.provider == "anthropic":

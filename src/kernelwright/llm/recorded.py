@@ -71,6 +71,7 @@ def _request(data: Mapping[str, Any]) -> ChatRequest:
         caches_prefix=data["caches_prefix"],
         shared_characters=data.get("shared_characters", 0),
         sample=data["sample"],
+        seed=data.get("seed"),
         node=data["node"],
     )
 

@@ -343,6 +343,7 @@ class ModelAgent:
                 schema=asking.schema,
                 shared_characters=asking.briefing.shared_characters,
                 sample=asking.sample,
+                seed=self._settings.seed,
                 node=asking.node.index if asking.node is not None else 0,
             )
             try:

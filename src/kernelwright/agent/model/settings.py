@@ -57,3 +57,5 @@ class ModelSettings:
     """Whether whole kernels are written without parameters, with prompts that know of none."""
     carries_best: bool = True
     """Whether what is written from a node begins at the node's best values where its parameters stay."""
+    seed: int | None = None
+    """Of the run: repeats of a comparison ask with seeds of their own."""
