@@ -67,6 +67,10 @@ class LoopParts:
     """Budget seconds kept for the final comparison."""
     floors: Mapping[str, Floor] = field(default_factory=dict)
     """By workload what the device allows, where it is known."""
+    ahead: Sequence[Config] = ()
+    """What the searcher was asked for already: submitted first."""
+    ask_ahead: int = 1
+    """How many times the runner's capacity may be in flight."""
 
 
 @dataclass(slots=True)
@@ -84,6 +88,7 @@ class SearchLoop:
         self._parts = parts
         self.state = state
         self._in_flight: list[_InFlight] = []
+        self._ahead = list(parts.ahead)
         self._is_exhausted = False
 
     def run(self) -> str:
@@ -154,10 +159,16 @@ class SearchLoop:
         parts = self._parts
         if self._is_exhausted or self._is_spent() or self._is_at_floor() or self._has_no_prospect():
             return
-        count = parts.runner.capacity - len(self._in_flight)
+        count = parts.runner.capacity * parts.ask_ahead - len(self._in_flight)
         remaining = self.state.remaining_evaluations(parts.budget)
         if remaining is not None:
             count = min(count, remaining - len(self._in_flight))
+        if count <= 0:
+            return
+        ahead, self._ahead = self._ahead[:count], self._ahead[count:]
+        for config in ahead:
+            self._submit(config, 0.0)
+        count -= len(ahead)
         if count <= 0:
             return
         start_s = time.perf_counter()

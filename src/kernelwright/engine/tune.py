@@ -23,7 +23,7 @@ from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import LoopParts, RunClock, SearchLoop
-from kernelwright.engine.machine import LocalMachine, Machine
+from kernelwright.engine.machine import LocalMachine, Machine, expecting
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.replay import ReplayRunner
 from kernelwright.engine.result import TuneResult
@@ -47,7 +47,7 @@ from kernelwright.errors import (
     StoreError,
     UserError,
 )
-from kernelwright.evaluate.base import MeasuringRunner, Runner
+from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Runner
 from kernelwright.evaluate.device_probe import is_several
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
@@ -77,6 +77,11 @@ COMPARISON_SHARE = 0.2
 
 MIN_ROUNDS = 9
 """The fewest rounds whose order statistics give the interval of five finalists 95 % together (2 * 0.5^9 < 0.05 / 5)."""
+
+
+BLIND_LOOK_AHEAD = 8
+"""Times the runner's capacity, for a searcher that learns nothing from results: what is asked for early is built early.
+A guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +139,15 @@ def tune(
             f"{subject.template.file.name} declares no parameters, so there is nothing to tune",
             hint="add a template header with [parameters]; `kernelwright init` writes one",
         )
-    device = machine.device(settings.device, subject.template.language)
-    space = build_space(subject.problem, subject.template, device)
-    files = problem_files(subject.problem, subject.template, subject.baseline)
-    path = run or default_run_path(subject.problem.name)
-    with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+    language = subject.template.language
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(expecting(machine, subject.problem, settings, language))
+        device = machine.device(settings.device, language)
+        space = build_space(subject.problem, subject.template, device)
+        files = problem_files(subject.problem, subject.template, subject.baseline)
+        path = run or default_run_path(subject.problem.name)
+        folder = ending.enter_context(RunFolder.create(path, files=files))
+        ending.enter_context(_removed_if_useless(folder))
         session = _Session(subject, settings, device, space, folder, listener)
         searcher = session.searcher(priors)  # first, because its options may be wrong
         runner = machine.runner(subject.problem, device, settings)
@@ -276,15 +285,35 @@ class _Session:
         self, runner: MeasuringRunner, searcher: Searcher, problem_id: str, priors: Sequence[Prior]
     ) -> TuneResult:
         with self._stopping_cleanly(), runner:
+            ahead = self._build_ahead(runner, searcher)
             ceilings = device_ceilings(self._device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
             started = self._started(problem_id, ceilings, priors)
             self._floors = recorded_floors(started)
             self._append([started, self._session_started()])
             baseline = self._measure_baseline(runner)
             self._tell_if_budget_is_spent()
-            reason = self._search(runner, searcher, baseline, ())
+            reason = self._search(runner, searcher, baseline, (), ahead=ahead)
             self._finish(runner, reason)
         return self._result()
+
+    def _build_ahead(self, runner: MeasuringRunner, searcher: Searcher) -> Sequence[Config]:
+        """Ask for the first configs, and have them built while the baseline is proven; none where that disturbs.
+
+        They are the ones that the search would ask for first: it knows nothing more by then.
+        """
+        if not isinstance(runner, BuildsAhead) or not runner.builds_ahead:
+            return ()
+        evaluations = self._settings.budget.evaluations
+        count = runner.capacity * self._ask_ahead(runner)
+        configs = searcher.ask(count if evaluations is None else min(count, evaluations), pending=())
+        template = self._subject.template
+        runner.build_ahead([self._subject.baseline, *(Candidate(template, config) for config in configs)])
+        return configs
+
+    def _ask_ahead(self, runner: Runner) -> int:
+        """How many times the runner's capacity may be asked for at once: more where nothing is learnt from results."""
+        has_room = isinstance(runner, BuildsAhead) and runner.builds_ahead
+        return BLIND_LOOK_AHEAD if has_room and self._settings.searcher == "random" else 1
 
     def run_again(self, runner: MeasuringRunner, view: RunView) -> TuneResult:
         self._clock = RunClock(earlier_s=view.spent_s)
@@ -384,9 +413,18 @@ class _Session:
         )
 
     def _search(
-        self, runner: Runner, searcher: Searcher, baseline: BaselineMeasured, earlier: Sequence[Evaluated]
+        self,
+        runner: Runner,
+        searcher: Searcher,
+        baseline: BaselineMeasured,
+        earlier: Sequence[Evaluated],
+        *,
+        ahead: Sequence[Config] = (),
     ) -> str:
-        """Search on from what earlier sessions evaluated; gives the reason why it stopped."""
+        """Search on from what earlier sessions evaluated; gives the reason why it stopped.
+
+        `ahead` was asked for already, and is being built.
+        """
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         parts = LoopParts(
@@ -401,6 +439,8 @@ class _Session:
             listener=self._listener,
             reserved_s=0.0 if isinstance(runner, ReplayRunner) else self._reserved_s(baseline_ms),
             floors=self._floors,
+            ahead=ahead,
+            ask_ahead=self._ask_ahead(runner),
         )
         weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
         state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights)

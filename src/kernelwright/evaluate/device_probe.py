@@ -8,6 +8,7 @@ device = select_device(report, "opencl:gpu")    # a DeviceInfo, or an error that
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import tempfile
 import time
@@ -20,6 +21,9 @@ from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import InfrastructureError, KernelwrightError, MissingDependency, UsageError
 from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.problem.model import Language
+
+PROBER_FACTORY = f"{__name__}:make_prober"
+HOST_FACTORY = "kernelwright.evaluate.device_worker:make_host"
 
 PROBE_TIMEOUT_S = 60.0
 """A driver that wakes a GPU from sleep can take tens of seconds."""
@@ -36,8 +40,33 @@ class ProbeReport:
     probe_s: float = 0.0
 
 
-def probe_devices(*, backends: Sequence[str] | None = None) -> ProbeReport:
+class DeviceHosts:
+    """Processes that have asked a driver for devices and can open one: they have loaded what takes time."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self._workers: dict[str, WorkerProcess] = {}
+
+    def keep(self, backend: str, worker: WorkerProcess) -> None:
+        """Keep the process of a backend."""
+        self._workers[backend] = worker
+
+    def take(self, backend: str) -> WorkerProcess | None:
+        """The process of a backend, for whoever asks first; it is theirs to close."""
+        return self._workers.pop(backend, None)
+
+    def close(self) -> None:
+        """End those that nobody took."""
+        while self._workers:
+            self._workers.popitem()[1].close()
+
+
+def probe_devices(*, backends: Sequence[str] | None = None, hosts: DeviceHosts | None = None) -> ProbeReport:
     """Ask every backend for its devices; a driver that crashes or hangs is a reason, not an error.
+
+    Args:
+        backends: names; None: all.
+        hosts: where the processes of backends with a device are kept; None: each ends when it has answered.
 
     Raises:
         UsageError: a name in `backends` is unknown.
@@ -50,7 +79,7 @@ def probe_devices(*, backends: Sequence[str] | None = None) -> ProbeReport:
     unavailable: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="kernelwright-probe-") as scratch:
         for name in names:  # each in its own process: one driver's crash must not hide another's devices
-            found = _probe_one(name, Path(scratch))
+            found = _probe_one(name, Path(scratch), hosts)
             if isinstance(found, str):
                 unavailable[name] = found
             else:
@@ -58,11 +87,17 @@ def probe_devices(*, backends: Sequence[str] | None = None) -> ProbeReport:
     return ProbeReport(tuple(devices), unavailable, time.perf_counter() - start_s)
 
 
-def _probe_one(name: str, scratch: Path) -> tuple[DeviceInfo, ...] | str:
-    settings = WorkerSettings(f"probe-{name}", f"{__name__}:make_prober", name)
-    with WorkerProcess(settings, scratch=scratch) as worker:
+def _probe_one(name: str, scratch: Path, hosts: DeviceHosts | None) -> tuple[DeviceInfo, ...] | str:
+    factory = PROBER_FACTORY if hosts is None else HOST_FACTORY
+    settings = WorkerSettings(f"probe-{name}", factory, name)
+    with contextlib.ExitStack() as ending:
+        worker = WorkerProcess(settings, scratch=scratch if hosts is None else hosts.scratch)
+        ending.callback(worker.close)
         try:
             found = worker.call(None, timeout_s=PROBE_TIMEOUT_S)
+            if hosts is not None and isinstance(found, tuple) and found:
+                hosts.keep(name, worker)
+                ending.pop_all()
         except JobTimeout:
             return f"its driver did not answer within {PROBE_TIMEOUT_S:g} s"
         except WorkerDied as error:

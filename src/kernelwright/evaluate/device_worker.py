@@ -26,6 +26,7 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare
 from kernelwright.evaluate.conditions import Readings
+from kernelwright.evaluate.device_probe import make_prober
 from kernelwright.evaluate.input_store import InputStore
 from kernelwright.evaluate.quick import QuickBench, QuickJob
 from kernelwright.evaluate.stress import StressJob, stress
@@ -124,6 +125,31 @@ def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], obj
     """Open the device; called in the child process."""
     session = get_backend(argument.device.backend).open(argument.device)
     return DeviceWorker(session).handle
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """For a process that has only been asked for devices: open one, and serve it from now on."""
+
+    argument: DeviceWorkerArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """It is open."""
+
+
+def make_host(argument: object) -> Callable[[object], object]:
+    """A handler that tells a backend's devices until it is told to open one of them; called in the child process."""
+    handlers = [make_prober(argument)]
+
+    def handle(job: object) -> object:
+        if isinstance(job, OpenJob):
+            handlers.append(make_device_worker(job.argument))
+            return Opened()
+        return handlers[-1](job)
+
+    return handle
 
 
 class DeviceWorker:

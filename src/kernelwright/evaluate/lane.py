@@ -26,7 +26,7 @@ from kernelwright.evaluate.device_worker import (
     TimeJob,
 )
 from kernelwright.evaluate.lane_processes import Built
-from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied
+from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
 from kernelwright.evaluate.referee import CalibrateJob, Calibration, JudgeJob, Verdict
 from kernelwright.evaluate.referee_desk import RefereeDesk
@@ -65,9 +65,16 @@ class DeviceLane(QuickLane):
     """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
 
     def __init__(
-        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, desk: RefereeDesk, scratch: Path
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        desk: RefereeDesk,
+        scratch: Path,
+        host: WorkerProcess | None = None,
     ) -> None:
-        super().__init__(problem, device, settings, desk=desk, scratch=scratch)
+        super().__init__(problem, device, settings, desk=desk, scratch=scratch, host=host)
         self._later: list[tuple[Built, Dataset]] = []
         """Launches of the baseline that calibration has left for later."""
         self._is_later_prepared = threading.Event()

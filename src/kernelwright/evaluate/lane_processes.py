@@ -10,7 +10,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceIn
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.datasets import Dataset
-from kernelwright.evaluate.device_worker import DEVICE_WORKER_FACTORY, CheckJob, DeviceWorkerArgument
+from kernelwright.evaluate.device_worker import DEVICE_WORKER_FACTORY, CheckJob, DeviceWorkerArgument, OpenJob
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.evaluate.quick import OutputBounds
@@ -51,24 +51,35 @@ class LaneProcesses:
     """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
 
     def __init__(
-        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, desk: RefereeDesk, scratch: Path
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        desk: RefereeDesk,
+        scratch: Path,
+        host: WorkerProcess | None = None,
     ) -> None:
+        """`host`: a process that has loaded the device's driver, which opens the device instead of a new one."""
         self._desk = desk
         self._problem = problem
+        self._device = device
         self._settings = settings
         self._scratch = scratch
         self._out = scratch / "out"
         """What the last launch left; the device worker replaces all of it each time."""
-        self._worker = WorkerProcess(
-            WorkerSettings(
-                name="device",
-                factory=DEVICE_WORKER_FACTORY,
-                argument=DeviceWorkerArgument(device),
-                environment={},
-                memory_limit_bytes=settings.worker_memory_bytes,
-            ),
-            scratch=scratch / "device",
+        own = WorkerSettings(
+            name="device",
+            factory=DEVICE_WORKER_FACTORY,
+            argument=DeviceWorkerArgument(device),
+            environment={},
+            memory_limit_bytes=settings.worker_memory_bytes,
         )
+        self._worker = host or WorkerProcess(own, scratch=scratch / "device")
+        self._worker.become(own)
+        self._opening: Future[None] | None = None
+        """Of a host, until it has opened the device."""
+        self._is_hosted = host is not None
         self.can_judge_aside = not device.shares_host_cores
         """Whether the referee may work while the device is measured."""
         self._device_memory_bytes = device.limits.get("global_memory")
@@ -87,8 +98,20 @@ class LaneProcesses:
         """Asks the referee ahead of time; what it is asked fails again when it is needed."""
 
     def warm(self) -> None:
-        """Start the device's process without waiting for it."""
-        self._worker.warm()
+        """Start the device's process, or have its host open the device, without waiting for it."""
+        if self._is_hosted:
+            self._is_hosted = False
+            self._opening = self._background.submit(self._open_in_host, self._worker.settings)
+        else:
+            self._worker.warm()
+
+    def _open_in_host(self, own: WorkerSettings) -> None:
+        """A host that fails is ended; then the next call starts a process of its own, which says why it fails."""
+        job = OpenJob(DeviceWorkerArgument(self._device))
+        try:
+            self._worker.call(job, timeout_s=own.startup_timeout_s)
+        except (KernelwrightError, JobTimeout, WorkerDied):
+            self._worker.kill()
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
@@ -233,6 +256,9 @@ class LaneProcesses:
     def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         self._refuse_when_closed()
         start_s = time.perf_counter()
+        if self._opening is not None:
+            self._opening.result()
+            self._opening = None
         try:
             return self._worker.call(job, timeout_s=timeout_s, watch=watch)
         finally:

@@ -31,7 +31,9 @@ from kernelwright.evaluate.artifact_cache import ArtifactCache
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
+from kernelwright.evaluate.early import EarlyStart
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms, worst_errors
+from kernelwright.evaluate.process import WorkerProcess
 from kernelwright.evaluate.referee_desk import RefereeDesk
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.evaluate.reproduction import reproduced
@@ -105,10 +107,17 @@ class _Station:
     """One device with its lane, and the locks around it."""
 
     def __init__(
-        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, desk: RefereeDesk, scratch: Path
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        desk: RefereeDesk,
+        scratch: Path,
+        host: WorkerProcess | None = None,
     ) -> None:
         self.device = device
-        self.lane = DeviceLane(problem, device, settings, desk=desk, scratch=scratch)
+        self.lane = DeviceLane(problem, device, settings, desk=desk, scratch=scratch, host=host)
         self.is_closed = False
         self._use = threading.Lock()
         self._turn = DeviceLock(device.id, on_wait=self._give_up_when_closed)
@@ -134,20 +143,27 @@ class LocalRunner:
     """Builds in processes; checks and times in one thread for each device, one candidate at a time."""
 
     def __init__(
-        self, problem: Problem, device: DeviceInfo, settings: EvaluationSettings, *, peers: Sequence[DeviceInfo] = ()
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        peers: Sequence[DeviceInfo] = (),
+        early: EarlyStart | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Nothing is started yet, but what `early` has.
 
         Args:
             problem: what is evaluated.
             device: builds are for it, and comparisons are made on it.
             settings: how.
             peers: more devices of the same model; each evaluation goes to whichever is free.
+            early: of this problem and seed; taken over.
         """
         self._problem = problem
         self._device = device
         self._settings = settings
-        self._scratch = make_scratch()
+        self._scratch = early.scratch if early is not None else make_scratch()
         self._turns = Turns(is_exclusive=device.shares_host_cores)
         self._pool = BuildPool(
             device.backend,
@@ -158,11 +174,21 @@ class LocalRunner:
             timeout_s=settings.build_timeout_s,
             specialise_timeout_s=settings.specialise_timeout_s,
         )
-        self._desk = RefereeDesk(problem, settings, scratch=self._scratch)
+        self._desk = early.desk if early is not None else RefereeDesk(problem, settings, scratch=self._scratch)
+        host = early.hosts.take(device.backend) if early is not None and _may_be_hosted(device, settings) else None
         self._stations = [
-            _Station(problem, each, settings, desk=self._desk, scratch=self._scratch / f"lane-{number}")
+            _Station(
+                problem,
+                each,
+                settings,
+                desk=self._desk,
+                scratch=self._scratch / f"lane-{number}",
+                host=None if number else host,
+            )
             for number, each in enumerate((device, *peers))
         ]
+        if early is not None:
+            early.take()
         self._ready: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, args=(station,), name=f"lane-{number}", daemon=True)
@@ -470,6 +496,11 @@ class LocalRunner:
             return None
         self._measured_code.add(built, request, outcome)
         return Evaluation(request.candidate.id, outcome, cost)
+
+
+def _may_be_hosted(device: DeviceInfo, settings: EvaluationSettings) -> bool:
+    """Whether the process that asked for devices may open one: it has no limit of memory, and a CPU needs it not."""
+    return not device.shares_host_cores and settings.worker_memory_bytes is None
 
 
 def _in_order(measurements: Sequence[Measurement], problem: Problem) -> tuple[Measurement, ...]:

@@ -185,6 +185,10 @@ class WorkerProcess:
             if not has_answer:  # also after KeyboardInterrupt: an answer to come would be taken for the next call's
                 self._end()
 
+    def become(self, settings: WorkerSettings) -> None:
+        """Have every child from the next one on started with these settings; the running one goes on as it is."""
+        self.settings = settings
+
     def log_tail(self, max_chars: int = 8000) -> str:
         """The end of what the child printed since its last job was sent (or since its start)."""
         try:

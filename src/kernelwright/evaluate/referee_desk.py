@@ -169,8 +169,11 @@ class RefereeDesk:
 
         With `is_essential`, only those of the essential datasets.
         """
+        earlier = self._prefetching
 
         def work() -> None:
+            if earlier is not None:
+                earlier.join()
             try:
                 for workload in workloads:
                     self.prepare(workload, self.essential(workload))
