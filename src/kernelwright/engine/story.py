@@ -205,6 +205,11 @@ class Story:
                 continue
         return found
 
+    @property
+    def evaluated_count(self) -> int:
+        """Evaluations of all nodes, those at which a node failed included, as far as its own run has them."""
+        return sum(len(run.evaluations) for run in self.runs.values()) or self._result.evaluated_count
+
     def _own_run(self, index: int) -> RunView | None:
         if "runs" in self.__dict__:
             return self.runs.get(index)
@@ -268,7 +273,7 @@ class Story:
     def _headline(self) -> Paragraph:
         result = self._result
         rounds = self._round_count()
-        tried = f"{len(result.tree) - 1} structures and {result.evaluated_count} configurations were tried"
+        tried = f"{len(result.tree) - 1} structures and {self.evaluated_count} configurations were tried"
         evidence = [tried]
         if rounds:
             evidence.append(f"{rounds} interleaved rounds of the baseline and the finalists, after the search")

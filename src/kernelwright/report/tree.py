@@ -129,7 +129,7 @@ def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
     count = len(result.tree) - 1
     path = {step.node.index for step in result.path}
     return TreeSection(
-        lead=_lead(result, count, working),
+        lead=_lead(story, count, working),
         root=_Entries(result, story, path).entry(result.tree[0]),
         chart=tree_chart(result, path),
         path=tuple(_step(step) for step in result.path[1:]),
@@ -184,8 +184,9 @@ def tree_verdict(result: OptimizeResult, claim: Verdict) -> Verdict:
     return claim
 
 
-def _lead(result: OptimizeResult, count: int, working: int) -> str:
-    words = f"{count} structures were tried, {working} of them work; {result.evaluated_count} configurations in all."
+def _lead(story: Story, count: int, working: int) -> str:
+    result = story.result
+    words = f"{count} structures were tried, {working} of them work; {story.evaluated_count} configurations in all."
     below = "sections below that name a node are about its search alone."
     if result.winner is not None:
         return f"{words} Node {result.winner.index} won; {below}"

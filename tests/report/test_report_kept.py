@@ -1,0 +1,237 @@
+"""A run that keeps its baseline says so everywhere, with why; what limits a claim is told with the claim."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.cli.main import app
+from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.verdict_words import caveats
+from kernelwright.evaluate.words import LooseTolerance
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed
+from kernelwright.report.page import render_report
+from kernelwright.store.event import Noted
+from kernelwright.store.view import RunView
+from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
+from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
+
+LOOSE = LooseTolerance("large", "hostile", "y", 40.0)
+
+
+class LooseRunner(SimulatedRunner):
+    @property
+    def notes(self) -> Sequence[str]:
+        return (LOOSE.text, LooseTolerance("small", "declared", "y", 12.0).text)
+
+
+class LooseMachine(SimulatedMachine):
+    """Its baseline is inexact."""
+
+    def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SimulatedRunner:
+        return LooseRunner(problem, self._cost, noise=self._noise, seed=self._seed)
+
+
+def run_of(folder: Path, cost: CostFunction, problem: Path, machine: type[SimulatedMachine] = SimulatedMachine) -> Path:
+    tune = TuneSettings(budget=Budget(evaluations=40), searcher="random", data_seed=1, comparison_rounds=10)
+    optimize(
+        problem,
+        settings=OptimizeSettings(tune=tune, memory="off"),
+        run=folder,
+        machine=machine(cost, noise=0.004),
+        agent=ScriptedAgent([ScriptedTactic("tile", 2.0), ScriptedTactic("wrong", 3.0, "row")]),
+    )
+    return folder
+
+
+def even(config: Config, workload: Workload) -> float | Failed:
+    """What every candidate gains on the small workload, it loses on the large one, which weighs twice as much."""
+    if config.get("WRONG", 1) in (2, 4):
+        return Failed("check", "mismatch", "output y is wrong")
+    if not config:
+        return 1.0
+    return 0.8 if workload.name == "small" else 0.8**-0.5
+
+
+def better(config: Config, workload: Workload) -> float | Failed:
+    del workload
+    return 1.0 / float(config.get("TILE", 1))
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory, write_saxpy: Callable[..., Path]) -> Path:
+    folder = write_saxpy(tmp_path_factory.mktemp("kept") / "saxpy")
+    source = (folder / "saxpy.cl").read_text()
+    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])  # a plain kernel
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(problem: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(tmp_path_factory.mktemp("runs") / "kept", even, problem, LooseMachine)
+
+
+@pytest.fixture(scope="module")
+def won(problem: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(tmp_path_factory.mktemp("runs") / "won", better, problem, LooseMachine)
+
+
+def page(run: Path) -> str:
+    return render_report(RunView.read(run))
+
+
+def words(html: str) -> str:
+    html = re.sub(r"<(style|script).*?</\1>", " ", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html)).replace("\u00a0", " ").replace("&#39;", "'")
+
+
+def tiles(html: str) -> dict[str, str]:
+    found = re.findall(
+        r"<dt>(.*?)</dt><dd>(.*?)</dd>", html.split('<dl class="stats">')[1].split("</dl>", maxsplit=1)[0], re.DOTALL
+    )
+    return {name: words(value).strip() for name, value in found}
+
+
+def said(*told: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in told], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("name", ["kept", "won"])
+def test_the_figures_at_the_top_are_of_the_whole_run(name: str, request: pytest.FixtureRequest) -> None:
+    run: Path = request.getfixturevalue(name)
+    result = OptimizeResult.read(run)
+    nodes = [node for node in result.tree if node.parent is not None]
+    views = [RunView.read(path) for path in sorted((run / "nodes").iterdir())]
+    count, failed = sum(len(view.evaluations) for view in views), sum(len(view.failed) for view in views)
+    assert len(views) > 1
+    assert count >= result.evaluated_count  # which leaves out where a structure failed at its default
+    found = tiles(page(run))
+    assert f"and {count} configurations were tried" in page(run)
+    assert f"{count} configurations in all" in page(run)
+    assert found["Structures"].startswith(f"{len(nodes)} {sum(node.is_working for node in nodes)} work")
+    assert found["Configurations tried"].split()[0] == str(count)
+    assert found["Failed"].split()[0] == str(failed)
+    assert "of compilers" in found["Device"]
+    assert found["Proposed by"].startswith("rules")
+    assert "Feasible" not in found  # of one structure alone
+    failures = page(run).split('<section id="failures">')[1].split("</section>")[0]
+    if failed:
+        assert f"{failed} of {count} evaluations failed" in failures
+        assert re.search(r"node \d+, #\d+", failures)
+
+
+def test_nothing_on_the_page_has_won_where_the_baseline_is_kept(kept: Path, won: Path) -> None:
+    text = words(page(kept))
+    assert "No significant gain" in text
+    assert "the baseline is kept" in text
+    for claim in ("Winning configuration", "Winner (ms)", "winner"):
+        assert claim not in text, (claim, text[max(0, text.find(claim) - 60) :][:120])
+    assert "Best configuration tried: no gain is shown" in text
+    assert "Best tried (ms)" in text
+    assert "Winning configuration" in words(page(won))
+    assert "Winner (ms)" in words(page(won))
+
+
+def test_a_workload_that_others_outweigh_is_named_on_the_page(kept: Path, won: Path) -> None:
+    masthead = words(page(kept).split("</header>")[0])
+    assert re.search(r"On small it is 1\.2\d*x \[1\.\d+, 1\.\d+\], which other workloads outweigh", masthead)
+    assert "outweigh" not in page(won)
+
+
+def test_sections_say_whether_they_are_of_one_structure_or_of_all(won: Path) -> None:
+    html, winner = page(won), OptimizeResult.read(won).winner
+    assert winner is not None
+    for name, scope in (("convergence", f"node {winner.index}, "), ("failures", "all structures"), ("cost", "all str")):
+        heading = html.split(f'<section id="{name}">')[1].split("</h2>")[0]
+        assert f'<span class="scope">{scope}' in heading, name
+
+
+@pytest.mark.parametrize("name", ["kept", "won"])
+def test_a_tolerance_that_was_widened_is_told_with_the_verdict(name: str, request: pytest.FixtureRequest) -> None:
+    run: Path = request.getfixturevalue(name)
+    told = (
+        "Checked loosely: the tolerance of 'y' was up to 40 times what its dtype needs (on large, small), because the "
+        "baseline is that inexact; candidates may be as wrong as it is. Declare a [tolerance] to be stricter."
+    )
+    assert told in words(page(run).split("</header>")[0])
+    shown = said("show", "run", run)
+    assert shown.index("baseline") < shown.index(f"warning: {told}")
+    assert json.loads(said("show", "run", run, "--json"))["caveats"] == [told]
+
+
+def test_a_tolerance_that_was_widened_is_in_the_exported_document(won: Path, tmp_path: Path) -> None:
+    said("export", won, "--out", tmp_path, "--format", "json")
+    document = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert document["caveats"] == list(caveats(RunView.read(won)))
+    assert len(document["caveats"]) == 1
+    assert LOOSE.text in [note["text"] for note in document["notes"]]
+
+
+def test_a_loose_tolerance_is_read_back_from_its_note() -> None:
+    for each in (LOOSE, LooseTolerance("it's", "special", "o'ut", 11.0)):
+        found = LooseTolerance.read(each.text)
+        assert found is not None
+        assert found.factor == each.factor
+        assert found.inputs == each.inputs
+    assert LooseTolerance.read(LOOSE.text) == LOOSE
+    assert LooseTolerance.read("workload 'large' was slow") is None
+
+
+def test_data_that_nothing_was_judged_on_is_a_caveat(kept: Path) -> None:
+    text = "workload 'large': no candidate is judged on the 'hostile' inputs, because the baseline itself fails there"
+    view = RunView.read(kept)
+    with_note = type(view).of([view.started, Noted("warning", text)])
+    assert caveats(with_note) == (f"Not checked everywhere: {text}.",)
+
+
+# -- the best candidate of a run that keeps its baseline
+
+
+def test_the_best_of_a_run_that_keeps_its_baseline_is_the_baseline(kept: Path) -> None:
+    view = RunView.read(kept)
+    assert view.baseline is not None
+    text = said("show", "candidate", kept, "best")
+    assert f"the baseline was kept: candidate {view.baseline.candidate_id}" in text
+    assert "No significant gain: keep the baseline. Tried: " in text
+    assert "on small it is 1.2" in text
+    assert "__kernel void saxpy" in text
+    fastest = OptimizeResult.read(kept).fastest
+    assert fastest is not None
+    assert f"kernelwright show node {kept} {fastest.index}" in text
+    document = json.loads(said("show", "candidate", kept, "best", "--json"))
+    assert document["kept"] == "baseline"
+    assert document["candidate_id"] == view.baseline.candidate_id
+    assert "__kernel void saxpy" in document["source"]
+
+
+def test_the_best_of_a_run_with_a_winner_is_the_winner(won: Path) -> None:
+    view = RunView.read(won)
+    assert view.winner is not None
+    assert view.winner.candidate_id in said("show", "candidate", won, "best")
+
+
+def test_a_run_where_nothing_works_keeps_its_baseline_too(problem: Path, tmp_path: Path) -> None:
+    def only_the_baseline(config: Config, workload: Workload) -> float | Failed:
+        return Failed("check", "mismatch", "output y is wrong") if config else float(workload.sizes["n"])
+
+    run = run_of(tmp_path / "run", only_the_baseline, problem)
+    text = said("show", "candidate", run, "best")
+    assert "the baseline was kept" in text
+    assert "__kernel void saxpy" in text
+    html = page(run)
+    assert "the baseline is kept" in words(html.split("</header>")[0])
+    assert "Nothing evaluated" not in words(html)
+    assert int(tiles(html)["Failed"].split()[0]) > 0
