@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kernelwright.imports import require
 from kernelwright.search.candidates import Table
-from kernelwright.search.forest import Data, Design, Ensemble, Floats, ForestFitter, Singles, moments
+from kernelwright.search.forest import Data, Design, Ensemble, Floats, ForestFitter, Singles, moments, with_guess
 from kernelwright.search.transfer import Source, beliefs
 
 NEGLIGIBLE = 0.02
@@ -36,6 +36,8 @@ class Guessed:
     """What one source says of each candidate."""
 
     guess: Floats
+    single: Singles
+    """The same in half the digits."""
     places: Floats
     """The logarithm of each config's place in the source's order, from 1."""
 
@@ -45,7 +47,7 @@ class Guessed:
         guess = source.guess(table)
         places = np.empty(len(guess))
         places[np.argsort(guess, kind="stable")] = np.log(np.arange(1, len(guess) + 1))
-        return cls(guess, places)
+        return cls(guess, guess.astype(np.float32), places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,10 @@ class Improvement:
 
     places: npt.NDArray[np.intp]
     """Of the candidates whose effects promise most, ascending; the others have no score."""
+    chosen: Table
+    """The same."""
     gains: Floats
     """What each of these is expected to gain over the best, in logarithms."""
-    beliefs: Floats
-    """How far each hypothesis is believed, the one that none helps first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +83,21 @@ class Experts:
         if self.is_trusting:
             return np.array([0.0, *[1 / len(here)] * len(here)])
         scales = [source.scale for source in self.sources]
-        return beliefs(self.fitter, data, list(zip(here, scales, strict=True)), design=design)
+        with self.fitter.quickly():
+            return beliefs(self.fitter, data, list(zip(here, scales, strict=True)), design=design)
 
     def improvement(
         self,
         data: Data,
         candidates: Table,
         *,
+        weights: Floats,
         is_out: npt.NDArray[np.bool_],
         count: int,
         best: float,
+        design: Design,
         here: Sequence[Floats],
-        there: Sequence[Floats],
+        there: Sequence[Singles],
         rng_of: Callable[[int], np.random.Generator],
     ) -> Improvement:
         """The expected gain of the most promising candidates.
@@ -100,16 +105,16 @@ class Experts:
         Args:
             data: what passed.
             candidates: what to choose from.
+            weights: how far each hypothesis is believed.
             is_out: which of them must not be chosen.
             count: how many to score, more or less. Asking trees takes most of the searcher's time, and what they add
                 is seldom worth more than the effects.
             best: the lowest target.
+            design: of the data's table.
             here: by source, its guess of what passed.
             there: by source, its guess of the candidates.
             rng_of: a generator for the hypothesis of a number.
         """
-        design = self.fitter.design(data.table)
-        weights = self.beliefs(data, here, design)
         level = float(data.targets.mean())  # near the guesses, so that half the digits are enough for what is left
         models: dict[int, Ensemble] = {}
         sums: dict[int, Singles] = {}
@@ -124,17 +129,17 @@ class Experts:
             models[number] = self.fitter.ensemble(near, rng_of(number), count=members, design=design)
             sums[number] = models[number].sums(candidates, guess, level=level)
         kept = self._promising(sums, weights, is_out, count)
-        rows = candidates.rows[kept]
+        chosen = candidates.at(kept, with_joints=True)
         total = np.zeros(len(kept))
         for number, model in models.items():
             guesses = sums[number][:, kept]
-            seen = [rows, there[number - 1][kept].astype(np.float32)] if number else [rows]
-            model.add_trees(guesses, np.column_stack(seen))
+            rows = with_guess(chosen.rows, there[number - 1].take(kept)) if number else chosen.rows
+            model.add_trees(guesses, rows)
             mean, deviation = moments(guesses)
             total += weights[number] * expected_improvement(
                 mean.astype(np.float64), self.caution * deviation.astype(np.float64), best - level - self.margin
             )
-        return Improvement(kept, total, weights)
+        return Improvement(kept, chosen, total)
 
     def _promising(
         self, sums: dict[int, Singles], weights: Floats, is_out: npt.NDArray[np.bool_], count: int
@@ -147,7 +152,8 @@ class Experts:
         for number, each in sums.items():
             mean, deviation = moments(each)
             own_count = min(left_count, math.ceil(count * max(float(weights[number]), LEAST_SHARE)))
-            lowest = np.where(is_out, np.float32(np.inf), mean - deviation)
+            lowest = np.subtract(mean, deviation, out=mean)
+            lowest[is_out] = np.inf
             kept[np.argpartition(lowest, own_count - 1)[:own_count]] = True
         return np.flatnonzero(kept)
 

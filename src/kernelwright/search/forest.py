@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ class Design:
         """Expected covariance of effects with sums of effects, shape (values, configs)."""
         spread, start = np.empty((sum(map(len, self.blocks)), self.codes.shape[1])), 0
         for block, code in zip(self.blocks, self.codes, strict=True):
-            spread[start : start + len(block)] = block[:, code - start]
+            block.take(code - start, axis=1, out=spread[start : start + len(block)], mode="clip")  # see `sums`
             start += len(block)
         return spread
 
@@ -79,8 +79,9 @@ class Design:
     def covariance(self) -> Floats:
         """Expected covariance of the sums of effects of configs, shape (configs, configs)."""
         covariance = np.zeros((self.codes.shape[1], self.codes.shape[1]))
+        found = np.empty_like(covariance)
         for code in self.codes:
-            covariance += self.spread[code]
+            covariance += self.spread.take(code, axis=0, out=found, mode="clip")
         return covariance
 
 
@@ -96,20 +97,26 @@ class Ensemble:
     trees: tuple[Any, ...]
     """Fitted trees in their compiled form; none where there are only effects."""
 
-    def sums(self, table: Table, guess: Floats | None = None, *, level: float = 0.0) -> Singles:
+    def sums(self, table: Table, guess: Floats | Singles | None = None, *, level: float = 0.0) -> Singles:
         """Effects alone, less a level near them (so that half the digits suffice), shape (members, configs).
 
         `guess`: an earlier run's of the same configs, where the fit had it.
         """
         total = np.empty((len(self.effects), len(table)), dtype=np.float32)
-        total[:] = (self.intercepts - level)[:, None]
+        base, effects = (self.intercepts - level).astype(np.float32)[:, None], self.effects.astype(np.float32)
+        each = [np.add.reduce(effects.take(joint.values, axis=1), axis=1) for joint in table.joints]
+        # Nothing is clipped, but that mode alone writes into an array without a copy.
         if guess is not None:
-            total += np.multiply.outer(self.slopes.astype(np.float32), guess.astype(np.float32))
-        effects, found = self.effects.astype(np.float32), np.empty(len(table), dtype=np.float32)
-        for joint in table.joints:
-            for member, sums in enumerate(effects[:, joint.values].sum(axis=1)):
-                # Nothing is clipped, but that mode alone writes into an array without a copy.
-                total[member] += sums.take(joint.places, out=found, mode="clip")
+            np.multiply(self.slopes.astype(np.float32)[:, None], guess.astype(np.float32, copy=False), out=total)
+            total += base
+        elif each:
+            (each[0] + base).take(table.joints[0].places, axis=1, out=total, mode="clip")
+        else:
+            total[:] = base
+        found = np.empty_like(total)
+        first = 1 if guess is None else 0
+        for sums, joint in zip(each[first:], table.joints[first:], strict=True):
+            total += sums.take(joint.places, axis=1, out=found, mode="clip")
         return total
 
     def add_trees(self, total: Singles, rows: Rows) -> None:
@@ -125,9 +132,10 @@ class ForestFitter:
         self, parameters: Sequence[Parameter], *, purpose: str, has_effects: bool = True, has_trees: bool = True
     ) -> None:
         self._tree_class: Any = _plain(require("sklearn.tree", purpose=purpose).ExtraTreeRegressor)
+        # Without the decorator that checks settings, which do not change, and takes as long as a small tree.
+        self._fit: Any = getattr(self._tree_class.fit, "__wrapped__", self._tree_class.fit)
         # The linear algebra library would use every core for a system of a few hundred unknowns, and be slower for it.
         self._threads: Any = require("threadpoolctl", purpose=purpose).ThreadpoolController()
-        self._settings: Any = require("sklearn", purpose=purpose).config_context
         blocks = [SHRINKAGE * _penalty(parameter) for parameter in parameters]
         self._starts = np.cumsum((0, *map(len, blocks)))[:-1]
         self._penalty = _diagonal(blocks)
@@ -138,13 +146,8 @@ class ForestFitter:
 
     @contextmanager
     def quickly(self) -> Iterator[None]:
-        """Around fits: one thread, and no checks of settings that do not change.
-
-        Entering takes as long as a small tree, so it is done once for all that is fitted together.
-        """
-        with ExitStack() as stack:
-            stack.enter_context(self._threads.limit(limits=1))
-            stack.enter_context(self._settings(skip_parameter_validation=True))
+        """Around fits: one thread. Entering takes time, so it is done once for all that is fitted together."""
+        with self._threads.limit(limits=1):
             yield
 
     def design(self, table: Table) -> Design:
@@ -155,8 +158,9 @@ class ForestFitter:
         """Trees alone, for targets that are not sums of effects (such as success)."""
         state = _tree_state(rng)
         weights = None if (data.weights == 1.0).all() else data.weights  # checking weights costs half of a small fit
-        trees = [self._tree(data.table.rows, data.targets, weights, state) for _ in range(count)]
-        return Ensemble(np.zeros((count, len(self._penalty))), np.zeros(count), np.zeros(count), tuple(trees))
+        targets = np.broadcast_to(data.targets, (count, len(data.targets)))
+        trees = self._trees(data.table.rows, targets, weights, state)
+        return Ensemble(np.zeros((count, len(self._penalty))), np.zeros(count), np.zeros(count), trees)
 
     def ensemble(self, data: Data, rng: np.random.Generator, *, count: int, design: Design | None = None) -> Ensemble:
         """`count` members, main effects first. `design`: of the data's table, where it is known."""
@@ -170,38 +174,42 @@ class ForestFitter:
         left = left - levels[:, None]
         effects, slopes = np.zeros((count, len(self._penalty))), np.zeros(count)
         if self.has_effects:
-            effects, slopes = self._ridges(design, covariates, left, weights)
+            effects, slopes = self._ridges(design, None if data.guess is None else covariates, left, weights)
         left = left - slopes[:, None] * covariates - effects @ design.indicators.T
-        trees: list[Any] = []
+        trees: tuple[Any, ...] = ()
         if self.has_trees:
-            rows = data.table.rows
-            if data.guess is not None:
-                rows = np.column_stack([rows, data.guess.astype(np.float32)])
+            rows = data.table.rows if data.guess is None else with_guess(data.table.rows, data.guess)
             own = None if (data.weights == 1.0).all() else data.weights
-            state = _tree_state(rng)
-            trees = [self._tree(rows, each, own, state) for each in left]
-        return Ensemble(effects, levels - slopes * (shares @ guess), data.slope + slopes, tuple(trees))
+            trees = self._trees(rows, left, own, _tree_state(rng))
+        return Ensemble(effects, levels - slopes * (shares @ guess), data.slope + slopes, trees)
 
     def effects_alone(self, data: Data, table: Table, *, design: Design | None = None) -> Singles:
         """The mean guess for the configs of `table` by effects without trees, less a constant: one quick fit."""
         design = design or self.design(data.table)
         left = data.targets - np.average(data.targets, weights=data.weights)
-        effects, _ = self._ridges(design, np.zeros((1, len(left))), left[None], data.weights[None])
+        effects, _ = self._ridges(design, None, left[None], data.weights[None])
         zero = np.zeros(1)
         guess: Singles = Ensemble(effects, zero, zero, ()).sums(table)[0]
         return guess
 
-    def _tree(self, rows: Rows, targets: Floats, weights: Floats | None, state: np.random.RandomState) -> Any:
-        tree = self._tree_class(random_state=state)
-        tree.fit(rows, targets.reshape(-1, 1), sample_weight=weights, check_input=False)
-        return tree.tree_
+    def _trees(
+        self, rows: Rows, targets: Floats, weights: Floats | None, state: np.random.RandomState
+    ) -> tuple[Any, ...]:
+        """One for each member; targets have shape (members, configs)."""
+        tree, fitted = self._tree_class(random_state=state), []
+        for each in targets:
+            self._fit(tree, rows, each.reshape(-1, 1), sample_weight=weights, check_input=False)
+            fitted.append(tree.tree_)
+        return tuple(fitted)
 
-    def _ridges(self, design: Design, covariates: Floats, targets: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    def _ridges(
+        self, design: Design, covariates: Floats | None, targets: Floats, weights: Floats
+    ) -> tuple[Floats, Floats]:
         """Penalised effects of all values, and the covariate's slope, by the smaller of two equal systems.
 
         Args:
             design: of `configs` configs.
-            covariates: of each member, shape (members, configs).
+            covariates: of each member, shape (members, configs); None where there is none, so that its slope is 0.
             targets: likewise.
             weights: likewise.
 
@@ -210,15 +218,20 @@ class ForestFitter:
         """
         size, count = len(self._penalty), targets.shape[1]
         if count < size:
-            systems = design.covariance + covariates[:, :, None] * covariates[:, None, :] / SHRINKAGE
-            diagonal = np.arange(count)
-            systems[:, diagonal, diagonal] += 1 / np.maximum(weights, 1e-9)
+            systems = np.empty((len(targets), count, count))
+            if covariates is None:
+                systems[:] = design.covariance
+            else:
+                np.multiply((covariates / SHRINKAGE)[:, :, None], covariates[:, None, :], out=systems)
+                systems += design.covariance
+            systems.reshape(len(systems), -1)[:, :: count + 1] += 1 / np.maximum(weights, 1e-9)
             duals = np.linalg.solve(systems, targets[:, :, None])[:, :, 0]
             effects: Floats = np.asarray(duals @ design.spread.T, dtype=np.float64)
-            return effects, np.vecdot(covariates, duals) / SHRINKAGE
+            slopes = np.zeros(len(targets)) if covariates is None else np.vecdot(covariates, duals) / SHRINKAGE
+            return effects, slopes
         designs = np.empty((len(targets), count, size + 1))
         designs[:, :, :size] = design.indicators
-        designs[:, :, size] = covariates
+        designs[:, :, size] = 0.0 if covariates is None else covariates
         weighted = np.swapaxes(designs * weights[:, :, None], 1, 2)
         systems = weighted @ designs
         systems[:, :size, :size] += self._penalty
@@ -227,11 +240,21 @@ class ForestFitter:
         return solved[:, :size], solved[:, size]
 
 
+def with_guess(rows: Rows, guess: Floats | Singles) -> Rows:
+    """Features with an earlier run's guess of the same configs as the last."""
+    found: Rows = np.concatenate([rows, guess.astype(np.float32, copy=False)[:, None]], axis=1)
+    return found
+
+
 def moments(guesses: Singles) -> tuple[Singles, Singles]:
     """Mean and deviation over the members, from guesses of shape (members, configs) that lie around 0."""
-    mean: Singles = guesses.sum(axis=0) / np.float32(len(guesses))
-    squares: Singles = np.einsum("ij,ij->j", guesses, guesses) / np.float32(len(guesses))
-    return mean, np.sqrt(np.maximum(squares - mean * mean, np.float32(0)))
+    mean: Singles = np.add.reduce(guesses, axis=0)
+    mean /= np.float32(len(guesses))
+    squares: Singles = np.einsum("ij,ij->j", guesses, guesses)
+    squares /= np.float32(len(guesses))
+    squares -= mean * mean
+    np.maximum(squares, np.float32(0), out=squares)
+    return mean, np.sqrt(squares, out=squares)
 
 
 def _tree_state(rng: np.random.Generator) -> np.random.RandomState:
@@ -240,9 +263,12 @@ def _tree_state(rng: np.random.Generator) -> np.random.RandomState:
 
 
 def _plain(tree_class: Any) -> Any:
-    """The class, saying at once what its instances can do: scikit-learn works it out four times for each fit."""
+    """The class, saying at once what its instances can do, which scikit-learn works out four times for each fit.
+
+    Nor are its trees looked at for pruning, which they are never given.
+    """
     tags = tree_class().__sklearn_tags__()
-    return type("Tree", (tree_class,), {"__sklearn_tags__": lambda _: tags})
+    return type("Tree", (tree_class,), {"__sklearn_tags__": lambda _: tags, "_prune_tree": lambda _: None})
 
 
 def _penalty(parameter: Parameter) -> Floats:

@@ -232,7 +232,9 @@ def is_value(value: float | None) -> bool:
 
 def generator(seed: int, *state: int) -> np.random.Generator:
     """The random generator of one decision: a function of the seed and of counts that a rebuilt searcher has too."""
-    return np.random.default_rng([seed & 0xFFFFFFFFFFFFFFFF, *state])
+    words = [seed & 0xFFFFFFFFFFFFFFFF, *state]
+    # The same numbers either way; words of a list are taken one by one, which takes longer than all the rest.
+    return np.random.default_rng(np.array(words, dtype=np.uint32) if max(words) < 1 << 32 else words)
 
 
 def opening(space: Space, *, default: Config | None, priors: Sequence[Prior], prior_count: int) -> list[Config]:

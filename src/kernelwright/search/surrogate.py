@@ -15,6 +15,7 @@ from themselves.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from kernelwright.imports import require
 from kernelwright.search.base import OptionInfo, SearcherInfo
 from kernelwright.search.candidates import Candidates, Codes, Pool, Table, whole
 from kernelwright.search.experts import Experts, Guessed
-from kernelwright.search.forest import Data, Floats, ForestFitter
+from kernelwright.search.forest import Data, Design, Floats, ForestFitter
 from kernelwright.search.history import (
     PRIOR_COUNT,
     Batch,
@@ -40,7 +41,7 @@ from kernelwright.search.history import (
 from kernelwright.search.transfer import agreed, favourites, is_flat, sources_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelwright.problem.config import Config
     from kernelwright.search.base import ExpectedGain, Observation, Prior
@@ -140,41 +141,73 @@ SCORED_COUNT = 2000
 """Of more candidates, only so many whose effects promise most are scored by the whole model."""
 
 
-@dataclass(slots=True)
-class _Scored:
-    """What a fitted model says of its candidates."""
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a model is fitted on, and what it is asked of."""
 
+    observed: tuple[Observation, ...]
+    table: Table
+    """Of all that was told; `data` and what follows are about what passed."""
+    is_passed: npt.NDArray[np.bool_]
+    data: Data
+    best: float
+    """The lowest logarithm that was measured in full."""
+    here: list[Floats]
+    """By source, its guess of what passed."""
+    design: Design
+    """Of all that was told."""
+    passed_design: Design
     candidates: Candidates
+    guessed: list[Guessed]
+    """By source, its guess of the candidates."""
+    is_out: npt.NDArray[np.bool_]
+    """Which candidates were told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """What a fitted model says of its candidates; aligned along those that have a score."""
+
     places: npt.NDArray[np.intp]
-    """Which candidates have a score, ascending."""
+    """Which candidates these are, ascending."""
     codes: Codes
     """Their value indices, shape (parameters, scored)."""
     scores: Floats
-    """Expected improvement times the probability of success, at least 0; lowered around what was told since, and
-    -infinity for what must not be asked."""
-    lowered_count: int
-    """How many observations, the fitted ones included, `scores` takes into account."""
+    """Expected improvement times the probability of success, at least 0."""
+
+
+@dataclass(slots=True)
+class _Scored:
+    """What is thought of the candidates. The model is fitted when its opinion is first asked for."""
+
+    candidates: Candidates
+    model: Callable[[], _Scores]
+    """Gives the same object each time."""
     beliefs: Floats
     """The probability of each hypothesis on earlier runs, the one that none helps first."""
     order: Floats | None
     """By what earlier runs would try first, lowest first, each as far as it is believed, for every candidate; infinite
     for what must not be asked, None without any."""
+    lowered_count: int
+    """How many observations, those the model is fitted on included, are taken into account."""
+    doubt: Floats | None
+    """The factor on the scores of what differs in so many parameters from what is struck out; None: it stays."""
+    scores: Floats | None = None
+    """The model's, lowered around what was struck out; -infinity for what must not be asked. None: not asked for."""
+    struck: list[Config] = dataclasses.field(default_factory=list)
+    """What `scores` do not take into account yet, in order."""
 
     def copy(self) -> _Scored:
-        """One to strike out and lower freely."""
-        order = None if self.order is None else self.order.copy()
-        return dataclasses.replace(self, scores=self.scores.copy(), order=order)
+        """One to strike out from freely."""
+        order, scores = (None if each is None else each.copy() for each in (self.order, self.scores))
+        return dataclasses.replace(self, order=order, scores=scores, struck=list(self.struck))
 
     def strike_out(self, config: Config) -> None:
-        """Never give it."""
-        place = self.candidates.place_of(config)
-        if place is None:
-            return
-        if self.order is not None:
+        """Never give it, and lower what is near it."""
+        self.struck.append(config)
+        place = None if self.order is None else self.candidates.place_of(config)
+        if self.order is not None and place is not None:
             self.order[place] = np.inf
-        position = int(self.places.searchsorted(place))
-        if position < len(self.places) and self.places[position] == place:
-            self.scores[position] = -np.inf
 
     def favoured(self) -> Config | None:
         """The candidate that earlier runs would try first; None without them, or when all are struck out."""
@@ -185,10 +218,29 @@ class _Scored:
 
     def best(self) -> Config | None:
         """The candidate of the highest score, the first of equals; None when all are struck out."""
+        model = self.model()
+        if self.scores is None:
+            self.scores = model.scores.copy()
+        for config in self.struck:
+            self._lower_around(config, model, self.scores)
+        self.struck.clear()
         if not len(self.scores):
             return None
         position = int(self.scores.argmax())
-        return self.candidates.config_at(int(self.places[position])) if self.scores[position] >= 0 else None
+        return self.candidates.config_at(int(model.places[position])) if self.scores[position] >= 0 else None
+
+    def _lower_around(self, config: Config, model: _Scores, scores: Floats) -> None:
+        """Strike `config` out, and lower what is near it: doubt halves with every parameter that differs."""
+        if self.doubt is not None:
+            own = self.candidates.codes_of(config)
+            differing = (model.codes != own[:, None]).sum(axis=0, dtype=np.uint8)
+            scores *= self.doubt.take(differing)
+        place = self.candidates.place_of(config)
+        if place is None:
+            return
+        position = int(model.places.searchsorted(place))
+        if position < len(model.places) and model.places[position] == place:
+            scores[position] = -np.inf
 
 
 class SurrogateSearch:
@@ -341,50 +393,73 @@ class SurrogateSearch:
             best if self._without != "neighbours" else [], generator(self._seed, self._fit_count, 2)
         )
 
-    def _score(self) -> _Scored:
-        """Scores of the model's candidates, from the first `_fit_count` observations alone."""
+    def _told(self) -> _Told:
+        """The first `_fit_count` observations, and the candidates of a model of them."""
         told = list(self._history)[: self._fit_count]
-        observed = [self._history[config] for config in told]
+        observed = tuple(self._history[config] for config in told)
         passed = [(o, math.log(o.value)) for o in observed if o.value is not None]
         logarithms = np.array([logarithm for _, logarithm in passed])
         candidates = self._candidates()
+        guessed = self._guessed(candidates)
         table = candidates.table_of(told)
         is_passed = np.array([o.value is not None for o in observed])
-        guessed = self._guessed(candidates)
-        there = [each.guess for each in guessed]
+        passed_table = table if len(passed) == len(told) else table.at(np.flatnonzero(is_passed))
         places = candidates.places_of(told)
         if len(places) < len(told):
             here = [source.guess(table)[is_passed] for source in self._experts.sources]
         else:
-            here = [guess[places[is_passed]] for guess in there]
+            here = [each.guess[places[is_passed]] for each in guessed]
         data = Data(
-            table if is_passed.all() else table.at(np.flatnonzero(is_passed)),
+            passed_table,
             np.minimum(logarithms, quantile(logarithms, CEILING_QUANTILE)),
             np.array([PARTIAL_WEIGHT if o.is_partial else 1.0 for o, _ in passed]),
         )
         is_out = np.zeros(len(candidates.table), dtype=bool)
         is_out[places] = True
+        best = min(logarithm for o, logarithm in passed if not o.is_partial)
+        design = self._fitter.design(table)
+        passed_design = design if passed_table is table else self._fitter.design(passed_table)
+        return _Told(observed, table, is_passed, data, best, here, design, passed_design, candidates, guessed, is_out)
+
+    def _score(self) -> _Scored:
+        """What is thought of the candidates, from the first `_fit_count` observations alone."""
+        told = self._told()
+        beliefs, order = self._experts.beliefs(told.data, told.here, told.passed_design), None
+        if told.guessed:
+            order = np.einsum("s,sc->c", beliefs[1:], np.array([each.places for each in told.guessed]))
+            order[told.is_out] = np.inf
+        return _Scored(
+            told.candidates,
+            functools.cache(lambda: self._model(told, beliefs)),
+            beliefs,
+            order,
+            lowered_count=len(told.observed),
+            doubt=self._doubt if self._without != "penalty" else None,
+        )
+
+    def _model(self, told: _Told, beliefs: Floats) -> _Scores:
+        """Fit the model, and ask it about the candidates that promise most."""
+        count = len(told.observed)
         with self._fitter.quickly():
             found = self._experts.improvement(
-                data,
-                candidates.table,
-                is_out=is_out,
-                count=max(SCORED_COUNT, math.ceil(self._refit_growth * len(told))),  # enough until the next fit
-                best=min(logarithm for o, logarithm in passed if not o.is_partial),
-                here=here,
-                there=there,
-                rng_of=lambda number: generator(self._seed, 3, len(told), number),
+                told.data,
+                told.candidates.table,
+                weights=beliefs,
+                is_out=told.is_out,
+                count=max(SCORED_COUNT, math.ceil(self._refit_growth * count)),  # enough until the next fit
+                best=told.best,
+                design=told.passed_design,
+                here=told.here,
+                there=[each.single for each in told.guessed],
+                rng_of=lambda number: generator(self._seed, 3, count, number),
             )
-            scores, chosen = found.gains, candidates.table.at(found.places)
-            if len(passed) < len(told) and self._without != "failures":
-                scores *= self._chance(table, is_passed, chosen)
+            scores = found.gains
+            if told.data.table is not told.table and self._without != "failures":
+                scores *= self._chance(told.table, told.is_passed, found.chosen)
             if self._cost_share:
-                scores /= self._costliness(table, np.array([o.cost_s for o in observed]), chosen)
-        order = None
-        if guessed:
-            order = np.einsum("s,sc->c", found.beliefs[1:], np.array([each.places for each in guessed]))
-            order[is_out] = np.inf
-        return _Scored(candidates, found.places, chosen.codes, scores, len(told), found.beliefs, order)
+                costs_s = np.array([o.cost_s for o in told.observed])
+                scores /= self._costliness(told.table, costs_s, found.chosen, told.design)
+        return _Scores(found.places, found.chosen.codes, scores)
 
     def _guessed(self, candidates: Candidates) -> list[Guessed]:
         """What each source says of the candidates."""
@@ -402,11 +477,12 @@ class SurrogateSearch:
         chance: Floats = (chances.mean(axis=0).astype(np.float64) * len(table) + 1) / (len(table) + 2)
         return chance
 
-    def _costliness(self, table: Table, costs_s: Floats, candidates: Table) -> Floats:
+    def _costliness(self, table: Table, costs_s: Floats, candidates: Table, design: Design) -> Floats:
         """By what factor evaluating each candidate takes longer than the quickest, to the power of `cost_share`."""
         if not ((costs_s > 0) & np.isfinite(costs_s)).all():
             return np.ones(len(candidates))
-        logarithms = self._fitter.effects_alone(Data(table, np.log(costs_s), np.ones(len(costs_s))), candidates)
+        data = Data(table, np.log(costs_s), np.ones(len(costs_s)))
+        logarithms = self._fitter.effects_alone(data, candidates, design=design)
         factors: Floats = np.exp(self._cost_share * (logarithms - logarithms.min(initial=np.inf)).astype(np.float64))
         return factors
 
@@ -420,23 +496,25 @@ class SurrogateSearch:
         scored = self._cache[1]
         since = list(self._history)[scored.lowered_count :]
         for config in since:
-            self._lower_around(config, scored)
+            scored.strike_out(config)
         scored.lowered_count += len(since)
         return scored
 
     def _propose(self, batch: Batch) -> None:
         """Fill the batch greedily by score, each choice lowering the scores around it (local penalisation)."""
-        scored = self._scored().copy()
+        scored = self._scored()
+        if batch.pending or batch.chosen or batch.missing_count > 1:  # else it is only read
+            scored = scored.copy()
         for config in (*batch.pending, *batch.chosen):
             if config in self._space:
-                self._lower_around(config, scored)
+                scored.strike_out(config)
         while not batch.is_full:
             best = self._unsettled(scored.beliefs, batch) or self._earlier(scored, batch) or scored.best()
             if best is None:
                 return
             batch.offer(best)
             if not batch.is_full:
-                self._lower_around(best, scored)
+                scored.strike_out(best)
 
     def _unsettled(self, beliefs: Floats, batch: Batch) -> Config | None:
         """The next spread config, where it is its turn: as often as earlier runs are doubted, at most every other."""
@@ -450,14 +528,6 @@ class SurrogateSearch:
         """What earlier runs would try next, where it is their turn."""
         share, place = 0.5 * float(1 - scored.beliefs[0]), batch.known_count
         return scored.favoured() if int(share * _turns(place)) != int(share * _turns(place + 1)) else None
-
-    def _lower_around(self, config: Config, scored: _Scored) -> None:
-        """Strike `config` out, and lower what is near it: doubt halves with every parameter that differs."""
-        if self._without != "penalty":
-            own = scored.candidates.codes_of(config)
-            differing = (scored.codes != own[:, None]).sum(axis=0, dtype=np.uint8)
-            scored.scores *= self._doubt.take(differing)
-        scored.strike_out(config)
 
 
 def quantile(values: Floats, share: float) -> float:

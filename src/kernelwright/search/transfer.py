@@ -58,8 +58,11 @@ nothing to twice as much is within two deviations, the reverse is not."""
 LEVEL_VARIANCE = 100.0
 """Of the level of all targets, in units of one target's own variance: as good as unknown."""
 
-SIGMAS = tuple(float(sigma) for sigma in np.geomspace(1e-3, 3.0, 40))
-"""Deviations of what is left unexplained (in logarithms of time) that the evidence sums over, equally probable."""
+VARIANCES = np.geomspace(1e-3, 3.0, 40) ** 2
+"""Of what is left unexplained (in logarithms of time): what the evidence sums over, their logarithms equally spaced and
+equally probable."""
+
+LOG_VARIANCES = np.log(VARIANCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +160,11 @@ def beliefs(
     count = min(len(data.targets), EVIDENCE_COUNT)
     if count < 2:
         return prior
-    design = design or fitter.design(data.table.at(slice(count)))
-    residual = design.covariance[:count, :count] + np.eye(count) + LEVEL_VARIANCE
+    if design is None or count < len(data.targets):
+        design = fitter.design(data.table.at(range(count)))
+    residual = design.covariance.copy()
+    residual.reshape(-1)[:: count + 1] += 1.0
+    residual += LEVEL_VARIANCE
     targets = data.targets[:count] - data.targets[:count].mean()
     expected = np.array([scale * (guess[:count] - guess[:count].mean()) for guess, scale in guesses])
     # One system for all hypotheses: what is left of the targets by each, and then what each expected.
@@ -183,15 +189,15 @@ def _evidence(white: Floats, along: Floats | None) -> float:
         white: logarithms less what is expected of them, made independent by the residual covariance.
         along: likewise what a source expects; None where none helps.
     """
-    variances = np.array(SIGMAS) ** 2
+    variances = VARIANCES
     if along is None:
-        terms = -0.5 * (white @ white / variances + len(white) * np.log(variances))
+        terms = -0.5 * (white @ white / variances + len(white) * LOG_VARIANCES)
     else:
         # The slope's variance adds a matrix of rank one; its inverse and determinant are known (Sherman, Morrison).
         share = SLOPE_DEVIATION**2 / variances
         grown = 1 + share * (along @ along)
         squares = white @ white - share * (along @ white) ** 2 / grown
-        terms = -0.5 * (squares / variances + len(white) * np.log(variances) + np.log(grown))
+        terms = -0.5 * (squares / variances + len(white) * LOG_VARIANCES + np.log(grown))
         # What is left of the slope's distribution above 0: a source that is exact but reversed says nothing to follow.
         log_cdf: Any = require("scipy.special", purpose=PURPOSE).log_ndtr
         slope = 1 + share * (along @ white) / grown
