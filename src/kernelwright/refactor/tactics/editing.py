@@ -131,6 +131,7 @@ class Plan:
         if macros:
             self.insert(top(subject.source), macros + "\n")
         self._rename_taken()
+        self._rename_hidden()
         if self.prelude:
             self.insert(declaration_start(subject.source, subject.analysis.function), "".join(self.prelude))
         try:
@@ -171,6 +172,14 @@ class Plan:
             Edit(each.span, _OWN_WORD.sub(lambda word: names.get(word[0], word[0]), each.replacement))
             for each in self.edits
         ]
+
+    def _rename_hidden(self) -> None:
+        """Give another name to template parameters of the text before the kernel that are macros of the source."""
+        macros = self.subject.analysis.tree.expanded.macros
+        for index, text in enumerate(self.prelude):
+            hidden = {name for name in re.findall(r"\bclass ([A-Z]\w*)", text) if name in macros}
+            if hidden:
+                self.prelude[index] = re.sub(rf"\b({'|'.join(sorted(hidden))})\b", r"kw_\1", text)
 
 
 _OWN_WORD = re.compile(r"\b(?:kw|KW)_\w+")

@@ -70,6 +70,15 @@ class LaneKinds:
     def __post_init__(self) -> None:
         self.functions = {each.name: each for each in self.tree.functions}
 
+    def resolved(self, c_type: str) -> str:
+        """What a type is called without the file's own names for types."""
+        for _ in range(10):
+            known = self.tree.types.get(c_type)
+            if known is None:
+                break
+            c_type = known
+        return c_type
+
     def settle(self, body: Sequence[nodes.Statement]) -> None:
         """Find out what every variable is; the code may use a variable in one way only.
 
@@ -164,6 +173,7 @@ class LaneKinds:
         declared = self.types.get(name, self.arrays.get(name, ""))
         if not self.dialect.is_opencl:
             return Kind(is_varying=True, c_type=declared)
+        declared = self.resolved(declared)
         if declared not in _OPENCL_TYPES or declared == "half":
             raise Unfit(f"{name} has type {declared or 'unknown'}, for which there are no vectors here")
         if kind.c_type not in ("", _OPENCL_TYPES[declared]):
@@ -275,6 +285,7 @@ class LaneKinds:
     def _opencl_type(self, c_type: str) -> str:
         if not self.dialect.is_opencl:
             return c_type
+        c_type = self.resolved(c_type)
         if c_type not in _OPENCL_TYPES or c_type == "half":
             raise Unfit(f"there are no vectors of {c_type} here")
         return _OPENCL_TYPES[c_type]
@@ -373,7 +384,7 @@ class LaneKinds:
                 match each:
                     case nodes.Literal(value=None, text=text) if re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?", text):
                         raise Unfit(f"{text} is a double, so float vectors would compute something else")
-                    case nodes.Name(name=name) if self.types.get(name) == "double":
+                    case nodes.Name(name=name) if self.resolved(self.types.get(name, "")) == "double":
                         raise Unfit(f"{name} is a double")
 
     def _choice_kind(self, condition: Kind, yes: Kind, no: Kind) -> Kind:
@@ -402,6 +413,6 @@ class LaneKinds:
             raise Unfit("it makes vectors or casts pointers itself")
         if kinds[0].is_varying:
             return Kind(is_varying=True, c_type=self._opencl_type(node.c_type))
-        if re.search(r"float|double|half|bool|char|short", node.c_type):
+        if re.search(r"float|double|half|bool|char|short", self.resolved(node.c_type)):
             raise Unfit("the lane's index is used as a number")
         return kinds[0]

@@ -48,12 +48,21 @@ class Lanes(LaneChecks):
         if not statements:
             return ""
         parts = []
-        at = statements[0].place.span.start
+        at = self._start(statements[0])
         for each in statements:
             parts.append(self._raw(at, each.place.span.start))
             parts.append(self.statement(each))
             at = each.place.span.end
         return "".join(parts)
+
+    def _start(self, node: nodes.Statement) -> int:
+        """The first byte of a statement with the words before it that trees leave out: `__global`."""
+        start = node.place.span.start
+        for mark in reversed(self.tree.expanded.marks):
+            is_before = mark.span.end <= start and not self.data[mark.span.end : start].strip()
+            if is_before and mark.text.strip("_").isalpha():
+                start = mark.span.start
+        return start
 
     def statement(self, node: nodes.Statement) -> str:
         """One statement for all lanes.
@@ -107,12 +116,39 @@ class Lanes(LaneChecks):
         first = node.declarators[0]
         prefix = self._raw(node.place.span.start, first.place.span.start)
         wide = self.wide_type(first.c_type)
-        head, count = re.subn(rf"(?<!\w){re.escape(first.c_type)}(?!\w)", wide, prefix, count=1)
-        if not count:
-            raise Unfit(f"the type of {first.name} is written in a way that is not understood")
+        head = self._with_type(prefix, first, wide)
         head = re.sub(r"\b(?:constexpr|static)\s+", "", head)
         body = self._around(node, [each.initial for each in node.declarators if each.initial is not None])
         return head + body[len(prefix) :]
+
+    def _with_type(self, text: str, declared: nodes.Declarator, wide: str) -> str:
+        """The start of a declaration with another type; what it says may be a macro that stands for the type.
+
+        Raises:
+            Unfit: it is written in another way.
+        """
+        changed, count = re.subn(rf"(?<!\w){re.escape(declared.c_type)}(?!\w)", wide, text, count=1)
+        if count:
+            return changed
+        macros = self.tree.expanded.macros
+        for word in re.findall(r"[A-Za-z_]\w*", text):
+            if word in macros and self._meaning(word) == declared.c_type:
+                return re.sub(rf"\b{word}\b", wide, text, count=1)
+        raise Unfit(f"the type of {declared.name} is written in a way that is not understood")
+
+    def _meaning(self, word: str) -> str:
+        """What a macro without arguments stands for, through other macros; its words with a blank between them."""
+        macros, words = self.tree.expanded.macros, [word]
+        for _ in range(10):
+            found = [w for each in words for w in (self._body(each) if each in macros else (each,))]
+            if found == words:
+                break
+            words = found
+        return " ".join(words)
+
+    def _body(self, name: str) -> tuple[str, ...]:
+        macro = self.tree.expanded.macros[name]
+        return (name,) if macro.parameters is not None else tuple(t.text for t in macro.body if not t.is_blank)
 
     def wide_type(self, c_type: str) -> str:
         """The vector type of a scalar type."""

@@ -66,7 +66,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     _cover(plan, subject, places, names)
     _define_sizes(plan, places)
     c_types = {"float"} | {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {_spelled(lanes.types[a]) for a in subject.analysis.facts.arrays if _spelled(lanes.types.get(a, ""))}
+    c_types |= {_spelled(lanes.resolved(lanes.types.get(a, ""))) for a in subject.analysis.facts.arrays}
     one, many = plan.fresh(f"kw_{subject.entry}_one"), plan.fresh(f"kw_{subject.entry}_vector")
     load = store = ""
     if subject.language == "cuda":
