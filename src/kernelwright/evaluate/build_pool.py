@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import queue
 import signal
 import threading
@@ -43,6 +44,9 @@ from kernelwright.problem.outcome import Failed, Stage
 
 ATTEMPTS = 2
 """A compiler that fell over is tried on a fresh process before the unit is blamed."""
+
+NICENESS = 5
+"""Of build processes for a GPU: they are ahead of it, and whoever feeds it, or judges, must not wait for a core."""
 
 _BUILD_ENVIRONMENT = {"POCL_MAX_PTHREAD_COUNT": "1"}
 """A build process computes nothing: one PoCL thread each keeps the cores for compilers. It changes no artifact."""
@@ -83,6 +87,8 @@ class BuilderArgument:
 def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
     assert isinstance(argument, BuilderArgument)
+    if not argument.device.shares_host_cores and hasattr(os, "nice"):
+        os.nice(NICENESS)
     cache = ArtifactCache(argument.cache_folder, size_limit_bytes=argument.cache_limit_bytes)
     return Builder(get_backend(argument.backend_name), argument.device, cache).handle
 
