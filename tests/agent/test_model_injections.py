@@ -130,6 +130,37 @@ SOURCES = {
     "paste-builtin-thrice": "#define J(a,b,c) a##b##c\n" + K % 'J(__,builtin,_puts)("hi");',
     "paste-builtin-in-macro": "#define J(a) __builtin_##a\n" + K % 'J(puts)("hi");',
     "paste-printf": "#define J(a,b) a##b\n" + K % 'J(pri,ntf)("hi");',
+    "macro-to-asm": '#define STORE(p, v) asm("nop")\n' + K % "STORE(x, 1);",
+    "macro-to-asm-through-another": "#define STORE(p, v) EMIT(v)\n#define EMIT(v) J(as, m)(v)\n#define J(a, b) a##b\n"
+    + K % 'STORE(x, "nop");',
+    "macro-to-undeclared": "#define VSTORE(p, v) int stored(int); stored(v)\n" + K % "VSTORE(x, 1);",
+    "macro-declares-by-argument": "#define VSTORE(p, v) p v\nVSTORE(int, backdoor(int));\n" + K % "backdoor(1);",
+    "macro-declares-by-brackets": "#define ARGUMENTS (int)\nint backdoor ARGUMENTS;\n" + K % "backdoor(1);",
+    "macro-declares-in-a-branch": "#if 0\n#define ARGUMENTS\n#else\n#define ARGUMENTS (int)\n#endif\n"
+    "int backdoor ARGUMENTS;\n" + K % "backdoor(1);",
+    "macro-declares-in-the-other-branch": "#if 0\n#define ARGUMENTS (int)\n#else\n#define ARGUMENTS = 1\n#endif\n"
+    "int backdoor ARGUMENTS;\n" + K % "backdoor(1);",
+    "macro-declares-by-its-type": "#define OUT float\nOUT backdoor(int);\n" + K % "backdoor(1);",
+    "macro-declares-by-its-pasted-name": "#define VSTORE(n) back##n\nint VSTORE(door)(int);\n" + K % "backdoor(1);",
+    "declared-behind-a-directive": "int\n#if 1\nbackdoor(int);\n#endif\n" + K % "backdoor(1);",
+    "declared-behind-a-macro-that-does-not-end": "#define PART int\nPART backdoor(int);\n" + K % "backdoor(1);",
+    "declared-behind-a-macro-that-ends-in-one-branch": "#if 0\n#define PART ;\n#else\n#define PART int\n#endif\n"
+    "PART backdoor(int);\n" + K % "backdoor(1);",
+    "macro-opens-a-bracket": "#define J(a, b) a##b\n#define OPEN J(\n" + K % 'OPEN as, m)("nop");',
+    "macro-closes-a-bracket": "#define J(a, b) a##b\n#define CLOSE m)\n" + K % 'J(as, CLOSE("nop");',
+    "macro-passed-to-a-macro": "#define J(a, b) a##b\n#define APPLY(f, a, b) f(a, b)\n" + K % 'APPLY(J, as, m)("nop");',
+    "macro-from-a-macro": "#define J(a, b) a##b\n#define GET() J\n" + K % 'GET()(as, m)("nop");',
+    "macro-by-another-name": "#define J(a, b) a##b\n#define VSTORE J\n" + K % 'VSTORE (as, m)("nop");',
+    "macro-around-a-call-around-a-macro": "#define J(a, b) a##b\n#define ALL(f, a, b) f(a, b)\n"
+    + K % 'ALL(J, _Prag, ma)("x")',
+    "macro-makes-printf": "#define VSTORE(a, b) pri##a##b\n" + K % 'VSTORE(n, tf)("x");',
+    "macro-makes-a-builtin": "#define VSTORE(n) __builtin_##n\n" + K % "VSTORE(trap)();",
+    "macro-in-one-branch-makes-asm": "#if 0\n#define A x\n#else\n#define A as\n#endif\n#define J(a, b) J2(a, b)\n"
+    "#define J2(a, b) a##b\n" + K % 'J(A, m)("nop");',
+    "macro-bomb": "#define A0(x) x x x x x x x x\n"
+    + "".join(f"#define A{n}(x) A{n - 1}(x x x x x x x x)\n" for n in range(1, 9))
+    + K % "A8(;)",
+    "comment-goes-on-in-a-directive": "#define J(a, b) a##b /*\n*/ asm\n" + K % "",
     "paste-pragma": "#define J(a,b) a##b\n" + K % 'J(_Prag,ma)("hi");',
 }
 
@@ -237,6 +268,41 @@ def test_no_source_gets_through(name: str) -> None:
     source = SOURCES[name]
     with pytest.raises(Malformed, match="refused"):
         check_source(source, (C if "__global__" in source else K) % "")
+
+
+HONEST = {
+    "store": "#define VSTORE(p, v) vstore4(v, 0, p)\n" + K % "VSTORE(x, (float4)(1.0f));",
+    "store-behind-a-branch": "#define VSTORE(v, o, p) vstore4(v, o, p)\n"
+    + K % "\n#if 1\n    VSTORE((float4)(1.0f), 0, x);\n#endif\n    VSTORE((float4)(2.0f), 1, x);",
+    "store-behind-a-named-condition": "#define VSTORE(v, o, p) vstore4(v, o, p)\n"
+    + K % "\n#if KEEP\n    VSTORE((float4)(1.0f), 0, x);\n#else\n    VSTORE((float4)(2.0f), 0, x);\n#endif",
+    "store-by-pasting": "#define JOIN_(a, b) a##b\n#define JOIN(a, b) JOIN_(a, b)\n#define FLOATS JOIN(float, VEC)\n"
+    "#define VSTORE JOIN(vstore, VEC)\n#define VLOAD JOIN(vload, VEC)\n"
+    + K
+    % "\n#if VEC > 1\n    VSTORE(VLOAD(0, x) * (FLOATS)(2.0f), 0, x);\n#endif",
+    "store-by-its-width": "#define STORE_(n) vstore##n\n#define STORE(n) STORE_(n)\n"
+    + K % "\n#ifdef W\n    STORE(4)((float4)(1.0f), 0, x);\n#endif",
+    "store-through-another": "#define STORE(p, v) EMIT(v, 0, p)\n#define EMIT(v, o, p) vstore4(v, o, p)\n"
+    + K % "STORE(x, (float4)(1.0f));",
+    "store-of-one": "#define vstore1(v, o, p) ((p)[o] = (v))\n#define J(a, b) a##b\n" + K % "J(vstore, 1)(2.0f, 0, x);",
+    "store-behind-a-barrier": "#define SYNC barrier(CLK_LOCAL_MEM_FENCE);\n"
+    + K % "SYNC vstore4((float4)(1.0f), 0, x);",
+    "store-in-each-branch": "#if VEC == 4\n#define VSTORE(v, p) vstore4(v, 0, p)\n#elif VEC == 2\n"
+    "#define VSTORE(v, p) vstore2(v, 0, p)\n#else\n#define VSTORE(v, p) ((p)[0] = (v))\n#endif\n"
+    + K
+    % "VSTORE(1.0f, x);",
+    "store-as-a-statement": "#define STORE(p, v) do { float4 t = (v); vstore4(t, 0, p); } while (0)\n"
+    + K % "STORE(x, (float4)(1.0f));",
+    "pasting-beside-short-names": "#define JOIN(a, b) a##b\n"
+    + K % "float m = x[0], s = x[1], a = x[2]; x[0] = fma(a, m, s) + fmax(m, s) + JOIN(1.0, f);",
+    "function-by-macro": "#define ADDER(T) static inline T add_##T(T a, T b) { return a + b; }\nADDER(float)\n"
+    + K % "x[0] = add_float(x[0], x[1]);",
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_macros_of_its_own_are_no_reason_to_refuse_a_source(name: str) -> None:
+    check_source(HONEST[name], K % "")
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ class Script:
 
 
 def cost(config: Config, workload: Workload) -> float:
-    return float(workload.sizes["n"]) * 1e-4 / {1: 1.0, 2: 1.5, 4: 2.0}.get(dict(config).get("ITEMS", 1), 1.0)  # type: ignore[call-overload]
+    return float(workload.sizes["n"]) * 1e-4 / {1: 1.0, 2: 1.5, 4: 2.0}.get(int(dict(config).get("ITEMS", 1)), 1.0)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_the_facts_are_the_same_with_and_without_templates(plain: Path, tmp_path
     script = Script()
     with answering_server(script) as server:
         compare([plain], settings(server.url, repeats=1), out=tmp_path / "out", machine=SimulatedMachine(cost))
-    first = {}
+    first: dict[bool, str] = {}
     for body in script.bodies:
         text = next(each["content"] for each in body["messages"] if each["role"] == "user")
         if role_of(body) == "plan":
