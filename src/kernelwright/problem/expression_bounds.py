@@ -98,6 +98,8 @@ def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
 
 def _widened(low: Ends, high: Ends, may_fail: Any, *, is_whole: bool) -> Interval:
     """Integers beyond 2**53 are rounded by floats: move the ends out by more than the rounding."""
+    if isinstance(low, float) and isinstance(high, float) and low > -_EXACT and high < _EXACT:  # most often, and quick
+        return Interval(low, high, may_fail, is_whole)
     if not (np.all(low > -_EXACT) and np.all(high < _EXACT)):  # also where an end is not a number
         low = np.where(np.isnan(low), -np.inf, low)
         high = np.where(np.isnan(high), np.inf, high)

@@ -60,7 +60,11 @@ _COMPARISONS: Mapping[type[ast.cmpop], str] = MappingProxyType({
 _WORDS: Mapping[str, Value] = MappingProxyType({"true": True, "false": False})
 
 _NUMBER = re.compile(r"0[xX][\da-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[\d_]+(?:[eE][\d_]*)?")
-_TOKEN = re.compile(r""""[^"]*"|'[^']*'|&&|\|\||!=|(?<!\w)\d\w*|[!&|~^?#\\`@$;{}]|[\n\r\t]|.""", re.DOTALL)
+_TOKEN = re.compile(
+    r""""[^"]*"|'[^']*'|&&|\|\||!=|(?<!\w)\d\w*|[A-Za-z_][A-Za-z_0-9]*|[-+*/%()<>=,. ]+"""
+    r"""|[!&|~^?#\\`@$;{}]|[\n\r\t]|.""",
+    re.DOTALL,
+)
 _SUFFIX_HINT = "write numbers without C's suffixes (`1024`, not `1024u`), and a space before a word"
 _REFUSED: Mapping[str, str] = MappingProxyType(
     {

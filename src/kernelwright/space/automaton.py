@@ -9,6 +9,7 @@ interval bounds.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,29 +46,27 @@ class TooLarge(Exception):
     """A component does not fit the limit for building it in full."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Domain:
     """The values of one parameter that are still possible."""
 
     name: str
     column: Column
     """(values,), as the evaluator wants them."""
-    interval: Interval
+
+    @functools.cached_property
+    def interval(self) -> Interval:
+        """Their bounds, looked for when first asked for: most parameters need none."""
+        column = self.column
+        if column.kind in "bif" and np.size(column.values):
+            low, high = float(np.min(column.values)), float(np.max(column.values))
+            return between(low, high, is_whole=column.kind in "bi")
+        return TEXT if column.kind == "U" else UNKNOWN
 
     @property
     def count(self) -> int:
         """How many values there are."""
         return int(np.size(self.column.values))
-
-
-def make_domain(name: str, column: Column) -> Domain:
-    """A domain with its bounds."""
-    if column.kind in "bif" and np.size(column.values):
-        low, high = float(np.min(column.values)), float(np.max(column.values))
-        interval = between(low, high, is_whole=column.kind in "bi")
-    else:
-        interval = TEXT if column.kind == "U" else UNKNOWN
-    return Domain(name, column, interval)
 
 
 def may_fail(node: Node, domains: Sequence[Domain]) -> bool:

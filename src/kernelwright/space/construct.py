@@ -12,7 +12,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression_columns import Column, evaluate_column, pack, truths
 from kernelwright.problem.expression_syntax import Node
-from kernelwright.space.automaton import TABLE_CELLS, Component, Goal, make_domain, may_fail
+from kernelwright.space.automaton import TABLE_CELLS, Component, Domain, Goal, may_fail
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram, build_diagram
 from kernelwright.space.ordering import order_parameters
@@ -98,6 +98,8 @@ def make_atoms(declared: Declared) -> tuple[Atom, ...]:
 
     An atom that always holds is left out; one without names is false, or has no value.
     """
+    if not declared.constraints:
+        return ()
     sizes = [parameter.values for parameter in declared.parameters]
     single = {p.name: values[0] for p, values in zip(declared.parameters, sizes, strict=True) if len(values) == 1}
     magnitudes = Magnitudes(
@@ -150,7 +152,7 @@ def build(
             assert isinstance(column.values, np.ndarray)
             column = Column(column.values[indices])  # noqa: PLW2901
             narrowed.add(parameter.name)
-        domains.append(make_domain(parameter.name, column))
+        domains.append(Domain(parameter.name, column))
     # A value dropped here may be one for which an atom declared earlier has no value.
     hidden = _suspects(declared, [atom for atom in wide if atom.tree.names & narrowed]) if narrowed else ()
     scopes = [frozenset(index_of[name] for name in atom.tree.names) for atom in wide]
@@ -173,7 +175,7 @@ def build(
 
 def _suspects(declared: Declared, atoms: Sequence[Atom]) -> tuple[Goal, ...]:
     """Atoms that might have no value for some configuration."""
-    domains = [make_domain(p.name, column) for p, column in zip(declared.parameters, declared.columns, strict=True)]
+    domains = [Domain(p.name, column) for p, column in zip(declared.parameters, declared.columns, strict=True)]
     return tuple(Goal((atom.tree,)) for atom in atoms if may_fail(atom.tree, domains))
 
 
