@@ -6,8 +6,10 @@ dataset and measured again, interleaved with the baseline.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
+from kernelwright.engine.finals_plan import FinalsPace
 from kernelwright.engine.objective import medians_ms
 from kernelwright.evaluate.base import EvaluationRequest, Runner
 from kernelwright.problem.config import Config
@@ -44,36 +46,40 @@ def compare_finalists(
     evaluations: Sequence[Evaluated],
     *,
     count: int,
-    rounds: int,
+    pace: FinalsPace,
     on_step: Callable[[], None] = lambda: None,
-    is_late: Callable[[], bool] = lambda: False,
+    now: Callable[[], float] = time.monotonic,
 ) -> FinalistsCompared | None:
     """Check the finalists on every dataset and measure those that pass, interleaved with the baseline.
 
-    A finalist that fails the thorough check is rejected, and the next best takes its place. None when nothing passed or
-    the runner cannot measure again (a replay). Once `is_late`, no more are taken in than there are, but one at least.
+    A finalist that fails the thorough check is rejected, and the next best takes its place. `pace` says how many there
+    is time for, and how many rounds. None when nothing passed, when there is no time for one (`pace.is_short`), or when
+    the runner cannot measure again (a replay).
     """
     rejected: dict[str, str] = {}
-    accepted: dict[str, Candidate] = {}
-    pool = list(evaluations)
-    while True:
+    accepted: dict[str, Evaluated] = {}
+    pool, is_over = list(evaluations), False
+    while not is_over:
         wanted = [event for event in ranked(pool, count=count) if event.candidate_id not in accepted]
-        if not wanted or (accepted and is_late()):
-            break
+        is_over = not wanted
         for event in wanted:
-            if accepted and is_late():
+            is_over = not pace.may_check(list(accepted.values()), event)
+            if is_over:
                 break
-            candidate = Candidate(template, Config(event.config))
-            reason = _reject(runner, candidate)
+            start_s = now()
+            reason = _reject(runner, Candidate(template, Config(event.config)))
             on_step()
             if reason:
                 rejected[event.candidate_id] = reason
                 pool = [each for each in pool if each.candidate_id != event.candidate_id]
             else:
-                accepted[event.candidate_id] = candidate
-    if not accepted:
+                pace.note_check(now() - start_s)
+                accepted[event.candidate_id] = event
+    fitting, rounds = pace.fitting(list(accepted.values())) if accepted else (0, 0)
+    if not fitting:
         return None
-    comparison = runner.compare([baseline, *accepted.values()], rounds=rounds)
+    chosen = [Candidate(template, Config(event.config)) for event in list(accepted.values())[:fitting]]
+    comparison = runner.compare([baseline, *chosen], rounds=rounds)
     if comparison is None:
         return None
     finalists = comparison.candidate_ids[1:]

@@ -19,7 +19,7 @@ from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.engine.objective import medians_ms, objective
 from kernelwright.engine.settings import FORECAST_COUNT, Budget
 from kernelwright.engine.speed_of_light import Floor, doubted, share_of_floor
-from kernelwright.engine.state import SearchState, observation
+from kernelwright.engine.state import MIN_EVALUATIONS, SearchState, observation
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationFuture, EvaluationRequest, Runner
 from kernelwright.problem.config import Config
@@ -63,8 +63,10 @@ class LoopParts:
     clock: RunClock
     append: Callable[[Sequence[Event]], None]
     listener: RunListener
-    reserved_s: float = 0.0
-    """Budget seconds kept for the final comparison."""
+    reserving: Callable[[], float] = lambda: 0.0
+    """Budget seconds kept for the final comparison, by what is known of its cost now."""
+    least_evaluations: int = MIN_EVALUATIONS
+    """Made whatever the time."""
     floors: Mapping[str, Floor] = field(default_factory=dict)
     """By workload what the device allows, where it is known."""
     ahead: Sequence[Config] = ()
@@ -125,7 +127,9 @@ class SearchLoop:
 
     def _is_spent(self) -> bool:
         parts = self._parts
-        return self.state.is_budget_spent(parts.budget, spent_s=parts.clock.spent_s, reserved_s=parts.reserved_s)
+        budget, spent_s = parts.budget, parts.clock.spent_s
+        reserved_s = parts.reserving() if budget.seconds is not None else 0.0
+        return self.state.is_budget_spent(budget, spent_s=spent_s, reserved_s=reserved_s, least=parts.least_evaluations)
 
     def _floor_share(self) -> float | None:
         """How much of what the device allows the best reaches."""

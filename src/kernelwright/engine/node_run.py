@@ -319,6 +319,7 @@ class NodeRun:
             append=self._append,
             listener=_Stoppable(shared.listener, shared.is_stopping),
             floors=recorded_floors(shared.started),
+            least_evaluations=0,  # the node's default was evaluated, and what is left of the time is the whole run's
         )
         try:
             return SearchLoop(parts, self._state).run()

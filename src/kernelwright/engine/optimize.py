@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import secrets
 import shlex
@@ -17,6 +18,7 @@ from pathlib import Path
 from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.direct import DirectAgent
 from kernelwright.agent.written import written_template
+from kernelwright.engine.finals_plan import GRACE, FinalsPace, limit_s
 from kernelwright.engine.learning import learn
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
@@ -41,7 +43,8 @@ from kernelwright.engine.speed_of_light import (
 from kernelwright.engine.spool.client import SpoolMachine, SpoolSite
 from kernelwright.engine.started import run_started
 from kernelwright.engine.steps import Steps
-from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject
+from kernelwright.engine.time_spent import BASELINE, FINALS, SET_UP, Ledger
+from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject, baseline_note, left_until
 from kernelwright.errors import (
     BaselineFailed,
     InfrastructureError,
@@ -301,6 +304,9 @@ class _Session:
         self._parts = parts
         self._site = parts.site
         self._clock = RunClock(now=parts.site.now_s)
+        self._ledger = Ledger()
+        self._resumed_s: float | None = None
+        """Spent before this session; None: this is the first."""
         self._progress = Progress(phase="prepare")
         self._optimizer: Optimizer | None = None
         self._is_started = False
@@ -322,6 +328,8 @@ class _Session:
             )
             started = dataclasses.replace(started, environment=dict(site.environment))
             self._append([started, self._session_started(0.0)])
+            self._ledger.add(SET_UP, self._clock.spent_s)
+            self._clock = RunClock(now=site.now_s)
             self._work(started, self._measure_baseline(started), None)
         return self._result()
 
@@ -329,6 +337,7 @@ class _Session:
         parts, site = self._parts, self._site
         spent_s = view.spent_s + self._unrecorded_s(view)
         self._clock = RunClock(earlier_s=spent_s, now=site.now_s)
+        self._resumed_s = spent_s
         self._append([self._session_started(spent_s)])
         if view.started.device.get("name") != site.device.name:
             text = f"resumed on {site.device.name!r}; it was started on {view.started.device.get('name')!r}: "
@@ -339,7 +348,8 @@ class _Session:
             else:
                 baseline = view.baseline
                 self._enter("baseline")
-                site.calibrate_again(parts.subject.baseline)
+                with self._ledger.on(SET_UP):
+                    site.calibrate_again(parts.subject.baseline)
                 self._clock = RunClock(earlier_s=spent_s, now=site.now_s)  # which the budget has paid for once
             self._work(view.started, baseline, view)
         return self._result()
@@ -359,14 +369,15 @@ class _Session:
             comparison = None
             if reason != "interrupted":
                 try:
-                    comparison = self._compare(optimizer, started, parts.shared.baseline_ms)
+                    with self._ledger.on(FINALS):
+                        comparison = self._compare(optimizer, parts.shared)
                 except KeyboardInterrupt:
                     reason = "interrupted"
             for index, run in optimizer.runs.items():
                 run.finish(of_node(comparison, index) if comparison else None, reason)
             if comparison is not None:
                 self._remember(parts)
-            self._append([*self._late_notes(), RunFinished(reason, self._clock.spent_s)])
+            self._append([*self._late_notes(), self._finished(reason)])
         finally:
             optimizer.close()
         self._enter("done")
@@ -420,6 +431,8 @@ class _Session:
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
+            limit_s=self._limit_s(baseline),
+            ledger=self._ledger,
             tell=parts.listener.on_event,
             show=parts.listener.on_progress,
         )
@@ -483,14 +496,15 @@ class _Session:
             if not self._is_started:
                 raise
             if not self._is_finished:
-                self._append([RunFinished("interrupted", self._clock.spent_s)])
+                self._append([self._finished("interrupted")])
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def _measure_baseline(self, started: RunStarted) -> BaselineMeasured:
         self._enter("baseline")
         baseline = self._parts.subject.baseline
-        evaluation = self._site.calibrate(baseline)
+        with self._ledger.on(BASELINE):
+            evaluation = self._site.calibrate(baseline)
         assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
         reason = doubt(recorded_floors(started), medians_ms(evaluation.outcome.measurements))
         if reason:
@@ -501,17 +515,32 @@ class _Session:
             )
         source = self._parts.folder.blobs.put(baseline.template.source)
         event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
-        self._append([event, *(Noted("warning", text) for text in self._site.notes)])
+        self._append([event, *(Noted("warning", text) for text in self._notes_of(event))])
         return event
 
-    def _compare(
-        self,
-        optimizer: Optimizer,
-        started: RunStarted,
-        baseline_ms: Mapping[str, float],
-    ) -> FinalistsCompared | None:
+    def _notes_of(self, baseline: BaselineMeasured) -> list[str]:
+        """What a person should know of the baseline; a replay has all of it in the record."""
+        notes, seconds = list(self._site.notes), self._parts.settings.tune.budget.seconds
+        own = baseline_note(seconds, baseline) if seconds is not None and self._parts.recorded is None else ""
+        return [*notes, *([own] if own else [])]
+
+    def _limit_s(self, baseline: BaselineMeasured) -> float | None:
+        """When the run should be over, by its clock; another machine is given the budget as it is."""
+        seconds = self._parts.settings.tune.budget.seconds
+        if seconds is None or self._site.elsewhere is not None:
+            return seconds
+        return limit_s(seconds, baseline.cost)
+
+    def _finished(self, reason: str) -> RunFinished:
+        recorded = self._parts.recorded
+        known = recorded.view.finished if recorded is not None else None
+        spent_on = self._ledger.seconds if recorded is None else known.spent_on if known is not None else {}
+        return RunFinished(reason, self._clock.spent_s, spent_on)
+
+    def _compare(self, optimizer: Optimizer, shared: Shared) -> FinalistsCompared | None:
         """The final comparison over all nodes; None when nothing can be compared."""
         self._enter("compare")
+        baseline_ms = shared.baseline_ms
         evaluations = {index: run.evaluations for index, run in optimizer.runs.items()}
         templates = {index: run.template for index, run in optimizer.runs.items()}
         count = self._parts.settings.tune.finalists
@@ -533,15 +562,32 @@ class _Session:
             seconds=None if seconds is None else self._seconds_for_checks(seconds, least_s),
             on_step=lambda: self._enter("compare"),
             is_late=lambda: self._is_late(least_s),
+            pace=self._pace(optimizer, shared.baseline) if self._site.elsewhere is None else None,
         )
         comparison = self._site.compare(comparing)
         if comparison is not None:
-            comparison = without_impossible(comparison, recorded_floors(started))
+            comparison = without_impossible(comparison, recorded_floors(shared.started))
             self._append([comparison])
+        elif comparing.pace is not None and comparing.pace.is_short:
+            self._append([Noted("warning", f"{comparing.pace.words()}: give more time")])
+        elif self._parts.recorded is not None and isinstance(note := self._parts.recorded.next_event, Noted):
+            self._append([note])
         return comparison
 
+    def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:
+        """Lets finalists in as far as the time goes."""
+        costs, tune, end_s = optimizer.costs(), self._parts.settings.tune, self._limit_s(baseline)
+        if end_s is None or tune.budget.seconds is None:
+            return FinalsPace(costs, rounds=tune.comparison_rounds, left_s=lambda: math.inf)
+        return FinalsPace(
+            costs,
+            rounds=tune.comparison_rounds,
+            left_s=left_until(end_s, self._clock, costs, resumed_s=self._resumed_s),
+            grace_s=GRACE * tune.budget.seconds,
+        )
+
     def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
-        """Budget seconds kept for the final rounds: what they could take, at most a fifth of the budget."""
+        """Budget seconds kept for the rounds elsewhere: what they could take, at most a fifth of the budget."""
         settings = self._parts.settings.tune
         worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (2 + settings.finalists)
         return min(worst_s, COMPARISON_SHARE * (settings.budget.seconds or worst_s))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.engine.finals import ranked
+from kernelwright.engine.finals_plan import FinalsPace
 from kernelwright.evaluate.base import EvaluationRequest, Runner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
@@ -80,6 +82,8 @@ def compare_entrants(
     rounds: int,
     on_step: Callable[[], None],
     is_late: Callable[[], bool],
+    pace: FinalsPace | None = None,
+    now: Callable[[], float] = time.monotonic,
 ) -> FinalistsCompared | None:
     """Check entrants on every dataset and measure those that pass, interleaved with the baseline.
 
@@ -89,28 +93,44 @@ def compare_entrants(
         choose: the entrants when these candidate ids are left out; asked again when one is rejected.
         rounds: of the comparison.
         on_step: called after every check.
-        is_late: once true, no more are taken in than there are, but one at least.
+        is_late: once true, no more are taken in than there are, but one at least; without a `pace`.
+        pace: says instead how many entrants there is time for, and how many rounds; it may be none.
+        now: tells seconds.
     """
     rejected: dict[str, str] = {}
     accepted: dict[str, Entrant] = {}
-    while True:
+
+    def is_over(each: Entrant) -> bool:
+        if pace is not None:
+            return not pace.may_check([other.event for other in accepted.values()], each.event)
+        return bool(accepted) and is_late()
+
+    is_late_now = False
+    while not is_late_now:
         wanted = [each for each in choose(frozenset(rejected)) if each.candidate.id not in accepted]
-        if not wanted or (accepted and is_late()):
-            break
+        is_late_now = not wanted
         for each in wanted:
-            if accepted and is_late():
+            is_late_now = is_over(each)
+            if is_late_now:
                 break
+            start_s = now()
             outcome = (
                 runner.submit(EvaluationRequest(each.candidate, is_thorough=True, is_timed=False)).result().outcome
             )
             on_step()
             if isinstance(outcome, Failed):
                 rejected[each.candidate.id] = f"{outcome.stage}: {outcome.message}"
-            else:
-                accepted[each.candidate.id] = each
-    if not accepted:
+                continue
+            accepted[each.candidate.id] = each
+            if pace is not None:
+                pace.note_check(now() - start_s)
+    chosen = list(accepted.values())
+    if pace is not None and chosen:
+        fitting, rounds = pace.fitting([each.event for each in chosen])
+        chosen = chosen[:fitting]
+    if not chosen:
         return None
-    comparison = runner.compare([baseline, *(each.candidate for each in accepted.values())], rounds=rounds)
+    comparison = runner.compare([baseline, *(each.candidate for each in chosen)], rounds=rounds)
     if comparison is None:
         return None
     finalists = comparison.candidate_ids[1:]
@@ -136,4 +156,5 @@ def of_node(comparison: FinalistsCompared, index: int) -> FinalistsCompared | No
         samples_ms={name: tuple(rows[k] for k in places) for name, rows in comparison.samples_ms.items()},
         rejected={each: why for each, why in comparison.rejected.items() if each in ids},
         nodes=(),
+        finalist_count=len(comparison.candidate_ids) - 1,
     )

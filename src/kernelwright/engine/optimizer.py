@@ -10,8 +10,9 @@ What was decided and what came of it is durable before the next decision, so a r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from kernelwright.agent.base import (
     AnalyseContext,
@@ -30,7 +31,9 @@ from kernelwright.engine.node_run import NodeRun
 from kernelwright.engine.optimizer_state import OptimizerState
 from kernelwright.engine.steps import Step
 from kernelwright.engine.template_proof import (
+    PROOF_SHARE,
     DefaultProof,
+    ProofBudget,
     TemplateProof,
     constraints_of,
     inert_words,
@@ -39,6 +42,7 @@ from kernelwright.engine.template_proof import (
     reproduction_of,
     text_with,
 )
+from kernelwright.engine.time_spent import PROOFS, PROPOSALS, SEARCH, STRUCTURES
 from kernelwright.errors import EmptySpace, SpecError
 from kernelwright.evaluate.base import Reproduction
 from kernelwright.problem.outcome import Failed, Outcome
@@ -64,6 +68,11 @@ REST_EVALUATIONS = 16
 
 LIFTED = "template"
 """The role whose nodes have to reproduce what they were lifted from."""
+
+LARGE_GAIN = 2.0
+"""A prediction from which on an idea is tried before the space of what was merely lifted is proven. A guess."""
+
+_T = TypeVar("_T")
 
 
 class Optimizer(OptimizerState):
@@ -227,7 +236,7 @@ class Optimizer(OptimizerState):
             self._say("the problem's own template")
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
-        if "template" not in roles:
+        if "template" not in roles and not (parts.given is not None and self._is_spent()):
             self._say("lifting launch shape and literals into parameters")
             lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0])))
             if isinstance(lifted, Draft):
@@ -263,7 +272,7 @@ class Optimizer(OptimizerState):
             self._record([self._planned(index, plan)])
             return self._coding_first(action)
 
-        return Step(lambda: parts.agent.plan(context), planned)
+        return Step(lambda: self._timed(PROPOSALS, lambda: parts.agent.plan(context)), planned)
 
     def _untaken(self, index: int) -> list[Idea]:
         """Ideas that no child has come of and nobody is at."""
@@ -288,7 +297,10 @@ class Optimizer(OptimizerState):
         idea = next(each for each in node.ideas if each.key == key)
         context = CodeContext(parts.task, then, then[index], self._written(node), idea)
         self._coded.setdefault(index, set()).add(key)
-        return Step(lambda: parts.agent.code(context), lambda result: self._proposed(index, "code", idea, result))
+        return Step(
+            lambda: self._timed(PROPOSALS, lambda: parts.agent.code(context)),
+            lambda result: self._proposed(index, "code", idea, result),
+        )
 
     def _repairing(self, action: ActionChosen) -> Step | None:
         parts, then, node = self._parts, self._history.at(action), self.tree[action.node]
@@ -296,7 +308,8 @@ class Optimizer(OptimizerState):
         context = DebugContext(parts.task, then, then[node.index], self._written(node), failure)
         idea = Idea("repair", node.family, f"repair: {node.instruction}", failure.message, node.predicted_gain)
         return Step(
-            lambda: parts.agent.debug(context), lambda result: self._proposed(node.index, "debug", idea, result)
+            lambda: self._timed(PROPOSALS, lambda: parts.agent.debug(context)),
+            lambda result: self._proposed(node.index, "debug", idea, result),
         )
 
     def _proposed(self, parent: int, role: str, idea: Idea, result: Draft | Declined) -> Step | None:
@@ -366,9 +379,10 @@ class Optimizer(OptimizerState):
         if self._parts.elsewhere is not None:
             return self._judging_elsewhere(index, run, self._parts.elsewhere)
         original = self._parts.baseline if self._is_lifted(node) else None
-        shared = self._parts.shared
+        shared, limit_s = self._parts.shared, self._parts.limit_s
+        most_s = None if limit_s is None else PROOF_SHARE * limit_s
         return Step(
-            lambda: proof_of(run, shared, original),
+            lambda: self._timed(STRUCTURES, lambda: proof_of(run, shared, original, most_s=most_s)),
             lambda proof: self._judged_here(index, run, proof),
             is_recording=True,
         )
@@ -380,6 +394,8 @@ class Optimizer(OptimizerState):
             return None
         self._record([self._judged(index, run, proof.outcome)])
         if self._is_lifted(self.tree[index]):
+            if self._waits(index, run, proof.reproduction):
+                return None
             following = self._proving_template(index, run, proof.reproduction)
             if following is not None:
                 return following
@@ -443,14 +459,28 @@ class Optimizer(OptimizerState):
             lambda reproduction: self._proving_template(node.index, run, reproduction),
         )
 
+    def _waits(self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None) -> bool:
+        """Put the points of a lifted template off until its parameters are searched, where another idea promises more.
+
+        Only where the budget is in seconds, which the points could use up, and where ideas are known at no cost.
+        """
+        parts = self._parts
+        if parts.limit_s is None or not parts.agent.plans_ahead or isinstance(reproduction, Failed):
+            return False
+        if not self.tree[index].is_working or not run.parameters:
+            return False
+        self._plan_all()
+        if not any((idea.predicted_gain or 1.0) >= LARGE_GAIN for idea in self.tree[index].ideas):
+            return False
+        waiting = TemplateProof(run, parts.shared, ProofBudget(0, None), seed=0).waiting(reproduction)
+        self._keep_proof(index, run, waiting)
+        return True
+
     def _proving_template(self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None) -> Step | None:
         """Check the corners of a lifted template's space before its landscape is trusted; what fails is left out."""
         if not self.tree[index].is_working or isinstance(reproduction, Failed) or not run.parameters:
             return None
-        self._say(f"node {index}: checking corners and random points of its space")
-        parts, settings = self._parts, self._parts.settings
-        budget = proof_budget(settings.tune.budget, points=settings.proof_points)
-        proof = TemplateProof(run, parts.shared, budget, seed=settings.tune.seed)
+        proof = self._template_proof(index, run)
 
         def proven(event: TemplateProven) -> Step | None:
             self._keep_proof(index, run, event)
@@ -460,7 +490,24 @@ class Optimizer(OptimizerState):
                 return None
             return Step(following.work, lambda found: self._analysed_and_planned(following, found))
 
-        return Step(lambda: proof.prove(reproduction), proven, is_recording=True)
+        return Step(lambda: self._timed(PROOFS, lambda: proof.prove(reproduction)), proven, is_recording=True)
+
+    def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
+        self._say(f"node {index}: checking corners and random points of its space")
+        parts, settings = self._parts, self._parts.settings
+        left_s = self._seconds_left()
+        budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=left_s)
+        return TemplateProof(run, parts.shared, budget, seed=settings.tune.seed)
+
+    def _proving_what_waited(self, index: int, run: NodeRun, then: Callable[[], Step | None]) -> Step:
+        """The points of a lifted template that were put off, and then its search."""
+        proof, waiting = self._template_proof(index, run), self._proofs[index]
+
+        def proven(event: TemplateProven) -> Step | None:
+            self._keep_proof(index, run, event)
+            return then()
+
+        return Step(lambda: self._timed(PROOFS, lambda: proof.prove_after(waiting)), proven, is_recording=True)
 
     def _analysed_and_planned(self, step: Step, found: Sequence[Finding]) -> Step | None:
         following = step.then(found)
@@ -497,13 +544,10 @@ class Optimizer(OptimizerState):
     def _tuning(self, node: Node, until: int) -> Step | None:
         run, elsewhere, index = self._node_run(node), self._parts.elsewhere, node.index
         if elsewhere is None:
-            seconds = self._seconds_left()
             self._promised[index] = until
-            return Step(
-                lambda: run.search(evaluations=until, seconds=seconds),
-                lambda reason: self._searched(index, run, reason),
-                is_recording=True,
-            )
+            if index in self._proofs and self._proofs[index].is_deferred:
+                return self._proving_what_waited(index, run, lambda: self._searching(index, run, until))
+            return self._searching(index, run, until)
         if run.evaluated_count >= until:  # taken in, and then killed
             return self._analysing(index, run, "budget")
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), proof=self._proofs.get(index))
@@ -514,6 +558,14 @@ class Optimizer(OptimizerState):
             return self._searched(index, run, result.reason or "exhausted")
 
         return Step(lambda: elsewhere.search(job), done)
+
+    def _searching(self, index: int, run: NodeRun, until: int) -> Step:
+        seconds = self._seconds_left()
+        return Step(
+            lambda: self._timed(SEARCH, lambda: run.search(evaluations=until, seconds=seconds)),
+            lambda reason: self._searched(index, run, reason),
+            is_recording=True,
+        )
 
     def _searched(self, index: int, run: NodeRun, reason: str) -> Step | None:
         if reason == "interrupted":
@@ -535,7 +587,11 @@ class Optimizer(OptimizerState):
             self._record([self._tuned(index, run, reason, found)])
             return None
 
-        return Step(lambda: parts.agent.analyse(context), analysed)
+        return Step(lambda: self._timed(PROPOSALS, lambda: parts.agent.analyse(context)), analysed)
+
+    def _timed(self, purpose: str, work: Callable[[], _T]) -> _T:
+        with self._parts.ledger.on(purpose):
+            return work()
 
     def _tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding]) -> NodeTuned:
         best = run.best
@@ -564,7 +620,8 @@ class Optimizer(OptimizerState):
 
     def _plan(self, node: Node) -> None:
         parts = self._parts
-        plan = parts.agent.plan(PlanContext(parts.task, self.tree, node, self._written(node)))
+        context = PlanContext(parts.task, self.tree, node, self._written(node))
+        plan = self._timed(PROPOSALS, lambda: parts.agent.plan(context))
         self._record([self._planned(node.index, plan)])
 
     def _planned(self, index: int, plan: Plan) -> NodePlanned:

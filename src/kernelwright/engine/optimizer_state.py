@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelwright.agent.base import (
@@ -14,6 +14,7 @@ from kernelwright.agent.base import (
     Written,
 )
 from kernelwright.engine.elsewhere import Elsewhere
+from kernelwright.engine.finals_plan import FinalsCosts, baseline_s, reserved_s
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
@@ -23,6 +24,7 @@ from kernelwright.engine.steps import Steps
 from kernelwright.engine.template_proof import (
     constraints_of,
 )
+from kernelwright.engine.time_spent import Ledger
 from kernelwright.engine.tree_history import TreeHistory
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Problem, SourceSpec
@@ -66,7 +68,7 @@ class OptimizerParts:
     folder: RunFolder
     clock: RunClock
     reserved_s: float
-    """Budget seconds kept for the final comparison."""
+    """Budget seconds kept for the final comparison on another machine."""
     tell: Callable[[Event, Progress], None]
     show: Callable[[Progress], None]
     start: Callable[[Sequence[str]], Mapping[str, Value]] = lambda _tactics: {}
@@ -75,6 +77,10 @@ class OptimizerParts:
     """Of templates that an earlier session proved."""
     steps: Callable[[int, Callable[[], Tree]], Steps] = lambda size, _tree: Steps(size)
     """Makes the steps of that many structures under way, which may look at the tree."""
+    limit_s: float | None = None
+    """When the run should be over, by its clock; None: no limit in time."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """What the time is spent on."""
 
 
 class OptimizerState:
@@ -181,7 +187,7 @@ class OptimizerState:
         )
 
     def _seconds_left(self) -> float | None:
-        seconds = self._parts.settings.tune.budget.seconds
+        seconds = self._parts.limit_s
         return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._parts.clock.spent_s)
 
     def _seconds_of_one(self) -> float | None:
@@ -190,12 +196,25 @@ class OptimizerState:
         return None if left is None else left / self._steps.size
 
     def _reserved_s(self, seconds: float) -> float:
-        """Kept for the final comparison: its rounds, and checks as long as the longest so far."""
+        """Kept for the final comparison, by what has been measured so far."""
         parts = self._parts
+        if parts.elsewhere is None:
+            tune, baseline = parts.settings.tune, parts.shared.baseline
+            return reserved_s(
+                self.costs(),
+                finalists=tune.finalists,
+                rounds=tune.comparison_rounds,
+                seconds=seconds - baseline_s(baseline.cost),
+            )
         checks_s = (parts.settings.tune.finalists + 1) * max(
             (run.longest_check_s for run in list(self._runs.values())), default=0.0
         )
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
+
+    def costs(self) -> FinalsCosts:
+        """What a final comparison would cost, from all nodes' evaluations."""
+        evaluations = [event for run in list(self._runs.values()) for event in run.evaluations]
+        return FinalsCosts.of(self._parts.problem, self._parts.shared.baseline, evaluations)
 
     def _attempts_are_spent(self) -> bool:
         """Whether as many structures were asked for as may be, those under way included, the first ones not."""
@@ -239,7 +258,7 @@ class OptimizerState:
             best_speedup=1 / best if best and math.isfinite(best) else None,
             spent_s=parts.clock.spent_s,
             budget_evaluations=budget.evaluations,
-            budget_s=budget.seconds,
+            budget_s=parts.limit_s,
             node_count=len(self.tree),
             doing=self._doing,
         )

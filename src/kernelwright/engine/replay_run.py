@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 MOST_SHOWN = 300
 """Characters of each side of a difference."""
 
-_TIMES = frozenset({"elapsed_s", "spent_s"})
+_TIMES = frozenset({"elapsed_s", "spent_s", "spent_on"})
 _OF_START = ("problem_name", "problem_id", "device", "workloads", "floors")
 """Of the first event, what a replay must have too; ids, dates and the machine that leads are others."""
 
@@ -487,7 +487,7 @@ class RecordedSteps(Steps):
             return isinstance(event, NodeJudged | NodeTuned | TemplateProven) and event.index == number
         action = self._tree().actions[number]
         match event:
-            case NodeTuned():
+            case NodeTuned() | TemplateProven():  # of a template whose proof has waited for its search
                 return action.action == "tune" and action.node == event.index
             case NodePlanned():
                 return action.action == "expand" and action.node == event.index

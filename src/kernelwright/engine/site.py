@@ -20,6 +20,7 @@ from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.elsewhere import CompareJob, Elsewhere, Finalist
 from kernelwright.engine.environment import environment
+from kernelwright.engine.finals_plan import FinalsPace
 from kernelwright.engine.optimize_finals import Entrant, compare_entrants
 from kernelwright.engine.speed_of_light import Ceilings, device_ceilings
 from kernelwright.evaluate.base import MeasuringRunner
@@ -42,6 +43,8 @@ class Comparing:
     """Left for the checks before the rounds; None: no limit."""
     on_step: Callable[[], None]
     is_late: Callable[[], bool]
+    pace: FinalsPace | None = None
+    """Here: how many finalists and rounds there is time for; another machine goes by `rounds` and `seconds`."""
 
 
 class Site(Protocol):
@@ -161,6 +164,7 @@ class LocalSite:
             rounds=comparing.rounds,
             on_step=comparing.on_step,
             is_late=comparing.is_late,
+            pace=comparing.pace,
         )
 
     def __enter__(self) -> Self:

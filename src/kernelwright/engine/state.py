@@ -14,8 +14,8 @@ from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.search.base import Observation
 from kernelwright.store.event import Evaluated
 
-MIN_EVALUATIONS = 3
-"""Made even if the baseline used up the budget's time: a run that tried nothing helps nobody."""
+MIN_EVALUATIONS = 1
+"""Made by `tune` even if the baseline used up the budget's time: a run that tried nothing helps nobody."""
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -88,11 +88,16 @@ class SearchState:
             if self.incumbent is not None:
                 self.incumbent.best_ms[workload] = min(time_ms, self.incumbent.best_ms[workload])
 
-    def is_budget_spent(self, budget: Budget, *, spent_s: float, reserved_s: float = 0.0) -> bool:
-        """Whether no further evaluation may start; `reserved_s` is kept for the final comparison."""
+    def is_budget_spent(
+        self, budget: Budget, *, spent_s: float, reserved_s: float = 0.0, least: int = MIN_EVALUATIONS
+    ) -> bool:
+        """Whether no further evaluation may start.
+
+        `reserved_s` is kept for the final comparison; `least` evaluations are made whatever the time.
+        """
         if budget.evaluations is not None and self.evaluated_count >= budget.evaluations:
             return True
-        is_started = self.evaluated_count >= MIN_EVALUATIONS
+        is_started = self.evaluated_count >= least
         return budget.seconds is not None and is_started and spent_s + reserved_s >= budget.seconds
 
     def has_stalled(self, budget: Budget) -> bool:

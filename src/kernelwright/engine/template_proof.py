@@ -13,15 +13,16 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kernelwright.agent.base import Written
 from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.engine.elsewhere import NodeDone
+from kernelwright.engine.finals_plan import FinalsCosts
 from kernelwright.engine.node_run import NodeRun, Shared
 from kernelwright.engine.settings import Budget
 from kernelwright.engine.template_points import corners, differing, outside, random_points
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 PROOF_SHARE = 0.1
 """Of a run's budget, what the points of a template's proof may take. A guess."""
+
+LEFT_SHARE = 0.3
+"""Of what is left of a budget in seconds, likewise. A guess."""
 
 ISOLATING = 4
 """Evaluations that may be spent on finding which value of a failed point is to blame."""
@@ -75,11 +79,14 @@ class ProofBudget:
     """For the points; None: no limit. What has begun ends."""
 
 
-def proof_budget(budget: Budget, *, points: int) -> ProofBudget:
-    """What a proof of at most so many points may use of a run's budget."""
+def proof_budget(budget: Budget, *, points: int, left_s: float | None = None) -> ProofBudget:
+    """What a proof of at most so many points may use of a run's budget, of which `left_s` are left."""
     if budget.evaluations is not None:
         points = min(points, int(PROOF_SHARE * budget.evaluations))
-    return ProofBudget(points, None if budget.seconds is None else PROOF_SHARE * budget.seconds)
+    seconds = None if budget.seconds is None else PROOF_SHARE * budget.seconds
+    if seconds is not None and left_s is not None:
+        seconds = min(seconds, LEFT_SHARE * left_s)
+    return ProofBudget(points, seconds)
 
 
 def reproduction_of(run: NodeRun, original: Candidate, shared: Shared) -> Reproduction | Failed | None:
@@ -111,10 +118,12 @@ class DefaultProof:
     """Of a lifted template; None: not compared."""
 
 
-def proof_of(run: NodeRun, shared: Shared, original: Candidate | None) -> DefaultProof | SpecError | EmptySpace:
-    """A node's default evaluated, and held against `original` where that is given.
+def proof_of(
+    run: NodeRun, shared: Shared, original: Candidate | None, *, most_s: float | None = None
+) -> DefaultProof | SpecError | EmptySpace:
+    """A node's default evaluated, and held against `original` where that is given and fits into `most_s`.
 
-    What is wrong with its files is an answer too.
+    What is wrong with its files is an answer too. The time counts only where the search has not been recorded.
 
     Raises:
         InfrastructureError: the machine failed twice.
@@ -125,6 +134,8 @@ def proof_of(run: NodeRun, shared: Shared, original: Candidate | None) -> Defaul
         return error
     if original is None or not isinstance(outcome, Passed):
         return DefaultProof(outcome)
+    if most_s is not None and shared.recorded is None and 2 * thorough_s(run, shared) > most_s:
+        return DefaultProof(outcome)  # both would be launched on all datasets
     reproduction = reproduction_of(run, original, shared)
     if isinstance(reproduction, Failed):
         return DefaultProof(reproduction, reproduction)
@@ -133,16 +144,30 @@ def proof_of(run: NodeRun, shared: Shared, original: Candidate | None) -> Defaul
     return DefaultProof(outcome, reproduction)
 
 
+def thorough_s(run: NodeRun, shared: Shared) -> float:
+    """About how long a thorough check takes, from what the node and the baseline took."""
+    return FinalsCosts.of(run.problem, shared.baseline, run.evaluations).check_s
+
+
 class TemplateProof:
     """One node's proof; `run` gives the event to record."""
 
-    def __init__(self, run: NodeRun, shared: Shared, budget: ProofBudget, *, seed: int) -> None:
-        """`run` has proven its default."""
+    def __init__(
+        self,
+        run: NodeRun,
+        shared: Shared,
+        budget: ProofBudget,
+        *,
+        seed: int,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`run` has proven its default; `now` tells seconds."""
         self._run = run
         self._shared = shared
         self._budget = budget
         self._seed = seed
-        self._start_s = time.monotonic()
+        self._now = now
+        self._start_s = now()
         self._notes = _Notes()
 
     def prove(self, reproduction: Reproduction | None) -> TemplateProven:
@@ -163,12 +188,8 @@ class TemplateProof:
             run.exclude(constraints_of(notes.excluded))
         notes.inert.update(inert_parameters(run.evaluations))
         self._probe_constraints()
-        return TemplateProven(
-            index=run.index,
-            reproduces=_kind(reproduction),
-            compared_count=reproduction.launch_count if reproduction else 0,
-            same_count=reproduction.same_count if reproduction else 0,
-            tolerance_fraction=reproduction.tolerance_fraction if reproduction else 0.0,
+        return replace(
+            self._reproduced(reproduction),
             corner_count=corner_count,
             random_count=random_count,
             failed=tuple(notes.failed),
@@ -177,6 +198,41 @@ class TemplateProof:
             loose=notes.loose,
             probed_count=notes.probed_count,
             findings=tuple(_words(reproduction, corner_count + random_count, notes)),
+        )
+
+    def waiting(self, reproduction: Reproduction | None) -> TemplateProven:
+        """The event of a proof whose points wait until the parameters are searched: only what the default has shown."""
+        if self._shared.recorded is not None:
+            return self._recorded(self._shared.recorded)
+        return replace(self._reproduced(reproduction), is_deferred=True)
+
+    def prove_after(self, waiting: TemplateProven) -> TemplateProven:
+        """As `prove`, for a proof that has waited: what the default has shown is in it.
+
+        Raises:
+            InfrastructureError: the machine failed twice on the same candidate.
+            KeyboardInterrupt: a person wants to stop; what was evaluated is recorded in the node's run.
+        """
+        if self._shared.recorded is not None:
+            return self._recorded(self._shared.recorded)
+        found = self.prove(None)
+        return replace(
+            found,
+            reproduces=waiting.reproduces,
+            compared_count=waiting.compared_count,
+            same_count=waiting.same_count,
+            tolerance_fraction=waiting.tolerance_fraction,
+            findings=(*found.findings, *waiting.findings),
+        )
+
+    def _reproduced(self, reproduction: Reproduction | None) -> TemplateProven:
+        return TemplateProven(
+            index=self._run.index,
+            reproduces=_kind(reproduction),
+            compared_count=reproduction.launch_count if reproduction else 0,
+            same_count=reproduction.same_count if reproduction else 0,
+            tolerance_fraction=reproduction.tolerance_fraction if reproduction else 0.0,
+            findings=tuple(_words(reproduction, 0, self._notes)),
         )
 
     def _recorded(self, recorded: Recorded) -> TemplateProven:
@@ -201,7 +257,7 @@ class TemplateProof:
 
     def _seconds_left(self) -> float | None:
         seconds = self._budget.seconds
-        return None if seconds is None else max(0.0, seconds - (time.monotonic() - self._start_s))
+        return None if seconds is None else max(0.0, seconds - (self._now() - self._start_s))
 
     # -- blame ---------------------------------------------------------------------------------------------------
 
@@ -256,13 +312,15 @@ class TemplateProof:
         most = min(MOST_OUTSIDE, self._budget.points // 2)  # a thorough check costs as much as several points
         if most <= 0 or runner is None:
             return
+        check_s = thorough_s(run, self._shared) if self._budget.seconds is not None else 0.0
         found = outside(
             run.problem, run.template, self._shared.device, run.space, count=OUTSIDE_POINTS, seed=self._seed
         )
         for name, points in found.items():
             worked = 0
             for config in points:
-                if notes.probed_count >= most or self._seconds_left() == 0.0:
+                left_s = self._seconds_left()
+                if notes.probed_count >= most or (left_s is not None and left_s <= check_s):
                     return
                 if not self._works(config, runner):
                     break
@@ -409,7 +467,7 @@ def reproduction_words(kind: str, *, same: int, compared: int, fraction: float) 
             )
         case "differs":
             return f"at its default it does not compute what its origin computes ({fraction:.3g} times what is allowed)"
-    return "at its default it agrees with the reference; this runner could not hold it against its origin"
+    return "at its default it agrees with the reference; it was not held against its origin"
 
 
 def _words(found: Reproduction | None, tried: int, notes: _Notes) -> Iterator[str]:

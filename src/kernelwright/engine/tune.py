@@ -12,7 +12,7 @@ import shlex
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,17 @@ from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.conditions import measurement_notes
 from kernelwright.engine.finals import compare_finalists
+from kernelwright.engine.finals_plan import (
+    AFTER_BASELINE,
+    GOOD_ROUNDS,
+    GRACE,
+    FinalsCosts,
+    FinalsPace,
+    Reserve,
+    baseline_s,
+    limit_s,
+    reserved_s,
+)
 from kernelwright.engine.limits import build_space
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import LoopParts, RunClock, SearchLoop
@@ -27,7 +38,7 @@ from kernelwright.engine.machine import LocalMachine, Machine, expecting
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.replay import ReplayRunner
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import TuneSettings
+from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.speed_of_light import (
     Ceilings,
     Floor,
@@ -37,7 +48,8 @@ from kernelwright.engine.speed_of_light import (
     without_impossible,
 )
 from kernelwright.engine.started import now, run_started
-from kernelwright.engine.state import MIN_EVALUATIONS, SearchState, observations
+from kernelwright.engine.state import SearchState, observations
+from kernelwright.engine.time_spent import BASELINE, FINALS, SEARCH, SET_UP, Ledger
 from kernelwright.errors import (
     BaselineFailed,
     InfrastructureError,
@@ -73,10 +85,10 @@ from kernelwright.template.load import load_baseline, load_template, problem_fil
 from kernelwright.template.model import Candidate, Template
 
 COMPARISON_SHARE = 0.2
-"""Of a budget in seconds, kept for the final comparison. A guess."""
+"""Of a budget in seconds, for the final comparison on another machine. A guess."""
 
 MIN_ROUNDS = 9
-"""The fewest rounds whose order statistics give the interval of five finalists 95 % together (2 * 0.5^9 < 0.05 / 5)."""
+"""The fewest rounds there: order statistics give the intervals of five finalists 95 % together (2 * 0.5^9 < 0.01)."""
 
 
 BLIND_LOOK_AHEAD = 8
@@ -274,6 +286,9 @@ class _Session:
         self._folder = folder
         self._listener = listener
         self._clock = RunClock()
+        self._ledger = Ledger()
+        self._resumed_s: float | None = None
+        """Spent before this session; None: this is the first."""
         self._progress = Progress(phase="prepare")
         self._floors: Mapping[str, Floor] = {}
         self._is_started = False
@@ -290,8 +305,10 @@ class _Session:
             started = self._started(problem_id, ceilings, priors)
             self._floors = recorded_floors(started)
             self._append([started, self._session_started()])
+            self._ledger.add(SET_UP, self._clock.spent_s)
+            self._clock = RunClock()
             baseline = self._measure_baseline(runner)
-            self._tell_if_budget_is_spent()
+            self._tell_if_budget_is_spent(baseline)
             reason = self._search(runner, searcher, baseline, (), ahead=ahead)
             self._finish(runner, reason)
         return self._result()
@@ -317,6 +334,7 @@ class _Session:
 
     def run_again(self, runner: MeasuringRunner, view: RunView) -> TuneResult:
         self._clock = RunClock(earlier_s=view.spent_s)
+        self._resumed_s = view.spent_s
         self._floors = recorded_floors(view.started)
         self._append([self._session_started(view.spent_s)])
         if view.started.device.get("name") != self._device.name:
@@ -330,7 +348,8 @@ class _Session:
             else:
                 baseline = view.baseline
                 self._enter("baseline")
-                runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
+                with self._ledger.on(SET_UP):
+                    runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
                 self._clock = RunClock(earlier_s=view.spent_s)  # which the budget has paid for once
             searcher = self.searcher(self._kept_priors(view))
             searcher.tell(observations(view.evaluations))
@@ -361,13 +380,14 @@ class _Session:
             if not self._is_started:
                 raise
             if not self._is_finished:
-                self._append([RunFinished("interrupted", self._clock.spent_s)])
+                self._append([self._finished("interrupted")])
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def _measure_baseline(self, runner: MeasuringRunner) -> BaselineMeasured:
         self._enter("baseline")
-        evaluation = runner.calibrate(self._subject.baseline)
+        with self._ledger.on(BASELINE):
+            evaluation = runner.calibrate(self._subject.baseline)
         assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
         reason = doubt(self._floors, medians_ms(evaluation.outcome.measurements))
         if reason:
@@ -381,17 +401,11 @@ class _Session:
         self._append([event, *(Noted("warning", text) for text in runner.notes)])
         return event
 
-    def _tell_if_budget_is_spent(self) -> None:
-        """Say so when the baseline has left no time for a search, and what to do."""
-        seconds, spent_s = self._settings.budget.seconds, self._clock.spent_s
-        if seconds is None or spent_s < seconds * (1 - COMPARISON_SHARE):
-            return
-        wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
-        self._note(
-            f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, so only "
-            f"{MIN_EVALUATIONS} configurations are tried: give more time (--budget {wanted}), fewer or smaller "
-            "workloads, or a faster reference"
-        )
+    def _tell_if_budget_is_spent(self, baseline: BaselineMeasured) -> None:
+        """Say so when the baseline has left too little time for a search, and what to do."""
+        seconds = self._settings.budget.seconds
+        if seconds is not None and (text := baseline_note(seconds, baseline)):
+            self._note(text)
 
     def searcher(self, priors: Sequence[Prior]) -> Searcher:
         """The searcher that the settings ask for.
@@ -427,30 +441,39 @@ class _Session:
         """
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
+        known, is_measuring = list(earlier), not isinstance(runner, ReplayRunner)
+
+        def record(events: Sequence[Event]) -> None:
+            self._folder.append(events)
+            known.extend(event for event in events if isinstance(event, Evaluated))
+
+        reserve = Reserve(lambda: self._reserved_s(baseline, known) if is_measuring else 0.0)
         parts = LoopParts(
             template=self._subject.template,
             workloads=self._subject.problem.workloads,
             baseline_ms=baseline_ms,
             runner=runner,
             searcher=searcher,
-            budget=self._settings.budget,
+            budget=self._budget(baseline) if is_measuring else self._settings.budget,
             clock=self._clock,
-            append=self._folder.append,
+            append=record,
             listener=self._listener,
-            reserved_s=0.0 if isinstance(runner, ReplayRunner) else self._reserved_s(baseline_ms),
+            reserving=lambda: reserve.seconds(len(known)),
             floors=self._floors,
             ahead=ahead,
             ask_ahead=self._ask_ahead(runner),
         )
         weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
         state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights)
-        return SearchLoop(parts, state).run()
+        with self._ledger.on(SEARCH):
+            return SearchLoop(parts, state).run()
 
     def _finish(self, runner: MeasuringRunner, reason: str) -> None:
         """Compare the finalists unless the person wants to stop, and record the end."""
         if reason != "interrupted":
             try:
-                self._compare(runner)
+                with self._ledger.on(FINALS):
+                    self._compare(runner)
             except KeyboardInterrupt:
                 reason = "interrupted"
         view = RunView.of(self._folder.read(), folder=self._folder.path)
@@ -458,46 +481,62 @@ class _Session:
         for text in dict.fromkeys([*runner.notes, *measurement_notes(view)]):
             if text not in noted:
                 self._note(text)
-        self._append([RunFinished(reason, self._clock.spent_s)])
+        self._append([self._finished(reason)])
         self._enter("done")
+
+    def _finished(self, reason: str) -> RunFinished:
+        return RunFinished(reason, self._clock.spent_s, self._ledger.seconds)
 
     def _compare(self, runner: MeasuringRunner) -> None:
         self._enter("compare")
         view = RunView.of(self._folder.read(), folder=self._folder.path)
+        pace = self._pace(view)
         comparison = compare_finalists(
             runner,
             self._subject.template,
             self._subject.baseline,
             view.evaluations,
             count=self._settings.finalists,
-            rounds=self._rounds(view),
+            pace=pace,
             on_step=lambda: self._enter("compare"),
-            is_late=self._is_late,
         )
         if comparison is not None:
             self._append([without_impossible(comparison, self._floors)])
+        elif pace.is_short:
+            self._note(f"{pace.words()}: give more time")
 
-    def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
-        """Budget seconds kept for the final comparison: what it could take, at most a fifth of the budget."""
-        settings = self._settings
-        worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (1 + settings.finalists)
-        return min(worst_s, COMPARISON_SHARE * (settings.budget.seconds or worst_s))
+    def _budget(self, baseline: BaselineMeasured) -> Budget:
+        """The settings' with the time at which the run should be over."""
+        budget = self._settings.budget
+        if budget.seconds is None:
+            return budget
+        return dataclasses.replace(budget, seconds=limit_s(budget.seconds, baseline.cost))
 
-    def _is_late(self) -> bool:
-        """Whether the checks of the finalists have used up the time for the comparison."""
-        seconds = self._settings.budget.seconds
-        return seconds is not None and self._clock.spent_s > seconds * (1 - COMPARISON_SHARE / 4)
+    def _reserved_s(self, baseline: BaselineMeasured, evaluations: Sequence[Evaluated]) -> float:
+        """Budget seconds kept for the final comparison, by what has been measured so far."""
+        seconds = self._budget(baseline).seconds
+        assert seconds is not None  # the loop asks only then
+        costs = FinalsCosts.of(self._subject.problem, baseline, evaluations)
+        return reserved_s(
+            costs,
+            finalists=self._settings.finalists,
+            rounds=self._settings.comparison_rounds,
+            seconds=seconds - baseline_s(baseline.cost),
+        )
 
-    def _rounds(self, view: RunView) -> int:
-        """Rounds of the final comparison that fit into its share of the time."""
-        wanted = self._settings.comparison_rounds
-        seconds = self._settings.budget.seconds
-        if seconds is None:
-            return wanted
-        best_ms = SearchState.of(view.evaluations, self._settings.budget).best_ms
-        round_s = 1e-3 * (sum(view.baseline_ms.values()) + self._settings.finalists * sum(best_ms.values()))
-        available_s = max(COMPARISON_SHARE * seconds, seconds - self._clock.spent_s)
-        return max(min(wanted, MIN_ROUNDS), min(wanted, int(available_s / round_s) if round_s else wanted))
+    def _pace(self, view: RunView) -> FinalsPace:
+        """Lets finalists in as far as the time goes."""
+        assert view.baseline is not None  # it was measured before anything else
+        costs = FinalsCosts.of(self._subject.problem, view.baseline, view.evaluations)
+        rounds, asked_s = self._settings.comparison_rounds, self._settings.budget.seconds
+        if asked_s is None:
+            return FinalsPace(costs, rounds=rounds, left_s=lambda: math.inf)
+        return FinalsPace(
+            costs,
+            rounds=rounds,
+            left_s=left_until(limit_s(asked_s, view.baseline.cost), self._clock, costs, resumed_s=self._resumed_s),
+            grace_s=GRACE * asked_s,
+        )
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -546,6 +585,30 @@ class _Session:
             return []
         records = json.loads(self._folder.blobs.get_text(str(blob)))
         return [Prior(Config(config), value, source) for config, value, source in records]
+
+
+def left_until(end_s: float, clock: RunClock, costs: FinalsCosts, *, resumed_s: float | None) -> Callable[[], float]:
+    """Tells the seconds left for the final comparison.
+
+    A session that was resumed when `resumed_s` were spent has the time for one finalist all the same: without that a
+    run that was killed in its last seconds could never claim anything.
+    """
+    if resumed_s is not None:
+        end_s = max(end_s, clock.spent_s + costs.seconds(1, GOOD_ROUNDS))
+    return lambda: end_s - clock.spent_s
+
+
+def baseline_note(seconds: float, baseline: BaselineMeasured) -> str:
+    """What to do where the baseline has left less than half of a budget in seconds; empty: it has not."""
+    spent_s = baseline_s(baseline.cost)
+    if limit_s(seconds, baseline.cost) <= seconds:
+        return ""
+    wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
+    return (
+        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, so it is exceeded: "
+        f"{AFTER_BASELINE * seconds:.3g} s are for what follows, which is little; give more time (--budget {wanted}), "
+        "fewer or smaller workloads, or a faster reference"
+    )
 
 
 def _recorded_device(view: RunView) -> DeviceInfo:

@@ -99,6 +99,8 @@ class FinalistsCompared:
     """Aligned with `candidate_ids`: the node of the tree that each belongs to; empty for a run without a tree."""
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
     """How the device was, by workload, where it tells."""
+    finalist_count: int = 0
+    """Of the whole comparison, where these are only some of its finalists; 0: they are all."""
     kind: Literal["finalists_compared"] = "finalists_compared"
 
 
@@ -140,6 +142,8 @@ class RunFinished:
 
     reason: str
     spent_s: float
+    spent_on: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by purpose; `set-up` is beside the budget. What went on at the same time counts each."""
     kind: Literal["run_finished"] = "run_finished"
 
 
@@ -308,6 +312,8 @@ class TemplateProven:
     """All of it in words, for people and agents."""
     source_blob: str = ""
     """The template with its exclusions as constraints; empty: nothing is excluded."""
+    is_deferred: bool = False
+    """Its points wait until its parameters are searched: another structure promises more."""
     elapsed_s: float = 0.0
     kind: Literal["template_proven"] = "template_proven"
 

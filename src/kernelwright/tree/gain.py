@@ -53,6 +53,10 @@ MIN_GAIN = 0.003
 SLOWER = 1.1
 """A lifted template that is so much slower than its source is searched before anything is built upon it. A guess."""
 
+LARGE = 1.5
+"""How many times more than lifting has cost an idea must be believed to gain that is tried before that search. A guess.
+"""
+
 NEAR_LIMIT = 1.05
 """Within 5 % of what the bandwidth allows counts as there: the ceiling itself is not measured better."""
 
@@ -189,6 +193,8 @@ class _Scoring:
             if node.is_working and (self._policy.has_model or not self._was_useless(node)):
                 if not self._begins_badly(node):
                     yield from self._expansions(node)
+                elif not self._policy.has_model:
+                    yield from (each for each in self._expansions(node) if self._is_large(node, each.expansion))
             elif node.status == "failed":
                 yield from self._repair(node)
 
@@ -272,6 +278,14 @@ class _Scoring:
         assert before.best_value is not None
         is_young = node.tuning.evaluated_count < self._policy.slice_evaluations // 2
         return is_young and node.best_value > SLOWER * before.best_value
+
+    def _is_large(self, node: Node, expansion: Expansion) -> bool:
+        """Whether an idea promises so much more than lifting has cost that it need not wait for the lost part."""
+        before = self._tree.ancestor(node.index)
+        idea = next((each for each in node.ideas if each.key == expansion.idea), None)
+        if idea is None or idea.family == OPEN_FAMILY or before is None or not node.best_value or not before.best_value:
+            return False
+        return self._believed_log(node, idea) >= math.log(LARGE) + math.log(node.best_value / before.best_value)
 
     # -- tune ----------------------------------------------------------------------------------------------------
 
