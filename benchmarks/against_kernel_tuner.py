@@ -1,7 +1,7 @@
 """Kernelwright and Kernel Tuner on the same kernel, space, device and verification.
 
 ```
-python benchmarks/against_kernel_tuner.py --out results.json [--evaluations 500] [--seconds 30] [--lang NVCUDA]
+python benchmarks/against_kernel_tuner.py --out results.json [--evaluations 500] [--repeats 3] [--seconds 30]
 ```
 Both tune `benchmarks/kernel_tuner/matmul.cu` (true float32, n = 2048) and verify every configuration against float64.
 
@@ -52,6 +52,7 @@ def main() -> None:
     words.add_argument("--seconds", type=float, default=90.0)
     words.add_argument("--lang", default="NVCUDA", help="Kernel Tuner's backend: NVCUDA or CUPY")
     words.add_argument("--seeds", type=int, default=3, help="of the search to within 2 %%")
+    words.add_argument("--repeats", type=int, default=1, help="of the random part")
     words.add_argument("--only", choices=("random", "search"), help="one of the two parts")
     given = words.parse_args()
     with tempfile.TemporaryDirectory() as known:
@@ -63,11 +64,14 @@ def main() -> None:
 def compare_tuners(given: argparse.Namespace) -> None:
     report: dict[str, Any] = {"evaluations": given.evaluations, "seconds": given.seconds, "size": SIZE}
     if given.only != "search":
-        report["random"] = {
-            "kernelwright": ours_random(given.evaluations),
-            "kernel_tuner": theirs_random(given.their_evaluations or given.evaluations, given.lang),
-        }
-        write(given.out, report)
+        random: dict[str, list[Any]] = {"kernelwright": [], "kernel_tuner": []}
+        report["random"] = random
+        for _ in range(given.repeats):
+            random["kernelwright"].append(ours_random(given.evaluations))
+            write(given.out, report)
+            theirs = theirs_random(given.their_evaluations or given.evaluations, given.lang)
+            random["kernel_tuner"].append(theirs)
+            write(given.out, report)
     if given.only == "random":
         return
     traces: dict[str, list[Trace]] = {"kernelwright": [], "kernel_tuner": []}
