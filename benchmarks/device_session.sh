@@ -40,7 +40,8 @@ need() { # every file of a part is there
 
 smoke() {
   $kernelwright doctor
-  $python -m pytest -q -x -p no:cacheprovider -m gpu tests/backend tests/evaluate tests/export tests/template \
+  $python -m pytest -q -p no:cacheprovider tests/backend/test_cuda_text.py tests/backend/test_cuda_parts.py \
+    tests/backend/test_cuda_device.py tests/backend/test_backend_contract.py tests/export/test_torch_device.py \
     --basetemp="$out/pytest" 2>&1 | tail -n 40
   $python benchmarks/cuda_timer.py
 }
