@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from kernelwright.engine.dispatch_rule import Leaf, Rule
 from kernelwright.evaluate.render import build_unit, macro_text
+from kernelwright.export.alignment import needed_alignment
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.header_launch import ARGUMENT_TYPES, LaunchWriter
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
@@ -56,7 +57,8 @@ class _Header:
         """All parts, in the order that C needs them."""
         launches = LaunchWriter(self.prefix, self.run, self.printer)
         body = "".join([
-            self._types(), launches.types(), self._feasible(), self._domain(), self._select(), *self._defines(),
+            self._types(), launches.types(), self._feasible(), self._aligned(), self._domain(), self._select(),
+            *self._defines(),
             *launches.functions(),
         ])  # fmt: skip
         includes = {"stddef.h", "stdint.h", "string.h", *self.printer.includes()}
@@ -77,9 +79,13 @@ class _Header:
             f"For: {run.template.file.name}, whose licence this file does not change",
             "",
             f"    {prefix}_sizes sizes = {{ {', '.join(first)} }};   // {', '.join(self.size_names)}",
-            f"    const {prefix}_config *config = {prefix}_select(&sizes);   // NULL: use your baseline",
+            f"    {prefix}_buffers buffers = {{ {', '.join(self._buffers())} }};   // addresses on the device, or NULL",
+            f"    const {prefix}_config *config = {prefix}_select_for(&sizes, &buffers);   // NULL: use your baseline",
             *(f"    {prefix}_launch launch = {name}(config, &sizes);" for name in launch_names[:1]),
             *(f"    ... and after it {name}(config, &sizes)" for name in launch_names[1:]),
+            "",
+            "An address that is NULL is not looked at: that of an OpenCL buffer, which is aligned, or of memory that",
+            f"you have allocated. {prefix}_select(&sizes) looks at none.",
             "",
             "Build the kernel source with config->build_options, once for each config"
             + (", and with the size-dependent macros below" if self._size_defines() else "")
@@ -105,11 +111,20 @@ class _Header:
     def _types(self) -> str:
         sizes = "".join(f"    long long {_field(name)};\n" for name in self.size_names)
         fields = "".join(f"    {_C_TYPES[kind]}{name}_;\n" for name, kind in self.kinds.items())
+        addresses = "".join(f"    const void *{name};\n" for name in self._buffers())
         return (
             f"typedef struct {{\n{sizes}}} {self.prefix}_sizes;\n\n"
-            f"typedef struct {{\n{fields}    const char *build_options;  // for the compiler, as one line\n"
+            f"typedef struct {{\n{fields}    int alignment;  // bytes that must divide the address of every buffer\n"
+            "    const char *build_options;  // for the compiler, as one line\n"
             f"}} {self.prefix}_config;\n\n"
+            "// Where the buffers lie; NULL: not to be looked at.\n"
+            f"typedef struct {{\n{addresses}}} {self.prefix}_buffers;\n\n"
         )
+
+    def _buffers(self) -> list[str]:
+        """The arguments that are memory of the device, as fields."""
+        arguments = (*self.run.problem.arguments, *self.run.template.scratch)
+        return [_field(each.name) for each in arguments if each.role in ("input", "output", "inout", "scratch")]
 
     # -- which config --------------------------------------------------------------------------------------------
 
@@ -120,6 +135,18 @@ class _Header:
             "// Whether every constraint of the tuned space holds for this config and these sizes, on that device.\n"
             f"static inline int {self.prefix}_is_feasible(const {self.prefix}_config *config, "
             f"const {self.prefix}_sizes *sizes) {{\n    (void)config;\n    (void)sizes;\n{tests}    return 1;\n}}\n\n"
+        )
+
+    def _aligned(self) -> str:
+        tests = "".join(
+            f"    if ((uintptr_t)buffers->{name} % (uintptr_t)config->alignment != 0) return 0;\n"
+            for name in self._buffers()
+        )
+        return (
+            "// Whether these addresses are aligned as this config's loads and stores of vectors need it.\n"
+            f"static inline int {self.prefix}_is_aligned(const {self.prefix}_config *config, "
+            f"const {self.prefix}_buffers *buffers) {{\n    (void)config;\n    (void)buffers;\n{tests}"
+            "    return 1;\n}\n\n"
         )
 
     def _domain(self) -> str:
@@ -151,14 +178,19 @@ class _Header:
             "        { " + ", ".join(str(each) for each in [*row, *[-1] * (width - len(row))]) + " }" for row in rows
         )
         return (
-            f"{self._rule_comment()}static inline const {prefix}_config *{prefix}_select("
-            f"const {prefix}_sizes *sizes) {{\n"
+            f"{self._rule_comment()}static inline const {prefix}_config *{prefix}_select_for("
+            f"const {prefix}_sizes *sizes, const {prefix}_buffers *buffers) {{\n"
             f"    static const {prefix}_config configs[{len(self.run.configs)}] = {{\n{configs}\n    }};\n"
             f"    static const int orders[{len(rows)}][{width}] = {{\n{orders}\n    }};\n"
             f"    int leaf, i;\n    if (!{prefix}_in_domain(sizes)) return NULL;\n{questions}"
-            f"    for (i = 0; i < {width} && orders[leaf][i] >= 0; ++i)\n"
-            f"        if ({prefix}_is_feasible(&configs[orders[leaf][i]], sizes)) return &configs[orders[leaf][i]];\n"
+            f"    for (i = 0; i < {width} && orders[leaf][i] >= 0; ++i) {{\n"
+            f"        const {prefix}_config *config = &configs[orders[leaf][i]];\n"
+            f"        if (!{prefix}_is_feasible(config, sizes)) continue;\n"
+            f"        if (buffers == NULL || {prefix}_is_aligned(config, buffers)) return config;\n    }}\n"
             "    return NULL;\n}\n\n"
+            "// The same for buffers that are aligned: any that a driver allocated, from their first byte on.\n"
+            f"static inline const {prefix}_config *{prefix}_select(const {prefix}_sizes *sizes) {{\n"
+            f"    return {prefix}_select_for(sizes, NULL);\n}}\n\n"
             "// Whether a tuned config serves these sizes; if not, use the baseline.\n"
             f"static inline int {prefix}_supports(const {prefix}_sizes *sizes) {{\n"
             f"    return {prefix}_select(sizes) != NULL;\n}}\n\n"
@@ -181,7 +213,8 @@ class _Header:
     def _rule_comment(self) -> str:
         lines = [
             "The config for these sizes, by this rule; where it is not feasible, the next best one there that is.",
-            "NULL outside the domain, where none is feasible, and where the baseline is the fastest.",
+            "NULL outside the domain, where none is feasible, where the baseline is the fastest, and where the buffers",
+            "are not aligned as it takes (`buffers` may be NULL: all are).",
             *(f"    {line}" for line in self.table.rule_lines()),
             *self.run.table_notes(),
         ]
@@ -195,7 +228,8 @@ class _Header:
             if not expression.names & set(self.size_names):
                 options.append(f"-D{name}={macro_text(expression.evaluate({**self.table.limits, **config}))}")
         words = [f'"{word}"' if " " in word else word for word in options]
-        values = [*(_literal(config[name]) for name in self.general), text_literal(" ".join(words))]
+        alignment = str(needed_alignment(self.run.template, config))
+        values = [*(_literal(config[name]) for name in self.general), alignment, text_literal(" ".join(words))]
         return f"{{ {', '.join(values)} }}"
 
     # -- macros that depend on sizes -------------------------------------------------------------------------------
