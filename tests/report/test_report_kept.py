@@ -167,7 +167,7 @@ def test_a_tolerance_that_was_widened_is_told_with_the_verdict(name: str, reques
         "baseline is that inexact; candidates may be as wrong as it is. Declare a [tolerance] to be stricter."
     )
     assert told in words(page(run).split("</header>")[0])
-    shown = said("show", "run", run)
+    shown = " ".join(said("show", "run", run).split())
     assert shown.index("baseline") < shown.index(f"warning: {told}")
     assert json.loads(said("show", "run", run, "--json"))["caveats"] == [told]
 
@@ -203,7 +203,7 @@ def test_data_that_nothing_was_judged_on_is_a_caveat(kept: Path) -> None:
 def test_the_best_of_a_run_that_keeps_its_baseline_is_the_baseline(kept: Path) -> None:
     view = RunView.read(kept)
     assert view.baseline is not None
-    text = said("show", "candidate", kept, "best")
+    text = " ".join(said("show", "candidate", kept, "best").split())
     assert f"the baseline was kept: candidate {view.baseline.candidate_id}" in text
     assert "No significant gain: keep the baseline. Tried: " in text
     assert "on small it is 1.2" in text

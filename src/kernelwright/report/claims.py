@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from kernelwright.report.facts import sizes_text
 from kernelwright.report.svg import number
 from kernelwright.report.text import clean
 from kernelwright.store.event import RunStarted
+from kernelwright.store.view import RunView
 
 Kind = Literal["gain", "none", "slower", "uncompared", "nothing"]
 
@@ -68,12 +70,12 @@ def _claim(result: TuneResult) -> Verdict:
         f"{_round_count(result)} interleaved rounds of the baseline and {_finalists(result)} after the search."
     )
     if result.is_gain:
-        return Verdict("gain", f"{factor(interval.estimate)} faster", " than the baseline", ground.capitalize())
+        return Verdict("gain", f"{factor(interval.estimate)} as fast", " as the baseline", ground.capitalize())
     if result.is_baseline:
         return Verdict("none", "No gain", ": the best configuration is the baseline itself", ground.capitalize())
     if interval.high < 1.0:
-        slower = f"{factor(1 / interval.estimate)} slower"
-        return Verdict("slower", slower, " than the baseline: keep the baseline", ground.capitalize())
+        slower = f"{factor(interval.estimate)} as fast"
+        return Verdict("slower", slower, " as the baseline: keep the baseline", ground.capitalize())
     why = "The interval contains 1" if interval.low <= 1.0 else "Too few rounds to be sure"
     return Verdict("none", "No significant gain", f" (measured {factor(interval.estimate)})", f"{why}: {ground}")
 
@@ -86,7 +88,9 @@ def confidence_text(result: TuneResult) -> str:
     count = len(comparison.candidate_ids) - 1
     if interval.confidence < confidence_for(count) - 1e-9:
         return f"{number(100 * interval.confidence)}\u00a0% confidence, which is what so few rounds can give"
-    return "95\u00a0% confidence" if count == 1 else f"95\u00a0% confidence for all {count} finalists together"
+    if count == 1:
+        return "95\u00a0% confidence"
+    return f"95\u00a0% confidence for {'both' if count == 2 else f'all {count}'} finalists together"
 
 
 def _nothing(result: TuneResult) -> Verdict:
@@ -249,6 +253,31 @@ def workload_table(result: TuneResult) -> WorkloadTable:
             )
         )
     return WorkloadTable(tuple(lines), share_ticks(low, high), position(1.0, low, high))
+
+
+DRIFT = 1.1
+"""The baseline's time at the start over that in the comparison, or the other way round, that is told. A guess."""
+
+
+def drift_text(view: RunView) -> str:
+    """How the machine changed between search and comparison, by the baseline's own times; empty: it hardly did."""
+    if view.comparison is None:
+        return ""
+    changed = []
+    for name, before_ms in view.baseline_ms.items():
+        rows = view.comparison.samples_ms.get(name, ())
+        if not rows or not rows[0] or not before_ms > 0:
+            continue
+        now_ms = statistics.median(rows[0])
+        if max(before_ms / now_ms, now_ms / before_ms) > DRIFT:
+            changed.append(f"{clean(name)}: {number(before_ms)} ms, then {number(now_ms)} ms")
+    if not changed:
+        return ""
+    return (
+        "The baseline itself was measured when the run began and again in the comparison, and took another time "
+        f"({'; '.join(changed)}): the machine was not in the same state. Only ratios within the interleaved rounds "
+        "stand; figures of the search below compare with the baseline as it was at first."
+    )
 
 
 def _squeezed(text: str) -> str:

@@ -83,7 +83,7 @@ class FailureGroup:
     reason: str
     count: int
     share: float
-    """Of the largest group."""
+    """Of all evaluations."""
     examples: tuple[FailureExample, ...]
 
 
@@ -100,14 +100,14 @@ def failure_groups(runs: Mapping[str, RunView], *, examples: int = 2) -> tuple[F
             assert isinstance(event.outcome, Failed)
             key = (event.outcome.stage, event.outcome.reason)
             found.setdefault(key, []).append((f"{place}#{event.index}", event, event.outcome))
-    largest = max(map(len, found.values()), default=1)
+    total = sum(len(view.evaluations) for view in runs.values())
     groups: list[FailureGroup] = []
     for (stage, reason), members in sorted(found.items(), key=lambda item: (STAGES.index(item[0][0]), -len(item[1]))):
         chosen: dict[str, FailureExample] = {}
         for place, event, outcome in members:
             if len(chosen) < examples:
                 chosen.setdefault(outcome.message + outcome.log, _example(place, event, outcome))
-        groups.append(FailureGroup(stage, clean(reason), len(members), len(members) / largest, tuple(chosen.values())))
+        groups.append(FailureGroup(stage, clean(reason), len(members), len(members) / total, tuple(chosen.values())))
     return tuple(groups)
 
 
@@ -227,8 +227,51 @@ def facts_in(data: Mapping[str, Any], prefix: str = "") -> tuple[Fact, ...]:
         if isinstance(value, Mapping):
             lines.extend(facts_in(value, f"{path}."))
         elif value not in (None, "", [], ()):
-            lines.append(Fact(clean(path), clean(_plain(value))))
+            lines.append(Fact(clean(path), clean(_with_unit(str(name), value))))
     return tuple(lines)
+
+
+def device_facts(device: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """The device as recorded: what identifies it, the ceilings that were measured on it, its limits and facts.
+
+    Ceilings stand once, with their units.
+    """
+    own = {name: value for name, value in device.items() if not isinstance(value, Mapping) and not _is_rate(name)}
+    rates = {name: value for name, value in device.items() if _is_rate(name)}
+    ceilings = device.get("ceilings")
+    rates = {**(ceilings if isinstance(ceilings, Mapping) else {}), **rates}
+    groups = [
+        (value, f"{name}.") for name, value in device.items() if isinstance(value, Mapping) and name != "ceilings"
+    ]
+    measured = tuple(Fact(f"measured {fact.name}", fact.value) for fact in facts_in(rates))
+    return (*facts_in(own), *measured, *(fact for value, prefix in groups for fact in facts_in(value, prefix)))
+
+
+def _is_rate(name: str) -> bool:
+    return name.endswith("_per_s")
+
+
+_BYTES = ("_bytes", "memory", "allocation", "cache", "shared_memory_per_block", "local_memory_bytes")
+
+
+def _with_unit(name: str, value: object) -> str:
+    """A figure with the unit that its name says."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _plain(value)
+    if name.endswith("bytes_per_s"):
+        return f"{number(value / 1e9)} GB/s"
+    if _is_rate(name):
+        return f"{number(value / 1e9)} G/s"
+    if name.endswith(_BYTES) and value >= 1024:
+        size, unit = next((value / scale, unit) for scale, unit in _SIZES if value >= scale)
+        return f"{number(float(size))} {unit}"
+    for suffix, unit in (("_mhz", "MHz"), ("_ns", "ns"), ("_ms", "ms"), ("_s", "s")):
+        if name.endswith(suffix):
+            return f"{_plain(value)} {unit}"
+    return _plain(value)
+
+
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def measuring_facts(view: RunView) -> tuple[Fact, ...]:

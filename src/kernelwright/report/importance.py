@@ -27,6 +27,8 @@ FEWEST_ROWS = 12
 """Below this, no statement about importance is made; a guess that errs towards silence."""
 FEWEST_ROWS_FOR_FOREST = 40
 """Below this, five folds leave too little to learn from; a guess."""
+ROWS_A_CELL = 3
+"""Configs that a pair of values needs on average before its joint effect is told from chance; a guess."""
 FOLDS = 5
 TREES = 100
 MOST_LEVELS = 12
@@ -120,7 +122,7 @@ def _by_variance(names: Sequence[str], encoded: Matrix, target: Matrix) -> Impor
             Pair(a.name, b.name, _pair_epsilon(columns[a.name], columns[b.name], target))
             for a, b in itertools.combinations(effects[:4], 2)
         ]
-        pair = max(scored, key=lambda candidate: candidate.strength)
+        pair = max((each for each in scored if each.strength > 0), key=lambda each: each.strength, default=None)
     return Importance(
         "Share of the variance of log time that each parameter's group means explain, less what chance would "
         "(epsilon squared); interactions are not credited to single parameters.",
@@ -146,6 +148,8 @@ def _epsilon_squared(groups: Matrix, target: Matrix) -> float:
 
 def _pair_epsilon(first: Matrix, second: Matrix, target: Matrix) -> float:
     joint = first * (second.max() + 1) + second
+    if len(np.unique(joint)) * ROWS_A_CELL > len(target):
+        return 0.0  # hardly any pair of values was seen twice: whatever differs would pass for an interaction
     single = _epsilon_squared(first, target) + _epsilon_squared(second, target)
     return max(0.0, _epsilon_squared(joint, target) - single)
 

@@ -35,6 +35,7 @@ from kernelwright.report.claims import (
     Verdict,
     WorkloadTable,
     confidence_text,
+    drift_text,
     verdict,
     workload_table,
 )
@@ -42,6 +43,7 @@ from kernelwright.report.dispatch import dispatch_section
 from kernelwright.report.facts import (
     Fact,
     Row,
+    device_facts,
     facts_in,
     failure_groups,
     measuring_facts,
@@ -56,6 +58,7 @@ from kernelwright.report.stats import duration, run_stats, tree_stats
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
 from kernelwright.report.tree import own_view, page_view, tree_section, tree_verdict
+from kernelwright.store.event import RunStarted
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
@@ -167,25 +170,54 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         "css": _asset("report.css"),
         "js": _asset("report.js"),
         "version": VERSION,
-        "started": view.started,
+        "started": view.started if story is None else story.result.view.started,
         "name": clean(view.started.problem_name),
         "device_name": clean(str(view.started.device.get("name", "an unnamed device"))),
+        "device_more": _device_more(view),
+        "conditions": _conditions_text(view),
         "verdict": claim,
         "stats": run_stats(view, rows),
         "warnings": [{"level": note.level, "text": clean(note.text)} for note in view.notes],
         "sections": ((("notes", "Notes"),) if view.notes else ()) + _SECTIONS,
         **_workload_part(result, table),
         **_configuration_part(view, problem, claim),
-        **_search_part(rows),
+        **_search_part(result, rows),
         **parameter_part(view, rows, problem),
         **_failure_part(runs),
         "roofline": roofline(view, _baseline_ms(view, table), best=BEST_NAMES[claim.kind].lower()),
         **_cost_part(view, tuple(runs.values()), is_whole=story is not None),
         "source": source_section(view, problem, best=BEST_NAMES[claim.kind].lower()),
         "dispatch": dispatch_section(view, problem),
-        **_environment_part(view),
+        **_environment_part(view, story.result.view.started if story is not None else view.started),
         **_listing_part(view, rows),
     }
+
+
+def _device_more(view: RunView) -> str:
+    """Through what the device was reached, and when."""
+    device = view.started.device
+    parts = [str(device[name]) for name in ("backend", "kind") if device.get(name)]
+    parts += [f"driver {device['driver']}"] if device.get("driver") else []
+    return clean(", ".join([*parts, f"started {view.started.created}"]))
+
+
+def _conditions_text(view: RunView) -> str:
+    """What a reader of times must know of the machine; empty: nothing out of the ordinary is known."""
+    environment = view.started.environment
+    load, cores = _number(environment.get("load_at_start")), _number(environment.get("cores"))
+    if view.started.device.get("kind") != "cpu" or load is None or cores is None or load <= cores / 2:
+        return ""
+    return (
+        f"The device is the host's CPU, which others used too: the load average was {number(load)} on {number(cores)} "
+        "cores when the run began. Absolute times are those of a busy machine, and intervals are wide."
+    )
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(str(value))
+    except ValueError:
+        return None
 
 
 def _baseline_ms(view: RunView, table: WorkloadTable) -> Mapping[str, float]:
@@ -200,6 +232,7 @@ def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
     return {
         "table": table,
         "interval_text": confidence_text(result),
+        "drift": drift_text(view),
         "knows_limit": any(line.limit_ms is not None for line in table.lines),
         "baseline_lines": [(clean(name), time_ms) for name, time_ms in view.baseline_ms.items()],
         "rejected": [{"id": clean(name), "why": clean(why)} for name, why in rejected.items()],
@@ -245,7 +278,7 @@ def _configuration_part(view: RunView, problem: FrozenProblem, claim: Verdict) -
     return {"settings": settings, "configuration_lead": lead, "configuration_title": title}
 
 
-def _search_part(rows: Sequence[Row]) -> dict[str, Any]:
+def _search_part(result: TuneResult, rows: Sequence[Row]) -> dict[str, Any]:
     timed = [row for row in rows if row.speedup is not None]
     steps = best_so_far(rows)
     drawn = None
@@ -256,7 +289,7 @@ def _search_part(rows: Sequence[Row]) -> dict[str, Any]:
         }
     return {
         "convergence": drawn,
-        "convergence_lead": _convergence_lead(rows, steps),
+        "convergence_lead": _convergence_lead(rows, steps) + _compared_text(result, steps),
         "has_stopped": any(row.status == "stopped early" for row in rows),
         "has_failed": any(row.status == "failed" for row in rows),
         "steps": steps,
@@ -276,6 +309,20 @@ def _convergence_lead(rows: Sequence[Row], steps: Sequence[Row]) -> str:
     return f"{within} ({duration(near.elapsed_s)}); the best is #{steps[-1].index}."
 
 
+def _compared_text(result: TuneResult, steps: Sequence[Row]) -> str:
+    """What became of the search's best figure; empty: nothing was compared."""
+    winner = result.view.winner
+    if result.speedup is None or winner is None or not steps:
+        return ""
+    own = next((step.speedup for step in reversed(steps) if step.candidate_id == winner.candidate_id), None)
+    which = "It" if steps[-1].candidate_id == winner.candidate_id else "The configuration above"
+    found = "" if own is None or which == "It" else f" ({factor(own)} here)"
+    return (
+        f" Speedups here are the search's, over the baseline as it was timed at first. {which}{found} came to "
+        f"{factor(result.speedup.estimate)} in the final comparison, which alone supports a claim."
+    )
+
+
 def _distribution_lead(timed: Sequence[Row]) -> str:
     speedups = [row.speedup for row in timed if row.speedup is not None]
     if not speedups:
@@ -284,9 +331,11 @@ def _distribution_lead(timed: Sequence[Row]) -> str:
         return f"One timed configuration, at {factor(speedups[0])}."
     best, faster = max(speedups), sum(speedup > 1.0 for speedup in speedups)
     near = sum(speedup >= 0.95 * best for speedup in speedups)
+    stopped = sum(row.status == "stopped early" for row in timed)
+    early = f" {stopped} of them were stopped early, which are estimates." if stopped else ""
     return (
         f"{faster} of {len(speedups)} timed configurations are faster than the baseline, "
-        f"{near} within 5\u00a0% of the best. The median is {factor(statistics.median(speedups))}."
+        f"{near} within 5\u00a0% of the best. The median is {factor(statistics.median(speedups))}.{early}"
     )
 
 
@@ -325,12 +374,12 @@ def _cost_part(view: RunView, runs: Sequence[RunView], *, is_whole: bool) -> dic
     }
 
 
-def _environment_part(view: RunView) -> dict[str, Any]:
-    started = view.started
-    constraints = started.space.get("constraints", ())
+def _environment_part(view: RunView, started: RunStarted) -> dict[str, Any]:
+    """How `view` was measured, and what the whole run `started` with."""
+    constraints = view.started.space.get("constraints", ())
     return {
         "environment": [
-            ("Device", facts_in(started.device)),
+            ("Device", device_facts(started.device)),
             ("While measured", measuring_facts(view)),
             ("Software", facts_in(started.environment)),
             ("Settings", facts_in(started.settings)),

@@ -10,7 +10,7 @@ from typing import Any
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import groups, heatmap, strip
 from kernelwright.report.facts import Row, declared_values
-from kernelwright.report.importance import FEWEST_ROWS, Importance, importance
+from kernelwright.report.importance import FEWEST_ROWS, FEWEST_ROWS_FOR_FOREST, Importance, importance
 from kernelwright.report.source import FrozenProblem
 from kernelwright.store.view import RunView
 
@@ -68,6 +68,10 @@ def _importance_lead(found: Importance | None) -> str:
         if total >= 0.8:
             break
     verb = "makes" if len(leading) == 1 else "make"
+    if found.row_count < FEWEST_ROWS_FOR_FOREST:
+        few = f"{found.row_count} configurations are few, so this is a hint at most: "
+        share = f"{100 * total:.0f}\u00a0% of what single parameters explain"
+        return f"{few}{_listed(leading)} {verb} up {share}."
     return f"{_listed(leading)} {verb} up {100 * total:.0f}\u00a0% of what the time depends on."
 
 

@@ -39,7 +39,7 @@ def run_stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
         )
         raw_text = f"of {number(raw)} combinations" if isinstance(raw, int) and raw != feasible else ""
         stats.append(Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
-    rate = f"{number(len(rows) / view.spent_s)} per second" if view.spent_s > 0 and rows else ""
+    rate = _rate_text(len(rows), view.spent_s)
     stats += [Stat("Time spent", duration(view.spent_s), rate), _ended(view), *_prospect(view, "faster")]
     return [*stats, *_searcher(view)]
 
@@ -60,7 +60,7 @@ def tree_stats(result: OptimizeResult, runs: Mapping[int, RunView], spent: Spent
     evaluations = [event for run in runs.values() for event in run.evaluations]
     failed = sum(isinstance(event.outcome, Failed) for event in evaluations)
     stopped = sum(is_partial(event) for event in evaluations)
-    rate = f"{number(len(evaluations) / view.spent_s)} configurations per second" if view.spent_s and nodes else ""
+    rate = _rate_text(len(evaluations), view.spent_s)
     costs = [event.cost for event in evaluations if event.source != "known"]
     costs += [view.baseline.cost] if view.baseline is not None else []
     device_s, build_s = sum(each.check_s + each.time_s for each in costs), sum(each.build_s for each in costs)
@@ -79,6 +79,14 @@ def tree_stats(result: OptimizeResult, runs: Mapping[int, RunView], spent: Spent
     if own is not None and result.fastest is not None:
         stats += _prospect(own, f"faster by node {result.fastest.index}")
     return [*stats, *_proposer(view)]
+
+
+def _rate_text(count: int, seconds: float) -> str:
+    """How fast configurations were tried, all work included."""
+    if not count or seconds <= 0:
+        return ""
+    rate = count / seconds
+    return f"{number(rate)} configurations per second" if rate >= 1 else f"{number(1 / rate)} s a configuration"
 
 
 def _stopped_text(count: int) -> str:
