@@ -494,6 +494,18 @@ def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     print_run(run, is_json=json)
 
 
+@show_app.command("attempts", short_help="Show what the attempts of runs came to, as Markdown.")
+def show_attempts(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of `optimize`, or folders of them.")],
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Show what attempts came to and cost, and what went wrong most often, as Markdown."""
+    from kernelwright.cli.attempts import print_attempts
+
+    print_attempts(runs, is_json=json)
+
+
 @show_app.command("node", short_help="Show one structure of a run of `optimize`.")
 def show_node(
     run: RunArgument,
