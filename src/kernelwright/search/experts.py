@@ -145,7 +145,8 @@ class Experts:
         self, sums: dict[int, Singles], weights: Floats, is_out: npt.NDArray[np.bool_], count: int
     ) -> npt.NDArray[np.intp]:
         """Where the effects of any hypothesis are lowest or could be, in shares by how far each is believed."""
-        left_count = len(is_out) - int(is_out.sum())
+        out = np.flatnonzero(is_out)
+        left_count = len(is_out) - len(out)
         if left_count <= count or not self.fitter.has_effects:
             return np.flatnonzero(~is_out)
         kept = np.zeros(len(is_out), dtype=bool)
@@ -153,7 +154,7 @@ class Experts:
             mean, deviation = moments(each)
             own_count = min(left_count, math.ceil(count * max(float(weights[number]), LEAST_SHARE)))
             lowest = np.subtract(mean, deviation, out=mean)
-            lowest[is_out] = np.inf
+            lowest[out] = np.inf
             kept[np.argpartition(lowest, own_count - 1)[:own_count]] = True
         return np.flatnonzero(kept)
 
