@@ -37,9 +37,12 @@ class Exchange:
 
 def encode(exchange: Exchange) -> bytes:
     """One line, newline included."""
+    request = dataclasses.asdict(exchange.request)
+    if request["seed"] is None:
+        del request["seed"]  # as it was written before there were seeds
     data = {
         "id": exchange.request.id,
-        "request": dataclasses.asdict(exchange.request),
+        "request": request,
         "reply": dataclasses.asdict(exchange.reply),
     }
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
