@@ -45,10 +45,10 @@ from kernelwright.llm.scripted import ScriptedModel
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Cost, Measurement, Passed
+from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
-from kernelwright.store.event import ActionChosen, Evaluated, Idea
+from kernelwright.store.event import ActionChosen, Idea
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
@@ -257,25 +257,24 @@ def test_runs_from_before_there_was_a_choice_are_repeated_as_they_were() -> None
 # -- noise
 
 
-def evaluated(index: int, samples_ms: list[float], *, stopped_early: bool = False) -> Evaluated:
-    measurement = Measurement("small", tuple(samples_ms), "simulated", stopped_early=stopped_early)
-    return Evaluated(index, str(index), {"A": index}, Passed((measurement,)), 1.0, Cost(), 0.0)
+def passed(samples_ms: list[float], *, stopped_early: bool = False) -> Passed:
+    return Passed((Measurement("small", tuple(samples_ms), "simulated", stopped_early=stopped_early),))
 
 
 @given(st.floats(0.1, 1000.0), st.floats(0.0, 0.3))
 def test_the_noise_is_of_the_order_of_the_samples_spread(time_ms: float, share: float) -> None:
     samples = [time_ms * (1 + share * (n % 5 - 2) / 2) for n in range(25)]
-    noise = noise_of([evaluated(0, samples)])
+    noise = noise_of([passed(samples)])
     assert noise is not None
     assert 0 <= noise <= 2 * share + 1e-9
-    doubled = noise_of([evaluated(0, [2 * each for each in samples])])
+    doubled = noise_of([passed([2 * each for each in samples])])
     assert doubled == pytest.approx(noise), "of times in any unit"
 
 
 def test_what_was_not_measured_to_the_end_says_nothing_of_noise() -> None:
     assert noise_of([]) is None
-    assert noise_of([evaluated(0, [1.0] * 20, stopped_early=True)]) is None
-    assert noise_of([evaluated(0, [1.0] * 3)]) is None
+    assert noise_of([passed([1.0] * 20, stopped_early=True)]) is None
+    assert noise_of([passed([1.0] * 3)]) is None
 
 
 def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kernelwright.engine.optimize_settings import NODES_FOLDER
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.evaluate.stats import median_interval
-from kernelwright.problem.outcome import Failed, Measurement, Passed
+from kernelwright.problem.outcome import Failed, Measurement, Outcome, Passed
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node
@@ -101,7 +101,7 @@ class NodeEvidence:
             return tuple(failed)
         profiles = profile_of(view.started, best.outcome, self._counters(view, best))
         lines = [line for each in profiles for line in profile_lines(each)]
-        noise = max(noise_of(events) or 0.0, CLEARLY - 1)
+        noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
         lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise), _noise_words(noise)]
         return (*lines, *failed)
 
@@ -134,21 +134,22 @@ def _of_baseline(view: RunView) -> tuple[str, ...]:
     outcome = view.baseline.outcome
     lines = ["times: " + ", ".join(_time_words(each) for each in outcome.measurements)]
     lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
-    return (*lines, *resource_lines(outcome.resources))
+    noise = max(noise_of([outcome]) or 0.0, CLEARLY - 1)
+    return (*lines, *resource_lines(outcome.resources), _noise_words(noise))
 
 
-def noise_of(events: Sequence[Evaluated]) -> float | None:
+def noise_of(outcomes: Sequence[Outcome]) -> float | None:
     """The least difference of two of these configs that is more than noise, as a fraction of their times.
 
     From the 95 % intervals of the medians on each workload; what disturbs one measurement and not the next comes on
     top. None: no config was measured to the end.
     """
     found = []
-    for event in events:
-        if isinstance(event.outcome, Passed) and not event.outcome.stopped_early:
+    for outcome in outcomes:
+        if isinstance(outcome, Passed) and not outcome.stopped_early:
             widths = [
                 median_interval(each.samples_ms).relative_half_width
-                for each in event.outcome.measurements
+                for each in outcome.measurements
                 if len(each.samples_ms) >= LEAST_SAMPLES
             ]
             found += [math.sqrt(2) * statistics.fmean(widths)] if widths else []
