@@ -46,8 +46,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SEARCHERS = ("auto", "random", "optuna:tpe")
 NEAR = 1.05
 
-DOUBTFUL = 1.5
-"""Configurations measured this far from the best known, or nearer, are measured once more to settle which are near."""
+SETTLED_COUNT = 60
+"""Configurations, the best by the median of their single times, that are measured once more to settle which are near."""
 
 ROUNDS = 15
 
@@ -89,10 +89,13 @@ def settle(example: str, words: argparse.Namespace) -> None:
     """Measure side by side what came near the best anywhere or was a live run's choice; the tables by these times."""
     rows = read_rows(words.folder / f"{example}.live.jsonl")
     known = [row for row in [*rows, *read_rows(words.folder / f"{example}.jsonl")] if row["value"]]
-    limit = DOUBTFUL * min(row["value"] for row in known)
     last = {key: run[: words.evaluations] for key, run in by_run(rows).items()}
     chosen = [min((row for row in run if row["value"]), key=lambda row: row["value"]) for run in last.values()]
-    configs = {Config(row["config"]) for row in [*chosen, *(row for row in known if row["value"] <= limit)]}
+    values: dict[Config, list[float]] = {}
+    for row in known:
+        values.setdefault(Config(row["config"]), []).append(row["value"])
+    promising = sorted(values, key=lambda config: float(np.median(values[config])))[:SETTLED_COUNT]
+    configs = {*promising, *(Config(row["config"]) for row in chosen)}
     true = side_by_side(example, sorted(configs, key=repr))
     best = min(true.values())
     near = sum(value <= NEAR * best for value in true.values())
