@@ -14,13 +14,14 @@ export PYTHONPATH="${EXTRA:+$EXTRA:}$PWD/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONU
 export KERNELWRIGHT_HOME="${KERNELWRIGHT_HOME:-$out/home}" KERNELWRIGHT_CACHE_DIR="${KERNELWRIGHT_CACHE_DIR:-$out/cache}"
 python=${PYTHON:-python3}
 kernelwright="$python -m kernelwright.cli.main"
-parts="smoke prepare matmul random search repeat unseen rules opencl several"
+parts="smoke prepare matmul gemm random search repeat unseen rules opencl several"
 
 seconds_of() {
   case $1 in
     smoke) echo 120 ;;    # doctor, tests that need the GPU, the timer
     prepare) echo 25 ;;   # where the time before the first result goes, twice
     matmul) echo 110 ;;   # the operator beside its baseline and PyTorch
+    gemm) echo 110 ;;     # the same template tuned on 4096 x 4096 x 4096 alone, and what limits it (Nsight Compute)
     random) echo 250 ;;   # 500 configurations, Kernel Tuner beside, three times
     search) echo 240 ;;   # time until within 2 % of the best, three times each
     repeat) echo 150 ;;   # ten tunings and their claims
@@ -52,6 +53,13 @@ matmul() {
   $python -c "import json,sys
 for one in json.load(open(sys.argv[1]))['operators']:
     for row in one['rows']: print(row['label'], row['configs'], row.get('tried_count'))" "$out/matmul.json"
+}
+gemm() {
+  copy="$out/gemm"
+  rm -rf "$copy" "$out/runs/gemm" && cp -r examples/cuda/matmul "$copy"
+  $python benchmarks/same_workloads.py "$copy/problem.toml" benchmarks/gemm_workloads.toml
+  $kernelwright tune "$copy" --budget 75s --device cuda --run "$out/runs/gemm"
+  $kernelwright profile "$out/runs/gemm" | tee "$out/gemm.md"
 }
 random() {
   $python benchmarks/against_kernel_tuner.py --out "$out/random.json" --only random --evaluations 500 --repeats "${REPEATS:-3}"
@@ -86,7 +94,8 @@ several() { $python benchmarks/several_devices.py --out "$out/several.json" --co
 
 dry() {
   need benchmarks/cuda_timer.py benchmarks/unseen_cuda/rope_template/problem.toml benchmarks/kernel_tuner/problem.toml \
-    examples/cuda/matmul/problem.toml examples/transpose/problem.toml benchmarks/same_workloads.py
+    examples/cuda/matmul/problem.toml examples/transpose/problem.toml benchmarks/same_workloads.py \
+    benchmarks/gemm_workloads.toml
   for script in preparation against_kernel_tuner repeatability unseen optimize_device several_devices same_workloads cuda_timer; do
     $python "benchmarks/$script.py" --help >/dev/null || { echo "does not start: $script"; exit 1; }
   done

@@ -1,18 +1,18 @@
 // /// kernelwright
 // [parameters]
-// TM         = { values = [4, 8, 16], default = 16, why = "rows of the result that one thread computes" }
+// TM         = { values = [4, 8, 16], default = 8, why = "rows of the result that one thread computes" }
 // TN         = { values = [4, 8, 16], default = 8, why = "columns of the result that one thread computes" }
-// LANES_M    = { values = [2, 4, 8], default = 4, why = "threads of a warp down the rows; 32 / LANES_M are along the columns" }
-// WARPS_M    = { values = [1, 2, 4, 8], default = 2, why = "warps of a block down the rows" }
-// WARPS_N    = { values = [1, 2, 4, 8], default = 2, why = "warps of a block along the columns" }
-// BK         = { values = [8, 16, 32], default = 16, why = "depth of a tile in shared memory" }
+// LANES_M    = { values = [2, 4, 8], default = 8, why = "threads of a warp down the rows; 32 / LANES_M are along the columns" }
+// WARPS_M    = { values = [1, 2, 4, 8], default = 1, why = "warps of a block down the rows" }
+// WARPS_N    = { values = [1, 2, 4, 8], default = 8, why = "warps of a block along the columns" }
+// BK         = { values = [16, 32], default = 32, why = "depth of a tile in shared memory" }
+// STEPS      = { values = [8, 16, 32], default = 32, why = "of the depth, written out one after the other: fewer need less of the instruction cache" }
 // TURNED     = { values = [0, 1], default = 1, why = "A in shared memory, 0: as it is, 16 bytes a copy, a thread takes four neighbours of a row at once; 1: turned, 4 bytes a copy, half the registers" }
-// STAGES     = { values = [2, 3, 4, 5], default = 3, why = "tiles in shared memory: one is computed with, the others are on their way" }
-// PAD        = { values = [4, 8], default = 4, why = "extra floats of a row of A's tile, against bank conflicts" }
-// MIN_BLOCKS = { values = [1, 2, 3], default = 2, why = "blocks of a multiprocessor that registers must leave room for" }
-// ORDER      = { values = [0, 1], default = 0, why = "a step's products, 0: row by row; 1: column by column" }
+// STAGES     = { values = [2, 3, 4], default = 2, why = "tiles in shared memory: one is computed with, the others are on their way" }
+// MIN_BLOCKS = { values = [1, 2, 3], default = 1, why = "blocks of a multiprocessor that registers must leave room for" }
+// ORDER      = { values = [0, 1], default = 1, why = "a step's products, 0: row by row; 1: column by column" }
 // AHEAD      = { values = [0, 1], default = 0, why = "1: a thread takes what the next step needs before it computes this one, also across tiles" }
-// BAND       = { values = [1, 2, 4, 8, 16], default = 8, why = "rows of blocks that advance along the columns together, so that what they share stays in cache" }
+// BAND       = { values = [2, 4, 8, 16], default = 8, why = "rows of blocks that advance along the columns together, so that what they share stays in cache" }
 // [constraints]
 // sizes     = "n % 4 == 0 and k % 4 == 0"
 // threads   = "64 <= 32 * WARPS_M * WARPS_N <= 512"
@@ -21,13 +21,14 @@
 // copies_a  = "TM * LANES_M * WARPS_M * BK % ((32 if TURNED == 1 else 128) * WARPS_M * WARPS_N) == 0"
 // copies_b  = "TN * (32 // LANES_M) * WARPS_N * BK % (128 * WARPS_M * WARPS_N) == 0"
 // ahead     = "AHEAD == 0 or TURNED == 1"
-// sums      = "32 <= TM * TN <= 128"
+// sums      = "64 <= TM * TN <= 128"
+// steps     = "STEPS <= BK and (AHEAD == 0 or STEPS == BK)"
 // registers = "(TM * TN + TM * (2 if TURNED == 1 else 4) + 2 * TN + 20) * 32 * WARPS_M * WARPS_N * MIN_BLOCKS <= device.registers_per_multiprocessor and TM * TN + TM * (2 if TURNED == 1 else 4) + 2 * TN + 20 <= 255"
-// shared    = "(4 * STAGES * BK * (TM * LANES_M * WARPS_M + TN * (32 // LANES_M) * WARPS_N) + 4 * STAGES * PAD * (BK if TURNED == 1 else TM * LANES_M * WARPS_M) + 1024) * MIN_BLOCKS <= device.shared_memory_per_multiprocessor"
+// shared    = "(4 * STAGES * BK * (TM * LANES_M * WARPS_M + TN * (32 // LANES_M) * WARPS_N) + 16 * STAGES * (BK if TURNED == 1 else TM * LANES_M * WARPS_M) + 1024) * MIN_BLOCKS <= device.shared_memory_per_multiprocessor"
 // [launch]
 // grid  = ["ceil_div(m, TM * LANES_M * WARPS_M) * ceil_div(n, TN * (32 // LANES_M) * WARPS_N)"]
 // block = ["32 * WARPS_M * WARPS_N"]
-// shared_bytes = "4 * STAGES * BK * (TM * LANES_M * WARPS_M + TN * (32 // LANES_M) * WARPS_N) + 4 * STAGES * PAD * (BK if TURNED == 1 else TM * LANES_M * WARPS_M)"
+// shared_bytes = "4 * STAGES * BK * (TM * LANES_M * WARPS_M + TN * (32 // LANES_M) * WARPS_N) + 16 * STAGES * (BK if TURNED == 1 else TM * LANES_M * WARPS_M)"
 // ///
 
 // C = A B for row-major float32 matrices (A m x k, B k x n), every product and sum in float32. A block computes a tile of C,
@@ -35,37 +36,37 @@
 // (cp.async), STAGES - 1 of them ahead. What sticks out of A and B is read as zeros. n and k are multiples of 4.
 
 #ifndef TM
-#define TM 16
+#define TM 8
 #endif
 #ifndef TN
 #define TN 8
 #endif
 #ifndef LANES_M
-#define LANES_M 4
+#define LANES_M 8
 #endif
 #ifndef WARPS_M
-#define WARPS_M 2
+#define WARPS_M 1
 #endif
 #ifndef WARPS_N
-#define WARPS_N 2
+#define WARPS_N 8
 #endif
 #ifndef BK
-#define BK 16
+#define BK 32
 #endif
 #ifndef TURNED
 #define TURNED 1
 #endif
 #ifndef STAGES
-#define STAGES 3
+#define STAGES 2
 #endif
-#ifndef PAD
-#define PAD 4
+#ifndef STEPS
+#define STEPS BK
 #endif
 #ifndef MIN_BLOCKS
-#define MIN_BLOCKS 2
+#define MIN_BLOCKS 1
 #endif
 #ifndef ORDER
-#define ORDER 0
+#define ORDER 1
 #endif
 #ifndef BAND
 #define BAND 8
@@ -74,7 +75,9 @@
 #define AHEAD 0
 #endif
 
+#define PAD 4  // extra floats of a row of A's tile: four neighbours stay aligned, and rows begin in other banks
 #define LANES_N (32 / LANES_M)
+#define STEPS_OF_FOUR (STEPS / 4)
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define BM (TM * LANES_M * WARPS_M)
 #define BN (TN * LANES_N * WARPS_N)
@@ -192,14 +195,14 @@ __device__ __forceinline__ void take(float (&a)[TM], float (&b)[TN], const float
 // One tile: `rows` and `cols` point to what the thread needs first of A and B.
 __device__ __forceinline__ void compute(float (&sums)[TM][TN], const float *rows, const float *cols) {
 #if TURNED
-#pragma unroll
+#pragma unroll STEPS
   for (int step = 0; step < BK; ++step) {
     float a[TM], b[TN];
     take(a, b, rows + step * PITCH, cols + step * BN);
     add_products(sums, a, b);
   }
 #else
-#pragma unroll
+#pragma unroll STEPS_OF_FOUR
   for (int step = 0; step < BK; step += 4) {
     float a[TM][4];
 #pragma unroll
