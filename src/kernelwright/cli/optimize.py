@@ -36,7 +36,7 @@ from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.spending import RunSpending, spending_of
-from kernelwright.engine.verdict_words import caveats, kept_because
+from kernelwright.engine.verdict_words import caveats, kept_because, tried_count
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.llm.account import Account
@@ -240,7 +240,8 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
             )
     if result.best_config is not None and result.fastest is not None:
         text = "  ".join(f"{name}={value}" for name, value in result.best_config.items())
-        console.print(f"configuration of node {result.fastest.index}: {text}", highlight=False, markup=False)
+        kept = ", the fastest tried" if result.winner is None and result.speedup is not None else ""
+        console.print(f"configuration of node {result.fastest.index}{kept}: {text}", highlight=False, markup=False)
     console.print(_counts_text(result), highlight=False, markup=False)
     account = account_of(result.folder) if result.folder is not None else None
     if account is not None:
@@ -306,7 +307,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "workloads": workload_rows(result.compared),
         "path": [_step_data(step) for step in result.path],
         "nodes": [_node_data(result, node) for node in result.tree],
-        "evaluations": result.evaluated_count,
+        "evaluations": tried_count(result),
         "floor_fraction": result.floor_fraction,
         "verdict": verdict(result),
         "caveats": list(caveats(view)),
@@ -362,7 +363,7 @@ def _counts_text(result: OptimizeResult) -> str:
     parts = [f"{statuses.count('working')} working"]
     parts += [f"{statuses.count(each)} {each}" for each in ("failed", "refused") if statuses.count(each)]
     return (
-        f"structures: {len(statuses)} ({', '.join(parts)}); {result.evaluated_count} configurations evaluated; "
+        f"structures: {len(statuses)} ({', '.join(parts)}); {tried_count(result)} configurations evaluated; "
         f"ended by {result.reason or 'nothing yet'} after {result.view.spent_s:.0f} s"
     )
 

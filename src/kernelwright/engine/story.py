@@ -112,7 +112,9 @@ class NodeFacts:
             fraction=proof.tolerance_fraction,
         )
         points = proof.corner_count + proof.random_count
-        checked = f"; {points} further points checked ({proof.corner_count} corners, {proof.random_count} random)"
+        corners = "1 corner" if proof.corner_count == 1 else f"{proof.corner_count} corners"
+        further = "1 further point" if points == 1 else f"{points} further points"
+        checked = f"; {further} checked ({corners}, {proof.random_count} random)"
         failed = f", {len(proof.failed)} of them fail" if proof.failed else ""
         return f"{how[0].upper()}{how[1:]}{checked if points else ''}{failed}."
 
@@ -290,10 +292,10 @@ class Story:
             text = f"It is {interval_text(result.speedup)} as fast as the baseline. {alone}"
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
-            return Paragraph("What made it faster", "Nothing can be claimed: no comparison was made.", tuple(evidence))
+            return Paragraph("What was tried", "Nothing can be claimed: no comparison was made.", tuple(evidence))
         best = interval_text(result.speedup)
         text = f"Nothing made it significantly faster: the best is {best}, so the baseline is kept."
-        return Paragraph("What made it faster", text, tuple(evidence))
+        return Paragraph("What was tried", text, tuple(evidence))
 
     def _step(self, number: int, step: PathStep) -> Paragraph:
         node = step.node

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.result import TuneResult
+from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import LooseTolerance, interval_text
 from kernelwright.store.view import RunView
 
@@ -22,7 +23,7 @@ def kept_because(result: OptimizeResult) -> str:
     Figures are those of the final comparison; without one, only what was tried is told.
     """
     count = len(result.tree) - 1
-    tried = f"Tried: {count} structures and {result.evaluated_count} configurations"
+    tried = f"Tried: {count} structures and {tried_count(result)} configurations"
     parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
     if result.speedup is not None:
         parts.append(f"the best is {interval_text(result.speedup)}")
@@ -34,6 +35,17 @@ def kept_because(result: OptimizeResult) -> str:
         words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
         parts.append(f"{words}{fraction:.0%} of what was measured as this device's ceiling")
     return "; ".join(parts) + "."
+
+
+def tried_count(result: OptimizeResult) -> int:
+    """Evaluations of all structures: their proofs' too, also of those that were never tuned after it."""
+    count = 0
+    for node in result.tree:
+        try:
+            count += len(RunView.read(result.node_folder(node.index)).evaluations)
+        except StoreError:  # it was refused before anything was run, or its folder is gone
+            count += node.tuning.evaluated_count
+    return count
 
 
 def outweighed_words(result: TuneResult) -> str:

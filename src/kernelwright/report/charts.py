@@ -16,6 +16,8 @@ FAIL_BAND_PX = 18
 """Height of the band under a chart in which failures are marked: they have no time, so no height."""
 MOST_DOTS = 1200
 """More dots than this in one chart overlap anyway; every k-th is drawn, and all of the fastest."""
+FEW_DOTS = 8
+"""Of one value in a chart by parameter: so many are spread evenly."""
 MOST_GROUPS = 12
 """Values of one parameter that a chart keeps apart; more are put into ranges."""
 
@@ -201,7 +203,8 @@ def strip(rows: Sequence[Row], name: str, declared: Sequence[Value], winner: Val
         timed = sorted((row for row in group.rows if row.speedup is not None), key=lambda row: row.speedup or 0.0)
         middle = plot.x(place + 0.5)
         kept = [row for row in timed if row.index in shown]
-        points = [(middle + _jitter(row.index) * slot * 0.33, plot.y(row.speedup or 1.0)) for row in kept]
+        spread = _spread([row.index for row in kept])
+        points = [(middle + spread[row.index] * slot * 0.33, plot.y(row.speedup or 1.0)) for row in kept]
         plot.add(dots(points, "passed small", indices=[row.index for row in kept]))
         if timed:
             y = plot.y(timed[len(timed) // 2].speedup or 1.0)
@@ -215,6 +218,14 @@ def strip(rows: Sequence[Row], name: str, declared: Sequence[Value], winner: Val
 
 def _shortened(text: str, length: int) -> str:
     return text if len(text) <= max(length, 3) else text[: max(length, 3) - 1] + "…"
+
+
+def _spread(indices: Sequence[int]) -> dict[int, float]:
+    """By evaluation a place in -1..1 beside its group's middle: few stand evenly around it, many as if at random."""
+    if len(indices) > FEW_DOTS:
+        return {index: _jitter(index) for index in indices}
+    ordered = sorted(indices)
+    return {index: (2 * place + 1) / len(ordered) - 1 for place, index in enumerate(ordered)}
 
 
 def _jitter(index: int) -> float:

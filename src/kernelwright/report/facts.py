@@ -258,6 +258,8 @@ def _with_unit(name: str, value: object) -> str:
     """A figure with the unit that its name says."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _plain(value)
+    if name.endswith("seed"):
+        return str(value)  # to be copied
     if name.endswith("bytes_per_s"):
         return f"{number(value / 1e9)} GB/s"
     if _is_rate(name):

@@ -208,7 +208,7 @@ def _conditions_text(view: RunView) -> str:
     if view.started.device.get("kind") != "cpu" or load is None or cores is None or load <= cores / 2:
         return ""
     return (
-        f"The device is the host's CPU, which others used too: the load average was {number(load)} on {number(cores)} "
+        f"The device is the host's CPU, which others used too: the load average was {number(load)} on {cores:g} "
         "cores when the run began. Absolute times are those of a busy machine, and intervals are wide."
     )
 
