@@ -47,7 +47,7 @@ SEARCHERS = ("auto", "random", "optuna:tpe")
 NEAR = 1.05
 
 SETTLED_COUNT = 60
-"""Configurations, the best by the median of their single times, that are measured once more to settle which are near."""
+"""Configurations, the best by the median of their times, that are measured once more to settle which are near."""
 
 ROUNDS = 15
 
