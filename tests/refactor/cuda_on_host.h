@@ -59,6 +59,8 @@ template <class T> static inline void __stcg(T *p, T v) { *p = v; }
 #define __expf expf
 #define __logf logf
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline int __float_as_int(float x) { int bits; memcpy(&bits, &x, sizeof bits); return bits; }
+static inline long long __double_as_longlong(double x) { long long bits; memcpy(&bits, &x, sizeof bits); return bits; }
 template <class F> static void host_launch(uint3 grid, uint3 block, F kernel) {
   gridDim = grid;
   blockDim = block;

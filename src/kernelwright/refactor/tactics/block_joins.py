@@ -21,7 +21,7 @@ from kernelwright.refactor.tactics.thread_queries import first_thread_conditions
 
 
 def _join(subject: Subject) -> Rewrite:
-    if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins"} & set(subject.history):
+    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_hidden_branches(subject)
     facts = subject.analysis.facts

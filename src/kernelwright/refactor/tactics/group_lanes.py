@@ -123,7 +123,7 @@ def _share(subject: Subject) -> Rewrite:
 
 
 def _understood(subject: Subject) -> Group:
-    if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins", "block-items", "group-lanes"} & set(
+    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items", "group-lanes"} & set(
         subject.history
     ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)

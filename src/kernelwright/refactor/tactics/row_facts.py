@@ -68,7 +68,9 @@ def understood(subject: Subject) -> RowKernel:
     Raises:
         Unfit: it is not.
     """
-    if {"vector-map", "coarsen", "rows", "vector-loops", "block-joins", "block-items"} & set(subject.history):
+    if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items"} & set(
+        subject.history
+    ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     if subject.language == "opencl" or subject.device.kind != "gpu":
         raise Unfit("rows are kept in registers on GPUs, in CUDA and HIP")

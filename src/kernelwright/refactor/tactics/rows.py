@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.headers import Header, read_header
@@ -18,13 +19,14 @@ from kernelwright.refactor.tactics.lane_kinds import Kind
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import only_shape
+from kernelwright.refactor.tactics.row_facts import declared_types
 from kernelwright.refactor.tactics.virtual import Axis, Places, is_guarded, places_of, query_macros, total_of
 
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
 @dataclass
-class _Row:
+class Shared:
     """One kernel while its rows are being shared."""
 
     subject: Subject
@@ -39,12 +41,37 @@ class _Row:
     live: str = "kw_live"
     wide: list[Lanes] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
+    helpers: list[str] = field(default_factory=list)
+    """Functions that loops need, behind all others."""
+    passes: str = ""
+    """What else is to be told of the loops, as the end of a sentence."""
     vector_loops: int = 0
     loops: int = 0
 
 
-def _share(subject: Subject) -> Rewrite:
-    if {"rows", "vector-map", "coarsen"} & set(subject.history):
+Choose: TypeAlias = Callable[[Shared, nodes.Block, dict[str, str]], Mapping[int, Callable[[], None]]]
+"""Which loops are written in a way of their own, by the identity of the loop, and how."""
+
+
+def share(
+    subject: Subject,
+    *,
+    name: str = "rows",
+    choose: Choose | None = None,
+    weigh: Callable[[Shared], Effect] | None = None,
+) -> Rewrite:
+    """Rows that are walked by one thread each, walked by several.
+
+    Args:
+        subject: the kernel.
+        name: of the tactic.
+        choose: writes some loops in another way; it may refuse.
+        weigh: the effect, where it is another one than that of sharing.
+
+    Raises:
+        Unfit: its rows may not be shared.
+    """
+    if {"rows", "one-pass", "vector-map", "coarsen"} & set(subject.history):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     _require_rows_apart(subject)
     places = places_of(subject, fastest="x")
@@ -54,15 +81,20 @@ def _share(subject: Subject) -> Rewrite:
     loops = list(_row_loops(body.statements))
     if not loops:
         raise Unfit("its threads walk no row in a loop")
-    row = _start(subject, places)
+    row = _start(subject, places, name)
     _refuse_other_conditions(row, body)
+    special = choose(row, body, declared_types(subject)) if choose is not None else {}
     for loop in loops:
-        _share_loop(row, loop)
+        if id(loop) in special:
+            row.loops += 1
+            special[id(loop)]()
+        else:
+            _share_loop(row, loop)
     for statement in _stores_outside(body.statements):
         row.plan.insert(statement.place.span.start, "{ if (kw_live && kw_lane == 0) { ")
         row.plan.insert(statement.place.span.end, " } }")
     _frame(row)
-    return _finish(row)
+    return _finish(row, weigh or sharing)
 
 
 # Whether rows are apart
@@ -155,8 +187,8 @@ def _stores_outside(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.E
                 yield from _stores_outside((yes,) if no is None else (yes, no))
 
 
-def _start(subject: Subject, places: Places) -> _Row:
-    plan = Plan(subject, "rows", "row")
+def _start(subject: Subject, places: Places, name: str) -> Shared:
+    plan = Plan(subject, name, "row")
     is_cpu = subject.device.kind == "cpu"
     lanes = plan.parameter(
         "LANES", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), 1 if is_cpu else 32, "threads that share a row"
@@ -167,14 +199,14 @@ def _start(subject: Subject, places: Places) -> _Row:
     vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
-    return _Row(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
+    return Shared(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
 
 
-def _share_loop(row: _Row, loop: nodes.Loop) -> None:
-    header = _plain_header(loop)
-    types = _declared_types(row.subject)
+def _share_loop(row: Shared, loop: nodes.Loop) -> None:
+    header = plain_header(loop)
+    types = declared_types(row.subject)
     joined = joined_variables(loop, types)
-    _refuse_kept_arrays(row.subject, loop)
+    refuse_kept_arrays(row.subject, loop)
     row.loops += 1
     source = row.subject.source
     declared = loop.initial.declarators[0] if isinstance(loop.initial, nodes.Declaration) else None
@@ -183,9 +215,9 @@ def _share_loop(row: _Row, loop: nodes.Loop) -> None:
     start, bound = declared.initial.place.span.text(source), header.bound.place.span.text(source)
     if header.operator == "<=":
         bound = f"({bound}) + 1"
-    body = _wide_body(row, loop, header, joined, types)
+    body = wide_body(row, loop, header, joined, types)
     pad = indent(source, loop.place.span.start)
-    lines = _before(row, joined)
+    lines = joins_before(row, joined)
     lines += [
         "if (kw_live) {",
         f"  const {declared.c_type} kw_from = {start}, kw_to = {bound};",
@@ -201,7 +233,7 @@ def _share_loop(row: _Row, loop: nodes.Loop) -> None:
         f"  for ({declared.c_type} {declared.name} = kw_full + kw_lane; {declared.name} < kw_to; "
         f"{declared.name} += {row.lanes_name}) {original}",
         "}",
-        *_after(row, joined),
+        *joins_after(row, joined),
     ]
     text = "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}"
     row.plan.replace(loop.place.span, text)
@@ -210,7 +242,7 @@ def _share_loop(row: _Row, loop: nodes.Loop) -> None:
     row.joined += joined
 
 
-def _plain_header(loop: nodes.Loop) -> Header:
+def plain_header(loop: nodes.Loop) -> Header:
     """A loop from a start up to a bound by ones, whose iterations all run to their end."""
     header = read_header(loop)
     if header is None or header.rest or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
@@ -235,16 +267,7 @@ def _plain_header(loop: nodes.Loop) -> Header:
     return header
 
 
-def _declared_types(subject: Subject) -> dict[str, str]:
-    function = subject.analysis.function
-    types = {each.name: f"{each.c_type} *" if each.is_pointer else each.c_type for each in function.parameters}
-    for node in nodes.walk(function.body):
-        if isinstance(node, nodes.Declarator):
-            types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    return types
-
-
-def _refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
+def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
     """A thread's own array that outlives the loop would be filled in parts, by several threads."""
     own = nodes.declared_names(loop)
     kept = {n.name for n in nodes.walk(subject.analysis.function.body) if isinstance(n, nodes.Declarator) and n.extents}
@@ -253,10 +276,10 @@ def _refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
             raise Unfit(f"{node.name} keeps values of a row between loops")
 
 
-def _wide_body(
-    row: _Row, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
-) -> str | None:  # fmt: skip
-    """The loop's body for a vector of columns; None where there is none."""
+def lanes_of(
+    row: Shared, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
+) -> Lanes | None:  # fmt: skip
+    """What turns a loop's body into one for a vector of columns, settled; None where there is no such thing."""
     own = nodes.declared_names(loop)
     start = {header.variable: Kind(1)}
     for each in joined:
@@ -270,10 +293,27 @@ def _wide_body(
     )  # fmt: skip
     lanes.pointers |= {n.name for n in nodes.walk(row.subject.analysis.function.body)
                        if isinstance(n, nodes.Declarator) and n.is_pointer}  # fmt: skip
-    statements = loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
     try:
-        lanes.settle(statements)
-        text = lanes.block(statements)
+        lanes.settle(statements_of(loop))
+    except Unfit:
+        return None
+    return lanes
+
+
+def statements_of(loop: nodes.Loop) -> tuple[nodes.Statement, ...]:
+    """The statements of a loop's body."""
+    return loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
+
+
+def wide_body(
+    row: Shared, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
+) -> str | None:  # fmt: skip
+    """The loop's body for a vector of columns; None where there is none."""
+    lanes = lanes_of(row, loop, header, joined, types)
+    if lanes is None:
+        return None
+    try:
+        text = lanes.block(statements_of(loop))
     except Unfit:
         return None
     if lanes.vector_loads + lanes.vector_stores == 0:
@@ -282,11 +322,12 @@ def _wide_body(
     return text
 
 
-def _before(row: _Row, joined: tuple[Joined, ...]) -> list[str]:
+def joins_before(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
+    """Before a loop: all threads of a row but one start from what changes nothing."""
     return [f"if (kw_lane != 0) {each.name} = {each.identity};" for each in joined if not each.is_idempotent]
 
 
-def _vector_loop(row: _Row, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
+def _vector_loop(row: Shared, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
     variable, c_type = declared.name, declared.c_type
     lines = [f"  if (kw_to > kw_from) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
     for each in joined:
@@ -309,7 +350,8 @@ def _vector_loop(row: _Row, declared: nodes.Declarator, joined: tuple[Joined, ..
     return lines
 
 
-def _after(row: _Row, joined: tuple[Joined, ...]) -> list[str]:
+def joins_after(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
+    """After a loop: what the threads of a row have becomes one."""
     return [
         f"if ({row.lanes_name} > 1) {each.name} = "
         f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}({each.name}, kw_part_{_word(each.c_type)}, kw_lane);"
@@ -324,7 +366,7 @@ def _word(c_type: str) -> str:
 # Conditions and the frame
 
 
-def _refuse_other_conditions(row: _Row, body: nodes.Block) -> None:
+def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
     """Conditions around loops must be the one that stops threads beyond the last row, and becomes true."""
     axis = row.places.axes[0]
     facts = row.subject.analysis.facts
@@ -353,7 +395,7 @@ def _refuse_other_conditions(row: _Row, body: nodes.Block) -> None:
             raise Unfit("a thread may leave before its row is done")
 
 
-def _frame(row: _Row) -> None:
+def _frame(row: Shared) -> None:
     """What stands at the start of the kernel: which row, which lane."""
     subject, words, axis = row.subject, row.words, row.places.axes[0]
     integer = "size_t" if words.is_opencl else "unsigned"
@@ -383,7 +425,7 @@ def _frame(row: _Row) -> None:
     row.plan.insert(body.end - 1, f"\n{undefines}")
 
 
-def _shrink_rows(row: _Row, axis: Axis) -> None:
+def _shrink_rows(row: Shared, axis: Axis) -> None:
     totals = [total_of(row.subject, axis.total, sizes) for sizes in row.subject.sizes()]
     parameter = row.plan.draft.parameter(row.rows_name)
     assert parameter is not None
@@ -402,7 +444,7 @@ def _bound(subject: Subject, axis: Axis) -> str:
     raise Unfit("how many rows there are is not known")
 
 
-def _finish(row: _Row) -> Rewrite:
+def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
     subject, plan, words = row.subject, row.plan, row.words
     if not row.vector_loops:
         plan.drop(row.vec, row.unroll)
@@ -419,6 +461,7 @@ def _finish(row: _Row) -> Rewrite:
         if row.vector_loops and (not words.is_opencl or c_type in _VECTOR_TYPES):
             plan.prelude.append(across_lanes(words, operation, c_type, row.vec))
         plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
+    plan.prelude += row.helpers
     step = only_shape(subject)
     plan.draft = plan.draft.relaunched(
         step.entry, grid=(f"ceil_div({row.places.axes[0].total}, {row.rows_name})",),
@@ -430,19 +473,19 @@ def _finish(row: _Row) -> Rewrite:
     for mark in subject.analysis.function.attributes:
         if any(word in mark.text for word in ("reqd_work_group_size", "__launch_bounds__", "work_group_size_hint")):
             plan.replace(mark.span, "")
-    effect = (
-        Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
-        if subject.device.kind == "cpu"
-        else Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
-    )
-    return plan.finish(
-        f"{row.lanes_name} threads share a row and take vectors of {row.vec}; {row.rows_name} rows make a block."
-        if row.vector_loops
-        else f"{row.lanes_name} threads share a row; {row.rows_name} rows make a block.",
-        effect,
-    )
+    told = f"{row.lanes_name} threads share a row"
+    if row.vector_loops:
+        told += f" and take vectors of {row.vec}"
+    return plan.finish(f"{told}; {row.rows_name} rows make a block{row.passes}.", weigh(row))
+
+
+def sharing(row: Shared) -> Effect:
+    """What it brings that threads share rows; guesses."""
+    if row.subject.device.kind == "cpu":
+        return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
+    return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
 
 
 ROWS = RuleTactic(
-    "rows", "row", "Rows that one thread walks alone: several threads a row, vectors, several rows a block.", _share
+    "rows", "row", "Rows that one thread walks alone: several threads a row, vectors, several rows a block.", share
 )
