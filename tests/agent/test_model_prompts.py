@@ -315,7 +315,7 @@ def test_a_role_is_told_what_others_are_doing_and_a_lone_one_is_not(context: Pla
 
 def run_of(context: PlanContext, run: Path, model: ScriptedModel, *, evaluations: int, in_flight: int = 1) -> None:
     tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", comparison_rounds=10)
-    settings = OptimizeSettings(tune=tune, proof_points=0, in_flight=in_flight, max_attempts=6, policy="best-of-n")
+    settings = OptimizeSettings(tune=tune, proof_points=0, in_flight=in_flight, max_attempts=6)
     optimize(
         context.task.problem.file,
         settings=settings,
@@ -335,6 +335,14 @@ TEMPLATE = WHOLE.replace("* 4;", "* ITEMS;").replace("k < 4", "k < ITEMS").repla
 )
 
 
+PLAN = json.dumps(
+    {
+        "because": "it waits", "title": "a plan", "family": "tiling", "instruction": "let a thread take four elements",
+        "indexing": "unchanged", "risk": "", "predicted_gain": 1.3, "first_line": 1, "last_line": 6,
+    }
+)  # fmt: skip
+
+
 def test_plans_for_one_node_that_are_made_at_once_are_asked_for_in_different_words(
     context: PlanContext, tmp_path: Path
 ) -> None:
@@ -342,12 +350,19 @@ def test_plans_for_one_node_that_are_made_at_once_are_asked_for_in_different_wor
 
     def answer(request: ChatRequest) -> str:
         requests.append(request)
+        match request.role:
+            case "plan":
+                return PLAN
+            case "code":
+                lines = sum(each.role == "code" for each in requests)
+                return (WHOLE % "").replace("* 4;", f"* 4; /* {lines} */ float unused_{lines};")
         return NOTHING
 
-    run_of(context, tmp_path / "run", ScriptedModel(answer), evaluations=20, in_flight=4)
-    plans = [each.id for each in requests if each.role == "plan"]
-    assert plans
-    assert len(plans) == len(set(plans))
+    run_of(context, tmp_path / "run", ScriptedModel(answer), evaluations=30, in_flight=4)
+    plans = [each for each in requests if each.role == "plan"]
+    assert len(plans) > 2
+    assert len({each.id for each in plans}) == len(plans)
+    assert any("Other engineers are doing this now" in each.messages[0].text for each in plans)
 
 
 # -- no traces of ours
