@@ -85,3 +85,15 @@ def test_few_rows_use_the_simple_method() -> None:
     found = importance(configs, [additive(config) for config in configs])
     assert found is not None
     assert "epsilon squared" in found.method
+
+
+def test_pairs_that_were_hardly_seen_twice_support_no_interaction() -> None:
+    generator = random.Random(7)
+    configs = [
+        {name: generator.choice(values) for name, values in (("a", (1, 2, 4, 8, 16)), ("b", (1, 2, 4)), ("c", (0, 1)))}
+        for _ in range(14)
+    ]
+    for _ in range(20):
+        found = importance(configs, [math.exp(generator.gauss(0, 1)) for _ in configs])
+        assert found is not None
+        assert found.pair is None or {found.pair.first, found.pair.second} <= {"b", "c"}, found.pair

@@ -16,6 +16,7 @@ from kernelwright.engine.optimize import optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.tune import tune
 from kernelwright.engine.verdict_words import caveats
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.problem.config import Config
@@ -235,3 +236,22 @@ def test_a_run_where_nothing_works_keeps_its_baseline_too(problem: Path, tmp_pat
     assert "the baseline is kept" in words(html.split("</header>")[0])
     assert "Nothing evaluated" not in words(html)
     assert int(tiles(html)["Failed"].split()[0]) > 0
+
+
+def test_the_best_of_a_search_in_which_nothing_passed_is_the_baseline(saxpy: Path, tmp_path: Path) -> None:
+    source = (saxpy / "saxpy.cl").read_text()
+    (saxpy / "plain.cl").write_text(source[source.index("#ifndef") :])
+    with (saxpy / "problem.toml").open("a") as file:
+        file.write('\n[baseline]\nkernel = "plain.cl"\n')
+
+    def cost(config: Config, workload: Workload) -> float | Failed:
+        return Failed("build", "compile-error", "no") if config else float(workload.sizes["n"])
+
+    settings = TuneSettings(budget=Budget(evaluations=4), searcher="random", data_seed=1)
+    tune(saxpy, settings=settings, run=tmp_path / "run", machine=SimulatedMachine(cost))
+    text = " ".join(said("show", "candidate", tmp_path / "run", "best").split())
+    assert "the baseline was kept" in text
+    assert "No configuration passed; nothing to recommend." in text
+    assert "__kernel void saxpy" in text
+    json_text = said("show", "candidate", tmp_path / "run", "best", "--json")
+    assert json.loads(json_text)["nearest"] is None

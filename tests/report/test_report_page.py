@@ -331,6 +331,59 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     assert page_of(EVENTS, tmp_path).text == page_of(EVENTS, tmp_path / "again").text
 
 
+def test_a_baseline_that_took_another_time_in_the_comparison_is_told(tmp_path: Path) -> None:
+    def slower(event: FinalistsCompared) -> FinalistsCompared:
+        samples = {
+            name: tuple(tuple(3.0 * sample for sample in row) for row in rows)
+            for name, rows in event.samples_ms.items()
+        }
+        return dataclasses.replace(event, samples_ms=samples)
+
+    def same(event: FinalistsCompared) -> FinalistsCompared:
+        before_ms = RunView.of(EVENTS).baseline_ms
+        samples = {
+            name: tuple((before_ms[name],) * len(row) if row else row for row in rows)
+            for name, rows in event.samples_ms.items()
+        }
+        return dataclasses.replace(event, samples_ms=samples)
+
+    told = "the machine was not in the same state"
+    assert told in page_of(changed(EVENTS, FinalistsCompared, slower), tmp_path).section("workloads")
+    assert told not in page_of(changed(EVENTS, FinalistsCompared, same), tmp_path / "same").section("workloads")
+
+
+def test_figures_of_the_search_are_told_from_the_claim(tmp_path: Path) -> None:
+    words = page_of(EVENTS, tmp_path).section("convergence")
+    assert re.search(r"came to \d\.\d\d× in the final comparison, which alone supports a claim", words)
+    uncompared = page_of(without_comparison(EVENTS), tmp_path / "uncompared").section("convergence")
+    assert "final comparison" not in uncompared
+
+
+@pytest.mark.parametrize(
+    ("kind", "load", "is_told"),
+    [("cpu", "12.5", True), ("cpu", "0.4", False), ("gpu", "12.5", False), ("cpu", "", False)],
+)
+def test_a_cpu_that_others_used_is_told(tmp_path: Path, kind: str, load: str, is_told: bool) -> None:
+    def on(event: RunStarted) -> RunStarted:
+        environment = {**event.environment, "cores": "4", "load_at_start": load}
+        return dataclasses.replace(event, device={**event.device, "kind": kind}, environment=environment)
+
+    page = page_of(changed(EVENTS, RunStarted, on), tmp_path)
+    assert ("the load average was 12.5 on 4 cores" in page.shown) == is_told
+
+
+def test_figures_of_the_device_have_their_units(tmp_path: Path) -> None:
+    def known(event: RunStarted) -> RunStarted:
+        more = {"ceilings": {"copy_bytes_per_s": 2.84e10}, "copy_bytes_per_s": 2.84e10}
+        limits = {"global_memory": 23128584192, "max_block_x": 4096}
+        return dataclasses.replace(event, device={**event.device, **more, "limits": limits})
+
+    words = page_of(changed(EVENTS, RunStarted, known), tmp_path).section("environment")
+    assert words.count("28.4 GB/s") == 1
+    assert "21.5 GiB" in words
+    assert "4096" in words
+
+
 def test_a_folder_whose_problem_is_damaged_still_gets_a_report(tmp_path: Path) -> None:
     run = write_sample_run(tmp_path / "run", evaluations=20)
     (run / "problem" / "problem.toml").write_text("not = [toml")
