@@ -157,6 +157,16 @@ SOURCES = {
     "macro-makes-a-builtin": "#define VSTORE(n) __builtin_##n\n" + K % "VSTORE(trap)();",
     "macro-in-one-branch-makes-asm": "#if 0\n#define A x\n#else\n#define A as\n#endif\n#define J(a, b) J2(a, b)\n"
     "#define J2(a, b) a##b\n" + K % 'J(A, m)("nop");',
+    "declared-with-its-type": "struct S { int i; } backdoor(int);\n" + K % "backdoor(1);",
+    "declared-with-its-packed-type": "struct S { int i; } __attribute__((packed)) *backdoor(int);\n"
+    + K % "backdoor(1);",
+    "declared-behind-a-macro-that-is-a-type": "#define PART struct S { int i; }\nPART backdoor(int);\n"
+    + K % "backdoor(1);",
+    "macro-pastes-the-end-of-an-argument": "#define J(a, b) a##b\n" + K % 'J(int q; as, m)("nop");',
+    "macro-pastes-the-end-of-a-text": "#define A int q; as\n#define J2(a, b) a##b\n#define J(a, b) J2(a, b)\n"
+    + K % 'J(A, m)("nop");',
+    "macro-pastes-in-an-odd-choice-of-branches": "#if X\n#define J2(a, b) a##b\n#else\n#define J2(a, b) a\n#endif\n"
+    "#if Y\n#define B x\n#else\n#define B m\n#endif\n#define J(a, b) J2(a, b)\n" + K % 'J(int q; as, B)("nop");',
     "macro-bomb": "#define A0(x) x x x x x x x x\n"
     + "".join(f"#define A{n}(x) A{n - 1}(x x x x x x x x)\n" for n in range(1, 9))
     + K % "A8(;)",

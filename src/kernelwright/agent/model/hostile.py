@@ -289,6 +289,7 @@ def _undefined_functions(code: str, old_code: str) -> Iterator[str]:
     for each in definitions:
         yield from _declaring_macro(each.body)
     yield from _declared_only(with_bodies(code), old_code, ending_statements(definitions))
+    yield from _declared_with_types(code)
 
 
 def _declared_only(code: str, old_code: str, ending: AbstractSet[str] = frozenset()) -> Iterator[str]:
@@ -306,6 +307,18 @@ def _declared_only(code: str, old_code: str, ending: AbstractSet[str] = frozense
     for name, is_defined in declared.items():
         if not is_defined and not re.search(rf"\b{name}\b", old_code):
             yield f"{name!r} is declared and not defined: everything that a kernel uses must be in its source"
+
+
+_AGGREGATE = re.compile(r"\b(?:struct|union|enum)\b[^{};()]*(?:__attribute(?:__)?\s*\(\([^{};]*\)\)[^{};()]*)?\{")
+
+
+def _declared_with_types(code: str) -> Iterator[str]:
+    """Functions whose type is written out where they are declared: `struct S { int i; } f(int);`."""
+    for match in _AGGREGATE.finditer(code):
+        end = matching(code, match.end() - 1)
+        following = re.split(r"[;{=]", code[end:], maxsplit=1)[0] if end is not None else ""
+        if "(" in re.sub(r"__attribute(?:__)?\s*\(\(.*?\)\)", "", following, flags=re.DOTALL):
+            yield "a function is declared together with its type: declare the type first"
 
 
 def _declarators(code: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -367,6 +380,7 @@ def _macros(source: str, code: str, old_code: str) -> Iterator[str]:
                 yield f"its macros make {word!r}, which is not allowed: the original does not use it"
         if is_opencl:
             yield from _declared_only(view.text, old_code)
+            yield from _declared_with_types(view.text)
 
 
 _C_TYPES = frozenset(("void", "char", "short", "int", "long", "float", "double", "half", "unsigned", "signed", "bool"))

@@ -7,8 +7,10 @@ which of them a compiler takes hangs on parameters.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -16,16 +18,16 @@ from kernelwright.refactor.macros import Expander, Macro, macro_of
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tokens import Token, tokens_of, without_blanks
 
-MOST_VIEWS = 8
-"""Definitions of one macro that are expanded one after the other; further ones are only looked at as they stand."""
+MOST_VIEWS = 16
+"""Up to so many, all choices among the definitions of macros are expanded; else the first of each, the second, ..."""
 
 _DIRECTIVE_LINE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 _DEFINE = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?:\((?P<parameters>[^)\n]*)\))?(?P<body>[^\n]*)", re.MULTILINE
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_ALONE = re.compile(r"[(,][ \t\n]*(?P<word>\w+)(?=[ \t\n]*[,)])")
-"""A word that is all of an argument."""
+_EDGES = (re.compile(r"[(,][ \t\n]*(?P<word>\w+)"), re.compile(r"(?P<word>\w+)(?=[ \t\n]*(?:[,)]|\Z))"))
+"""Words that begin or end an argument."""
 _BESIDE = re.compile(r"\#\#[ \t]*(?P<after>\w+)|(?P<before>\w+)[ \t]*\#\#")
 _SIGN = re.compile(r"(?P<word>\w+)|(?P<sign>[()])|(?P<other>[^\s\w])")
 
@@ -76,14 +78,14 @@ def with_bodies(code: str) -> str:
 
 
 def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
-    """Macros without arguments each of whose texts ends a statement: what follows them begins another one."""
+    """Macros without arguments all of whose texts end a statement by `;`: what follows them begins another one."""
     bodies: dict[str, list[Definition]] = {}
     for each in definitions:
         bodies.setdefault(each.name, []).append(each)
     return frozenset(
         name
         for name, found in bodies.items()
-        if all(not each.parameters and each.body.rstrip().endswith((";", "}")) for each in found)
+        if all(not each.parameters and each.body.rstrip().endswith(";") for each in found)
     )
 
 
@@ -104,7 +106,7 @@ def pasted_parts(code: str, outside: AbstractSet[str]) -> frozenset[str]:
     parts = set(outside)
     for each in definitions:
         words = each.words
-        parts.update(words if len(_WORD.findall(each.body)) <= 2 else [])
+        parts.update((*words[:1], *words[-1:]))
         near = {match["after"] or match["before"] for match in _BESIDE.finditer(each.body)}
         parts |= (near | _arguments(each.body, pasting, everywhere=True)) - each.parameters
     names = frozenset(each.name for each in definitions)
@@ -126,8 +128,8 @@ def _pasting(definitions: Sequence[Definition]) -> frozenset[str]:
 def _arguments(
     text: str, pasting: AbstractSet[str], *, names: AbstractSet[str] = frozenset(), everywhere: bool = False
 ) -> set[str]:
-    """Words that are alone an argument of what pastes, or of a macro that is given something that pastes."""
-    words = list(_ALONE.finditer(text)) + list(re.finditer(r"[(,][ \t\n]*(?P<word>\w+)[ \t\n]*\Z", text))
+    """Words at the edges of arguments of what pastes, or of a macro that is given something that pastes."""
+    words = sorted((match for edge in _EDGES for match in edge.finditer(text)), key=lambda match: match.start("word"))
     if everywhere:
         return {match["word"] for match in words}
     spans = sorted(_pasting_groups(text, pasting, names))
@@ -213,13 +215,19 @@ class View:
 
 
 def expanded(code: str) -> Iterator[View]:
-    """The code of all branches with macros expanded: by their first definitions, their second ones and so on."""
+    """The code of all branches with macros expanded, by one choice of their definitions after the other."""
     macros = _macros(code)
     if not macros:
         return
     tokens = list(tokens_of(without_directives(code)))
-    for place in range(min(MOST_VIEWS, max(map(len, macros.values())))):
-        chosen = {name: found[min(place, len(found) - 1)] for name, found in macros.items()}
+    counts = [len(found) for found in macros.values()]
+    choices: Iterable[Sequence[int]]
+    if math.prod(counts) <= MOST_VIEWS:
+        choices = itertools.product(*map(range, counts))
+    else:
+        choices = ([min(place, count - 1) for count in counts] for place in range(min(MOST_VIEWS, max(counts))))
+    for choice in choices:
+        chosen = {name: found[place] for (name, found), place in zip(macros.items(), choice, strict=True)}
         yield _expanded(tokens, chosen)
 
 
