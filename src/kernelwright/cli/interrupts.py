@@ -2,7 +2,8 @@
 
 Python raises `KeyboardInterrupt` wherever the main thread happens to be. In a destructor, or in a callback of a weak
 reference or of the garbage collector, nobody can catch it: Python prints `Exception ignored in ...` and goes on as if
-nothing had been pressed. While subprocesses, files and locks are made and dropped all the time, that is no rare place.
+nothing had been pressed. Each `import` ends in such a callback (it drops the module's lock), and scikit-learn, the
+report or a driver are imported in the middle of a run: that is no rare place.
 """
 
 from __future__ import annotations
