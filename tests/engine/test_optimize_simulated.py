@@ -13,7 +13,7 @@ from kernelwright.agent.base import CodeContext, Declined, Draft
 from kernelwright.cli.optimize import optimize_summary, verdict
 from kernelwright.cli.show import print_run
 from kernelwright.engine.listener import Progress, SilentListener
-from kernelwright.engine.optimize import optimize, resume_optimize
+from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult, tuned_run
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
@@ -123,7 +123,7 @@ def test_with_nothing_to_do_the_baseline_is_kept_and_the_evidence_told(plain: Pa
     assert "keep the baseline. Nothing could be changed" in verdict(result)
 
 
-def test_a_gain_that_other_workloads_outweigh_is_told(plain: Path, tmp_path: Path) -> None:
+def test_a_gain_that_other_workloads_outweigh_is_kept_where_it_is(plain: Path, tmp_path: Path) -> None:
     first: list[str] = []
 
     def cost(config: Config, workload: Workload) -> float:
@@ -134,8 +134,20 @@ def test_a_gain_that_other_workloads_outweigh_is_told(plain: Path, tmp_path: Pat
 
     machine = SimulatedMachine(cost, noise=0.01)
     result = optimize(plain, settings=settings(), run=tmp_path / "run", machine=machine, agent=agent(TILE))
+    assert not result.is_gain
+    assert result.partial is not None
+    assert [each.workload for each in result.partial.faster] == first
     assert result.winner is None
-    assert f"on {first[0]} it is 2.0" in verdict(result) or f"on {first[0]} it is 1.9" in verdict(result)
+    assert result.used is not None
+    assert result.used == result.fastest
+    told = verdict(result)
+    assert told.startswith("No gain over all workloads")
+    assert f"on {first[0]} 2.0" in told or f"on {first[0]} 1.9" in told
+    own = result.tuned(result.used.index)
+    assert own.partial is not None
+    assert own.partial.faster[0].speedup.confidence == result.partial.faster[0].speedup.confidence
+    (header,) = export_run(tmp_path / "run", tmp_path / "export", formats=("header",))
+    assert "no gain over all workloads" in header.read_text()
 
 
 def test_without_a_gain_the_baseline_is_kept(plain: Path, tmp_path: Path) -> None:
@@ -148,6 +160,64 @@ def test_without_a_gain_the_baseline_is_kept(plain: Path, tmp_path: Path) -> Non
     assert "the best is 1.0" in verdict(result) or "the best is 0.9" in verdict(result)
     with pytest.raises(StoreError, match="keep the baseline"):
         export_run(tmp_path / "run", tmp_path / "export")
+
+
+# -- the order under a budget in seconds
+
+
+def hurried(seconds: float) -> OptimizeSettings:
+    """Simulated evaluations take no time, so that nothing of this is ever used up."""
+    tune = TuneSettings(
+        budget=Budget(seconds=seconds, evaluations=60), searcher="random", data_seed=1, comparison_rounds=10
+    )
+    return OptimizeSettings(tune=tune, memory="off")
+
+
+def test_a_large_idea_comes_before_the_space_of_what_was_merely_lifted(plain: Path, tmp_path: Path) -> None:
+    result = optimize(plain, settings=hurried(1e6), run=tmp_path / "run", machine=machine(), agent=agent(TILE, VECTOR))
+    events = [*result.view.tree_events]
+    first = next(each for each in events if each.kind == "action_chosen")
+    assert (first.action, first.idea) == ("expand", "tile")
+    waiting = result.view.proofs[0]
+    assert waiting.is_deferred
+    assert waiting.corner_count + waiting.random_count == 0
+    tuned = any(each.kind == "action_chosen" and each.action == "tune" and each.node == 1 for each in events)
+    proven = [each for each in result.view.proofs if not each.is_deferred]
+    assert bool(proven) == tuned
+    assert result.is_gain
+
+
+def test_without_a_large_idea_the_space_is_proven_first(plain: Path, tmp_path: Path) -> None:
+    small = ScriptedTactic("small", 1.3, "map")
+    result = optimize(plain, settings=hurried(1e6), run=tmp_path / "run", machine=machine(), agent=agent(small))
+    assert not result.view.proofs[0].is_deferred
+
+
+def test_a_model_is_asked_as_before(plain: Path, tmp_path: Path) -> None:
+    chosen = agent(TILE, plans_ahead=False)
+    result = optimize(plain, settings=hurried(1e6), run=tmp_path / "run", machine=machine(), agent=chosen)
+    assert not result.view.proofs[0].is_deferred
+
+
+def test_a_proof_that_waited_is_made_before_its_space_is_searched_and_survives_a_replay(
+    plain: Path, tmp_path: Path
+) -> None:
+    """A prediction that comes to nothing leaves the lifted template as what is to be tuned."""
+    options = {"settings": hurried(1e6), "machine": machine(0.0)}
+    result = optimize(plain, run=tmp_path / "run", agent=agent(USELESS), **options)  # type: ignore[arg-type]
+    events = json.loads("[" + ",".join((tmp_path / "run" / "events.jsonl").read_text().splitlines()) + "]")
+    order = [
+        (each["kind"], each.get("action", ""))
+        for each in events
+        if each.get("index", each.get("node")) == 1 and each["kind"] in ("template_proven", "action_chosen")
+    ]
+    assert order[0] == ("template_proven", "")
+    place = order.index(("action_chosen", "tune"))
+    assert order[place + 1] == ("template_proven", "")
+    assert [proof.is_deferred for proof in result.view.proofs] == [True, False]
+    assert result.view.proofs[1].corner_count > 0
+    again = replay_optimize(tmp_path / "run", run=tmp_path / "again", agent=agent(USELESS))
+    assert _shape(again.result.tree) == _shape(result.tree)
 
 
 def test_a_wrong_rewrite_never_wins_and_is_shown_with_its_log(plain: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from kernelwright.cli.tables import (
     interval_data,
     interval_text,
     open_console,
+    partial_data,
     print_figures,
     print_verdict,
     print_workloads,
@@ -28,6 +29,7 @@ from kernelwright.cli.tables import (
 )
 from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.compare import figures_of
+from kernelwright.engine.finals_plan import is_short
 from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.model_roles import read_roles
 from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
@@ -36,6 +38,7 @@ from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.spending import RunSpending, spending_of
+from kernelwright.engine.time_spent import time_words
 from kernelwright.engine.verdict_words import caveats, kept_because, tried_count
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
@@ -201,7 +204,7 @@ def _write_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError 
     written: list[Path] = []
     try:
         written.append(write_report(folder, folder / "report.html"))
-        if result.winner is not None:
+        if result.used is not None:
             written += export_run(folder, folder / "export", formats=("source", "header", "json", "t4"))
     except KernelwrightError as error:
         return written, error
@@ -212,13 +215,24 @@ def verdict(result: OptimizeResult) -> str:
     """The claim in one sentence; without one, that the baseline is kept, and the evidence."""
     if result.is_gain:
         return f"{interval_text(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
+    if result.partial is not None:
+        return f"No gain over all workloads: {interval_text(result.speedup)}. But {result.partial.words}."
     is_over = result.reason not in (None, "interrupted")
     best = result.tree.best
+    if result.speedup is None and is_over and is_short(result.view):
+        return f"Not enough budget to compare: no claim.{_unconfirmed(best)}"
     if not is_over and best is not None and best.best_value:
         return f"Best so far {1 / best.best_value:.2f}x (provisional: not compared side by side with the baseline)."
     if best is None:
         return "Nothing was measured; nothing to recommend."
     return f"No significant gain: keep the baseline. {kept_because(result)}"
+
+
+def _unconfirmed(best: Node | None) -> str:
+    """What the search found, where that is another one than the baseline."""
+    if best is None or best.parent is None or not best.best_value:
+        return ""
+    return f" The search's best is about {1 / best.best_value:.2f}x, unconfirmed."
 
 
 def print_optimized(result: OptimizeResult, console: Console) -> None:
@@ -248,6 +262,8 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
         console.print(_account_text(account), highlight=False, markup=False)
     if result.folder is not None:
         console.print(_device_text(spending_of(result.folder)), highlight=False, markup=False)
+    if spent := time_words(result.view):
+        console.print(spent, highlight=False, markup=False)
     prospect = _prospect(result)
     if prospect is not None and result.fastest is not None:
         console.print(f"going on with node {result.fastest.index}: {prospect.text}", highlight=False, markup=False)
@@ -301,6 +317,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "reason": result.reason,
         "is_gain": result.is_gain,
         "speedup": interval_data(result.speedup),
+        "partial": partial_data(result.compared),
         "winner": result.winner.index if result.winner is not None else None,
         "fastest_node": fastest.index if fastest is not None else None,
         "best_config": dict(result.best_config) if result.best_config is not None else None,

@@ -91,7 +91,10 @@ def _proof_line(event: TemplateProven) -> str:
     """How a lifted template compares with its origin, and what its points showed."""
     how = {"bytes": "writes what its origin writes, byte for byte", "tolerance": "agrees with its origin"}
     points = event.corner_count + event.random_count
-    told = [how.get(event.reproduces, "agrees with the reference"), f"{points} points of its space checked"]
+    checked = f"{points} points of its space checked"
+    if event.is_deferred:
+        checked = "its space is checked before its parameters are searched: another idea promises more"
+    told = [how.get(event.reproduces, "agrees with the reference"), checked]
     return f"node {event.index}: {'; '.join([*told, *event.findings])}"
 
 
@@ -103,12 +106,14 @@ def _node_line(event: NodeProposed | NodeJudged | NodeTuned) -> str:
             name = event.tactic or event.role
             return f"node {event.index} ({name}, from node {event.parent}{predicted}): {event.instruction}"
         case NodeJudged(status="working", value=value):
-            return f"node {event.index}: works" + (f", {1 / value:.2f}x at its default" if value else "")
+            return f"node {event.index}: works" + (f", about {1 / value:.2f}x at its default" if value else "")
         case NodeJudged():
             message = event.message.partition("\n")[0]
             return f"node {event.index}: {event.status} at {event.stage} ({event.reason}): {message}"
-    best = f"{1 / event.best_value:.2f}x" if event.best_value else "nothing passed"
-    return f"node {event.index}: {best} after {event.evaluated_count} evaluations"
+    if not event.best_value:
+        return f"node {event.index}: nothing passed after {event.evaluated_count} evaluations"
+    best = f"{1 / event.best_value:.2f}x so far, to be confirmed"
+    return f"node {event.index}: {best}, after {event.evaluated_count} evaluations"
 
 
 def status_line(progress: Progress) -> str:
@@ -125,7 +130,7 @@ def status_line(progress: Progress) -> str:
         parts.append(f"{progress.failed_count} failed")
     parts.append(f"{rate:.1f}/s")
     if progress.best_speedup is not None:
-        parts.append(f"best so far {progress.best_speedup:.2f}x")
+        parts.append(f"{progress.best_speedup:.2f}x so far, to be confirmed")
     left_s = time_left_s(progress, rate)
     if left_s is not None:
         parts.append(f"{duration_text(left_s)} left")

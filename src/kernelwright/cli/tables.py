@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kernelwright.engine.finals_plan import is_short
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
+from kernelwright.engine.time_spent import time_words
 from kernelwright.engine.verdict_words import caveats
 from kernelwright.evaluate import words
 from kernelwright.evaluate.stats import Interval
@@ -30,6 +32,11 @@ def verdict(result: TuneResult) -> str:
         if not result.view.evaluations:
             return "No configuration was tried; nothing to recommend."
         return "No configuration passed; nothing to recommend."
+    if result.partial is not None:
+        return f"No gain over all workloads: {interval_text(result.speedup)}. But {result.partial.words}."
+    if result.speedup is None and is_short(result.view):
+        provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
+        return f"Not enough budget to compare: no claim. The search's best is about {provisional:.2f}x, unconfirmed."
     if result.speedup is None:
         provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
         return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
@@ -55,6 +62,7 @@ def summary(result: TuneResult) -> dict[str, Any]:
         "reason": result.reason,
         "is_gain": result.is_gain,
         "speedup": interval_data(result.speedup),
+        "partial": partial_data(result),
         "best_config": dict(result.best_config) if result.best_config is not None else None,
         "workloads": workload_rows(result),
         "counts": counts(result),
@@ -80,6 +88,18 @@ def prospect_data(prospect: Prospect | None) -> dict[str, float] | None:
     }
 
 
+def partial_data(result: TuneResult) -> dict[str, Any] | None:
+    """Where there is no gain over all workloads: what is surely faster on some of them, as data."""
+    partial = result.partial
+    if partial is None:
+        return None
+    return {
+        "config": dict(partial.config),
+        "faster": {each.workload: interval_data(each.speedup) for each in partial.faster},
+        "baseline": list(partial.others),
+    }
+
+
 def workload_rows(result: TuneResult) -> list[dict[str, Any]]:
     """The final table as data."""
     floors = recorded_floors(result.view.started)
@@ -92,6 +112,7 @@ def workload_rows(result: TuneResult) -> list[dict[str, Any]]:
             "specialised_config": dict(row.specialised_config),
             "specialised_ms": row.specialised_ms,
             "specialised_speedup": interval_data(row.specialised_speedup),
+            "finding": row.finding,
             "floor_ms": floors[row.workload].floor_ms if row.workload in floors else None,
             "limited_by": floors[row.workload].limited_by if row.workload in floors else None,
         }
@@ -136,6 +157,8 @@ def print_result(result: TuneResult, console: Console) -> None:
     for stage, reasons in result.view.failures_by_stage.items():
         listed = ", ".join(f"{reason} {number}" for reason, number in reasons.items())
         console.print(f"failed at {stage}: {listed}", highlight=False, markup=False)
+    if spent := time_words(result.view):
+        console.print(spent, highlight=False, markup=False)
     prospect = prospect_of(result.view)
     if prospect is not None:
         console.print(f"going on: {prospect.text}", highlight=False, markup=False)

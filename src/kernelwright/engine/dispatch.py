@@ -22,6 +22,7 @@ from kernelwright.engine.configured import recorded_limits
 from kernelwright.engine.dispatch_cover import smallest_cover
 from kernelwright.engine.dispatch_probes import SizeRange, derived_sizes
 from kernelwright.engine.dispatch_rule import Case, Leaf, Rule, Split, choose, chosen_in, fit_rule, leaf_of, rule_lines
+from kernelwright.engine.result import TuneResult
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.stats import speedup_interval
@@ -34,6 +35,9 @@ from kernelwright.template.model import Template
 
 DEFAULT_LOSS = 0.02
 """What a shape may lose against its own best config, as a fraction."""
+
+NOT_SURE = 1.0
+"""What counts as lost where a config is not surely faster than the baseline, which serves instead."""
 
 Sizes = Mapping[str, int]
 
@@ -196,11 +200,15 @@ def dispatch_table(view: RunView, subject: Subject, *, loss: float | None = None
     if loss is None:
         loss = view.dispatch.loss if view.dispatch is not None else DEFAULT_LOSS
     timings = recorded_timings(view, subject.problem)
+    partial = TuneResult(view).partial if view.dispatch is None else None
+    if partial is not None:
+        timings = _of_one(timings, partial.config)
     if not timings.configs:
         raise UserError(f"the run {view.started.run_id!r} has no config that a dispatch table could hold")
     recorded = [str(each["text"]) for each in view.started.space.get("constraints", ()) if "text" in each]
     constraints = _constraints(recorded, subject.template)
-    return make_table(timings, subject.problem, constraints, recorded_limits(view.started), loss=loss)
+    served = None if partial is None else frozenset(each.workload for each in partial.faster)
+    return make_table(timings, subject.problem, constraints, recorded_limits(view.started), loss=loss, served=served)
 
 
 def _constraints(recorded: Sequence[str], template: Template) -> tuple[Expression, ...]:
@@ -256,9 +264,15 @@ def make_table(
     limits: Mapping[str, Value],
     *,
     loss: float,
+    served: frozenset[str] | None = None,
 ) -> DispatchTable:
-    """The smallest set of configs that keeps every shape within the loss, and the rule that chooses among them."""
+    """The smallest set of configs that keeps every shape within the loss, and the rule that chooses among them.
+
+    `served`: on other shapes the baseline is the choice, whatever was measured; None: on none for that.
+    """
     shapes = [_measured(timings, name, loss) for name in timings.shapes]
+    if served is not None:
+        shapes = [shape if shape.name in served else _left_to_the_baseline(shape) for shape in shapes]
     chosen = _chosen(shapes, len(timings.configs))
     everything: list[Config | None] = [*timings.configs, None]
     derived = derived_sizes(problem)
@@ -303,6 +317,21 @@ def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
     return MeasuredShape(
         name, timings.shapes[name], name in timings.tuned, medians[-1], medians[best], tuple(losses), tuple(is_over)
     )
+
+
+def _of_one(timings: Timings, config: Config) -> Timings:
+    """Of one config only."""
+    place = timings.configs.index(config)
+    return replace(
+        timings, configs=(config,), samples_ms={name: (rows[place],) for name, rows in timings.samples_ms.items()}
+    )
+
+
+def _left_to_the_baseline(shape: MeasuredShape) -> MeasuredShape:
+    """The same where no config is surely faster than the baseline, which comes last: as if it lost against that."""
+    others = shape.losses[:-1]
+    losses = (*(max(loss, NOT_SURE) for loss in others), 0.0)
+    return replace(shape, best_ms=shape.baseline_ms, losses=losses, is_over=(*[True] * len(others), False))
 
 
 def _chosen(shapes: Sequence[MeasuredShape], config_count: int) -> tuple[int, ...]:

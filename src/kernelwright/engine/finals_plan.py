@@ -19,9 +19,11 @@ from dataclasses import dataclass, replace
 from kernelwright.evaluate.datasets import datasets_for
 from kernelwright.evaluate.lane import COMPARE_WARMUP_COUNT, STRESS_LAUNCHES, STRESS_SECONDS
 from kernelwright.evaluate.stats import confidence_for, median_rank
+from kernelwright.evaluate.timing import WARM_WINDOW
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Cost, Measurement, Passed
 from kernelwright.store.event import BaselineMeasured, Evaluated
+from kernelwright.store.view import RunView
 
 FINALS_SHARE = 0.25
 """Of the budget that is left after the baseline, kept for the final comparison where it can use as much. A guess."""
@@ -38,8 +40,23 @@ GRACE = 0.1
 GOOD_ROUNDS = 12
 """A further finalist is taken in only if so many rounds fit: fewer make every interval wide. A guess."""
 
+PROVEN = 3.0
+"""A check that took so many times as long as usual was the thorough one of a new best. A guess."""
+
+CHECK_SHARE = 0.5
+"""Of the baseline's check, what a thorough one takes: 0.2 to 0.5 of it in a dozen runs of the examples on a CPU."""
+
 RECENT_COUNT = 8
 """Evaluations whose costs tell what the next one will cost."""
+
+
+NOT_ENOUGH = "not enough budget to compare: no claim"
+"""How the note of a run begins whose finalists were not compared for want of time."""
+
+
+def is_short(view: RunView) -> bool:
+    """Whether a run's finalists were not compared for want of time."""
+    return view.comparison is None and any(note.text.startswith(NOT_ENOUGH) for note in view.notes)
 
 
 def limit_s(seconds: float, baseline: Cost) -> float:
@@ -77,29 +94,36 @@ class FinalsCosts:
     """Of `round_s`, what goes on around one launch."""
     evaluation_s: float
     """One more evaluation of the search, from its build to its time."""
+    device_s: float = 0.0
+    """Of that, what the device is needed for."""
 
     @classmethod
     def of(cls, problem: Problem, baseline: BaselineMeasured, evaluations: Sequence[Evaluated]) -> FinalsCosts:
         """From the baseline and what was evaluated so far; from the baseline alone where nothing was."""
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         ratio = _launches_ratio(problem)
-        own = _around_s(baseline.outcome.measurements, baseline.cost)
         run = [event for event in evaluations if event.source != "known" and event.cost.check_s > 0]
         measured = [(event, event.outcome) for event in run if isinstance(event.outcome, Passed)]
-        arounds = [_around_s(outcome.measurements, event.cost) for event, outcome in measured if event.cost.time_s > 0]
-        around_s = statistics.median(arounds[-RECENT_COUNT:]) if arounds else own
-        baseline_round_s = _launch_s(baseline.outcome.measurements) + len(problem.workloads) * max(own, around_s)
+        quick_s = min((event.cost.check_s for event, _ in measured), default=baseline.cost.check_s / ratio)
+        around_s = _around_s(baseline.outcome.measurements, baseline.cost, quick_s)
+        arounds = [
+            _around_s(each.measurements, event.cost, quick_s) for event, each in measured if event.cost.time_s > 0
+        ]
+        around_s = statistics.median([around_s, *arounds[-RECENT_COUNT:]])
+        baseline_round_s = _launch_s(baseline.outcome.measurements) + len(problem.workloads) * around_s
         full = [(event.value or math.inf, outcome) for event, outcome in measured if not outcome.stopped_early]
         best = sorted(full, key=lambda each: each[0])[:RECENT_COUNT]
         rounds = [_launch_s(outcome.measurements) for _, outcome in best]
         round_s = statistics.median(rounds) + len(problem.workloads) * around_s if rounds else baseline_round_s
-        # A check that proved a new best was thorough; of quick ones it is known how many launches they leave out.
-        quick_s = statistics.median(event.cost.check_s for event, _ in measured) if measured else None
-        longest_s = max((event.cost.check_s for event, _ in measured), default=0.0)
-        thorough_s = baseline.cost.check_s if quick_s is None else max(longest_s, ratio * quick_s)
-        if quick_s is None:
-            quick_s = baseline.cost.check_s / ratio
+        # A check that proved a new best was thorough. The baseline's made the inputs and expected results besides.
+        proofs = [event.cost.check_s for event, _ in measured if event.cost.check_s > PROVEN * quick_s]
+        if len(measured) == 1 and (measured[0][0].value or 1.0) < 1.0:
+            proofs = [quick_s]
+        thorough_s = min(ratio * quick_s, CHECK_SHARE * baseline.cost.check_s)
+        if proofs:
+            thorough_s = max(proofs[-RECENT_COUNT:])
         latest = [each.cost.build_s + each.cost.check_s + each.cost.time_s for each in run[-RECENT_COUNT:]]
+        on_device = [each.cost.check_s + each.cost.time_s for each in run[-RECENT_COUNT:]]
         return cls(
             check_s=thorough_s + min(STRESS_SECONDS, 2 * STRESS_LAUNCHES * round_s),
             baseline_round_s=baseline_round_s,
@@ -107,6 +131,7 @@ class FinalsCosts:
             judge_s=quick_s,
             around_s=around_s,
             evaluation_s=statistics.median(latest) if latest else quick_s + baseline.cost.time_s,
+            device_s=statistics.median(on_device) if on_device else quick_s + baseline.cost.time_s,
         )
 
     def comparison_s(self, round_s: Sequence[float], rounds: int) -> float:
@@ -130,28 +155,32 @@ class FinalsCosts:
         return replace(self, check_s=seconds)
 
 
-def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: float) -> float:
+def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: float, left_s: float = math.inf) -> float:
     """Of `seconds`, which are left after the baseline, what is kept for the final comparison and what is under way.
 
-    As much as it could use, at most a share; more only as far as one finalist needs it.
+    As much as it could use, at most a share; more only as far as one finalist needs it. Nothing for a comparison that
+    does not fit into the `left_s` that are left by now: then the search may as well have them.
     """
+    if costs.seconds(1, min(rounds, least_rounds(1))) > left_s:
+        return min(costs.evaluation_s, MOST_SHARE * seconds)
     wanted = min(costs.seconds(finalists, rounds), max(FINALS_SHARE * seconds, costs.seconds(1, GOOD_ROUNDS)))
     return min(wanted + costs.evaluation_s, MOST_SHARE * seconds)
 
 
-class Reserve:
-    """What is kept, asked for again and again; reckoned anew when a tenth more was evaluated, or eight more."""
+class Recent:
+    """Costs that are asked for again and again; reckoned anew when a tenth more was evaluated, or eight more."""
 
-    def __init__(self, reckon: Callable[[], float]) -> None:
+    def __init__(self, reckon: Callable[[], FinalsCosts]) -> None:
         self._reckon = reckon
         self._count = -1
-        self._seconds = 0.0
+        self._costs: FinalsCosts | None = None
 
-    def seconds(self, evaluated_count: int) -> float:
+    def costs(self, evaluated_count: int) -> FinalsCosts:
         """Once so many were evaluated."""
-        if self._count < 0 or evaluated_count - self._count >= max(1, min(RECENT_COUNT, self._count // 10)):
-            self._count, self._seconds = evaluated_count, self._reckon()
-        return self._seconds
+        is_old = evaluated_count - self._count >= max(1, min(RECENT_COUNT, self._count // 10))
+        if self._costs is None or is_old:
+            self._count, self._costs = evaluated_count, self._reckon()
+        return self._costs
 
 
 class FinalsPace:
@@ -203,7 +232,7 @@ class FinalsPace:
         least = self._least(1)
         needed_s = self._costs.check_s + self._costs.comparison_s([self._costs.round_s], least)
         return (
-            f"not enough budget to compare: no claim. {max(0.0, self._left_s()):.0f} s were left; the thorough check "
+            f"{NOT_ENOUGH}. {max(0.0, self._left_s()):.0f} s were left; the thorough check "
             f"of one finalist and the {least} rounds that a claim needs take about {needed_s:.0f} s on this machine now"
         )
 
@@ -228,8 +257,10 @@ def _launch_s(measurements: Sequence[Measurement]) -> float:
     return math.fsum(1e-3 * statistics.median(each.samples_ms) for each in measurements)
 
 
-def _around_s(measurements: Sequence[Measurement], cost: Cost) -> float:
-    """What timing took beside the timed launches, for each of them."""
-    count = sum(len(each.samples_ms) for each in measurements)
-    launches_s = math.fsum(1e-3 * math.fsum(each.samples_ms) for each in measurements)
-    return max(0.0, cost.time_s - launches_s) / count if count else 0.0
+def _around_s(measurements: Sequence[Measurement], cost: Cost, fixed_s: float) -> float:
+    """What a launch takes beside its own time: of what timing took, beside launches and what is done once."""
+    count = sum(len(each.samples_ms) + WARM_WINDOW + 1 for each in measurements)
+    launches_s = math.fsum(
+        1e-3 * statistics.median(each.samples_ms) * (len(each.samples_ms) + WARM_WINDOW + 1) for each in measurements
+    )
+    return max(0.0, cost.time_s - launches_s - fixed_s) / count if count else 0.0

@@ -65,6 +65,8 @@ class LoopParts:
     listener: RunListener
     reserving: Callable[[], float] = lambda: 0.0
     """Budget seconds kept for the final comparison, by what is known of its cost now."""
+    most_in_flight: Callable[[], int | None] = lambda: None
+    """How many evaluations fit into the time that is left; one is always begun. None: no limit."""
     least_evaluations: int = MIN_EVALUATIONS
     """Made whatever the time."""
     floors: Mapping[str, Floor] = field(default_factory=dict)
@@ -164,9 +166,11 @@ class SearchLoop:
         if self._is_exhausted or self._is_spent() or self._is_at_floor() or self._has_no_prospect():
             return
         count = parts.runner.capacity * parts.ask_ahead - len(self._in_flight)
-        remaining = self.state.remaining_evaluations(parts.budget)
+        remaining, fitting = self.state.remaining_evaluations(parts.budget), parts.most_in_flight()
         if remaining is not None:
             count = min(count, remaining - len(self._in_flight))
+        if fitting is not None:
+            count = min(count, max(1, fitting) - len(self._in_flight))
         if count <= 0:
             return
         ahead, self._ahead = self._ahead[:count], self._ahead[count:]

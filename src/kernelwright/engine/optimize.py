@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import math
 import os
 import secrets
@@ -75,6 +76,9 @@ from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Node, Tree
 from kernelwright.tree.registry import DIRECT
+
+SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
+"""What the default searcher imports when it is made."""
 
 
 def optimize(
@@ -316,6 +320,7 @@ class _Session:
 
     def run_new(self) -> OptimizeResult:
         parts, site = self._parts, self._site
+        importing = _importing(parts.settings) if site.elsewhere is None and parts.recorded is None else None
         with self._stopping_cleanly(), site:
             started = run_started(
                 parts.subject.problem,
@@ -328,6 +333,8 @@ class _Session:
             )
             started = dataclasses.replace(started, environment=dict(site.environment))
             self._append([started, self._session_started(0.0)])
+            if importing is not None:
+                importing.join()
             self._ledger.add(SET_UP, self._clock.spent_s)
             self._clock = RunClock(now=site.now_s)
             self._work(started, self._measure_baseline(started), None)
@@ -656,6 +663,19 @@ class _Session:
 
     def _session_started(self, spent_s: float) -> SessionStarted:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+
+
+def _importing(settings: OptimizeSettings) -> threading.Thread:
+    """Import what the searcher needs while the workers start: on a busy machine it takes seconds of the search else."""
+
+    def work() -> None:
+        for name in SEARCHER_MODULES if settings.tune.searcher in ("auto", "surrogate") else ():
+            with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
+                importlib.import_module(name)
+
+    thread = threading.Thread(target=work, name="imports", daemon=True)
+    thread.start()
+    return thread
 
 
 def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Steps]:

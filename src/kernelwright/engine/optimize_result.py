@@ -12,6 +12,7 @@ from pathlib import Path
 from kernelwright.engine.optimize_settings import NODES_FOLDER, RECORD_KEY
 from kernelwright.engine.result import TuneResult, WorkloadResult
 from kernelwright.engine.speed_of_light import recorded_floors, share_of_floor
+from kernelwright.engine.workload_gains import PartialGain
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.stats import Interval, confidence_for, geometric_mean_interval
 from kernelwright.problem.config import Config
@@ -93,23 +94,38 @@ class OptimizeResult:
 
     @cached_property
     def fastest(self) -> Node | None:
-        """The node of the fastest finalist; without a comparison the best of the search; None: nothing passed."""
-        comparison, winner = self.view.comparison, self.view.winner
+        """The node of the fastest finalist, or of what is used on some workloads (`partial`).
+
+        Without a comparison the best of the search; None: nothing passed.
+        """
+        comparison, winner, partial = self.view.comparison, self.view.winner, self.partial
+        if comparison is not None and partial is not None:
+            return self.tree[comparison.nodes[partial.place]]
         if comparison is not None and winner is not None:
             place = comparison.candidate_ids.index(winner.candidate_id, 1)
             return self.tree[comparison.nodes[place]]
         return self.tree.best
 
     @property
+    def partial(self) -> PartialGain | None:
+        """Where there is no gain over all workloads: what is surely faster on some of them."""
+        return self.compared.partial
+
+    @property
     def winner(self) -> Node | None:
-        """The node to use; None: keep the baseline, because no gain over it could be shown."""
+        """The node to use on all workloads; None: keep the baseline, because no gain over all of them was shown."""
         return self.fastest if self.is_gain else None
+
+    @property
+    def used(self) -> Node | None:
+        """The node to use, on all workloads or on those of `partial`; None: the baseline everywhere."""
+        return self.fastest if self.is_gain or self.partial is not None else None
 
     @property
     def best_config(self) -> Config | None:
         """The fastest finalist's config; without a comparison the best of the search."""
         if self.view.winner is not None:
-            return self.view.winner.config
+            return self.compared.best_config
         best = self.fastest
         return Config(best.best_config) if best is not None and best.best_config else None
 
@@ -134,17 +150,17 @@ class OptimizeResult:
 
     @property
     def winner_folder(self) -> Path:
-        """The run folder of the node to use: what `export` writes out.
+        """The run folder of the node to use, on some workloads at least: what `export` writes out.
 
         Raises:
             StoreError: no node is faster than the baseline.
         """
-        if self.winner is None:
+        if self.used is None:
             raise StoreError(
                 "no node is significantly faster than the baseline, so there is nothing to export: keep the baseline",
                 hint="the report shows what was tried; a longer --budget may find more",
             )
-        return self.node_folder(self.winner.index)
+        return self.node_folder(self.used.index)
 
     def tuned(self, index: int) -> TuneResult:
         """The result of one node's own run.

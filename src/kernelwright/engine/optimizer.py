@@ -495,8 +495,10 @@ class Optimizer(OptimizerState):
     def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
         self._say(f"node {index}: checking corners and random points of its space")
         parts, settings = self._parts, self._parts.settings
-        left_s = self._seconds_left()
-        budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=left_s)
+        budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=self._seconds_left())
+        if budget.seconds is not None:
+            fitting = int(budget.seconds / max(self.costs().evaluation_s, 1e-3))
+            budget = replace(budget, points=min(budget.points, fitting))
         return TemplateProof(run, parts.shared, budget, seed=settings.tune.seed)
 
     def _proving_what_waited(self, index: int, run: NodeRun, then: Callable[[], Step | None]) -> Step:
@@ -559,8 +561,10 @@ class Optimizer(OptimizerState):
 
         return Step(lambda: elsewhere.search(job), done)
 
-    def _searching(self, index: int, run: NodeRun, until: int) -> Step:
+    def _searching(self, index: int, run: NodeRun, until: int) -> Step | None:
         seconds = self._seconds_left()
+        if seconds == 0.0 and self._parts.shared.recorded is None:  # its proof has used up what was left
+            return self._analysing(index, run, "budget")
         return Step(
             lambda: self._timed(SEARCH, lambda: run.search(evaluations=until, seconds=seconds)),
             lambda reason: self._searched(index, run, reason),
@@ -595,6 +599,8 @@ class Optimizer(OptimizerState):
 
     def _tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding]) -> NodeTuned:
         best = run.best
+        is_over = self._seconds_left() == 0.0 and self._parts.shared.recorded is None  # no time to make a searcher
+        forecast = run.expected_gain_fraction(run.evaluated_count) if run.parameters and not is_over else None
         return NodeTuned(
             index=index,
             evaluated_count=run.evaluated_count,
@@ -603,7 +609,7 @@ class Optimizer(OptimizerState):
             best_config=dict(best.config) if best else {},
             spent_s=run.spent_s,
             reason=reason,
-            expected_gain_fraction=run.expected_gain_fraction(run.evaluated_count) if run.parameters else None,
+            expected_gain_fraction=forecast,
             findings=tuple(str(each) for each in found[:FINDING_COUNT]),
             elapsed_s=self._parts.clock.spent_s,
         )

@@ -14,7 +14,7 @@ from kernelwright.agent.base import (
     Written,
 )
 from kernelwright.engine.elsewhere import Elsewhere
-from kernelwright.engine.finals_plan import FinalsCosts, baseline_s, reserved_s
+from kernelwright.engine.finals_plan import GRACE, FinalsCosts, baseline_s, reserved_s
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
@@ -205,11 +205,17 @@ class OptimizerState:
                 finalists=tune.finalists,
                 rounds=tune.comparison_rounds,
                 seconds=seconds - baseline_s(baseline.cost),
+                left_s=seconds - parts.clock.spent_s + self._grace_s,
             )
         checks_s = (parts.settings.tune.finalists + 1) * max(
             (run.longest_check_s for run in list(self._runs.values())), default=0.0
         )
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
+
+    @property
+    def _grace_s(self) -> float:
+        """By which the least comparison may exceed the budget."""
+        return GRACE * (self._parts.settings.tune.budget.seconds or 0.0)
 
     def costs(self) -> FinalsCosts:
         """What a final comparison would cost, from all nodes' evaluations."""

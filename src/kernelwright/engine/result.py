@@ -11,6 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright import imports
+from kernelwright.engine.workload_gains import (
+    Finding,
+    PartialGain,
+    finalist_count,
+    partial_gain,
+    workload_verdicts,
+)
 from kernelwright.evaluate.stats import (
     Interval,
     confidence_for,
@@ -34,13 +41,16 @@ class WorkloadResult:
     workload: str
     baseline_ms: float
     best_ms: float
-    """The general winner on this workload."""
+    """The general winner on this workload, else what is used on some of them (`TuneResult.partial`)."""
     speedup: Interval | None
     """Over the baseline, from interleaved rounds; None when there was no comparison."""
     specialised_config: Config
     """The best configuration for this workload alone."""
     specialised_ms: float
     specialised_speedup: Interval | None
+    finding: Finding = "no claim"
+    """Whether `best_ms` is faster than the baseline here, whatever it is elsewhere: by an interval for all finalists on
+    all workloads together, which is wider than that of `speedup`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,9 @@ class TuneResult:
 
     @property
     def best_config(self) -> Config | None:
-        """The general winner's config; None when nothing passed."""
+        """The general winner's config, else that of `partial`, else the fastest finalist's; None: nothing passed."""
+        if self.partial is not None:
+            return self.partial.config
         return self.view.winner.config if self.view.winner else None
 
     @property
@@ -83,7 +95,15 @@ class TuneResult:
     @property
     def is_gain(self) -> bool:
         """Whether a speedup may be claimed: the interval lies above 1, and the winner is not the baseline itself."""
-        return not self.is_baseline and self.speedup is not None and is_gain(self.speedup)
+        comparison = self.view.comparison
+        if comparison is None or self.is_baseline or self.speedup is None:
+            return False
+        return is_gain(self.speedup, least_confidence=self._confidence(comparison) - 1e-9)
+
+    @cached_property
+    def partial(self) -> PartialGain | None:
+        """Where there is no gain over all workloads: the finalist that is surely faster on some of them."""
+        return None if self.is_gain else partial_gain(self.view)
 
     @property
     def is_baseline(self) -> bool:
@@ -97,22 +117,35 @@ class TuneResult:
         winner = self.view.winner
         if winner is None:
             return ()
+        shown_id, medians_ms = winner.candidate_id, winner.medians_ms
+        if self.partial is not None:
+            shown_id, medians_ms = self.partial.candidate_id, self._medians_ms(self.partial.place)
+        comparison = self.view.comparison
+        place = _place(comparison, shown_id) if comparison is not None else 0
+        findings = {each.workload: each.finding for each in workload_verdicts(self.view, place)}
         rows = []
         for name, special in self.view.winner_per_workload.items():
-            if name not in winner.medians_ms:
+            if name not in medians_ms:
                 continue
             rows.append(
                 WorkloadResult(
                     workload=name,
                     baseline_ms=self._baseline_ms(name),
-                    best_ms=winner.medians_ms[name],
-                    speedup=self._interval(name, winner.candidate_id),
+                    best_ms=medians_ms[name],
+                    speedup=self._interval(name, shown_id),
+                    finding=findings.get(name, "no claim"),
                     specialised_config=special.config,
                     specialised_ms=special.medians_ms[name],
                     specialised_speedup=self._interval(name, special.candidate_id),
                 )
             )
         return tuple(rows)
+
+    def _medians_ms(self, place: int) -> Mapping[str, float]:
+        comparison = self.view.comparison
+        assert comparison is not None  # asked only of finalists
+        rows = comparison.samples_ms.items()
+        return {name: statistics.median(row[place]) for name, row in rows if len(row) > place and row[place]}
 
     def _baseline_ms(self, workload: str) -> float:
         comparison = self.view.comparison
@@ -131,7 +164,7 @@ class TuneResult:
     @staticmethod
     def _confidence(comparison: FinalistsCompared) -> float:
         """What each interval needs so that the claim for the best of all finalists holds with 95 %."""
-        return confidence_for(len(comparison.candidate_ids) - 1)
+        return confidence_for(finalist_count(comparison))
 
     def frame(self) -> pd.DataFrame:
         """All evaluations as a pandas data frame: one row each, parameters as columns.

@@ -26,7 +26,7 @@ from kernelwright.engine.finals_plan import (
     GRACE,
     FinalsCosts,
     FinalsPace,
-    Reserve,
+    Recent,
     baseline_s,
     limit_s,
     reserved_s,
@@ -442,23 +442,36 @@ class _Session:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         known, is_measuring = list(earlier), not isinstance(runner, ReplayRunner)
+        budget = self._budget(baseline) if is_measuring else self._settings.budget
 
         def record(events: Sequence[Event]) -> None:
             self._folder.append(events)
             known.extend(event for event in events if isinstance(event, Evaluated))
 
-        reserve = Reserve(lambda: self._reserved_s(baseline, known) if is_measuring else 0.0)
+        recent = Recent(lambda: FinalsCosts.of(self._subject.problem, baseline, known))
+
+        def reserving() -> float:
+            return self._reserved_s(baseline, recent.costs(len(known))) if is_measuring else 0.0
+
+        def most_in_flight() -> int | None:
+            end_s = budget.seconds
+            if end_s is None or not is_measuring:
+                return None
+            device_s = max(recent.costs(len(known)).device_s, 1e-3)
+            return int((end_s - reserving() - self._clock.spent_s) / device_s)
+
         parts = LoopParts(
             template=self._subject.template,
             workloads=self._subject.problem.workloads,
             baseline_ms=baseline_ms,
             runner=runner,
             searcher=searcher,
-            budget=self._budget(baseline) if is_measuring else self._settings.budget,
+            budget=budget,
             clock=self._clock,
             append=record,
             listener=self._listener,
-            reserving=lambda: reserve.seconds(len(known)),
+            reserving=reserving,
+            most_in_flight=most_in_flight,
             floors=self._floors,
             ahead=ahead,
             ask_ahead=self._ask_ahead(runner),
@@ -512,16 +525,16 @@ class _Session:
             return budget
         return dataclasses.replace(budget, seconds=limit_s(budget.seconds, baseline.cost))
 
-    def _reserved_s(self, baseline: BaselineMeasured, evaluations: Sequence[Evaluated]) -> float:
+    def _reserved_s(self, baseline: BaselineMeasured, costs: FinalsCosts) -> float:
         """Budget seconds kept for the final comparison, by what has been measured so far."""
         seconds = self._budget(baseline).seconds
         assert seconds is not None  # the loop asks only then
-        costs = FinalsCosts.of(self._subject.problem, baseline, evaluations)
         return reserved_s(
             costs,
             finalists=self._settings.finalists,
             rounds=self._settings.comparison_rounds,
             seconds=seconds - baseline_s(baseline.cost),
+            left_s=seconds - self._clock.spent_s + GRACE * (self._settings.budget.seconds or 0.0),
         )
 
     def _pace(self, view: RunView) -> FinalsPace:

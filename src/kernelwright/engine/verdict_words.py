@@ -56,9 +56,10 @@ def outweighed_words(result: TuneResult) -> str:
     if not gains:
         return ""
     most = max(gains, key=lambda row: row.speedup.low if row.speedup else 0.0)
+    exported = "the export uses it there and the baseline on the others; " if result.partial is not None else ""
     return (
-        f"on {most.workload} it is {interval_text(most.speedup)}, which other workloads outweigh: give them less "
-        "weight or leave them out if that is the one that matters"
+        f"on {most.workload} it is {interval_text(most.speedup)}, which other workloads outweigh: {exported}give them "
+        "less weight or leave them out if that is the one that matters"
     )
 
 

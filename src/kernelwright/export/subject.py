@@ -138,6 +138,8 @@ class ExportedRun:
         rounds = min((len(rows[0]) for rows in self._compared_samples()), default=0)
         measured = f"{100 * interval.confidence:.4g} % interval {interval.low:.4g} to {interval.high:.4g}"
         ground = f"({measured}, {rounds} interleaved rounds)"
+        if self.result.partial is not None:
+            return f"no gain over all workloads; {self.result.partial.words}"
         if self.result.is_gain:
             return f"{interval.estimate:.4g} times the baseline's speed {ground}"
         return f"no significant gain over the baseline: {interval.estimate:.4g} times its speed {ground}"

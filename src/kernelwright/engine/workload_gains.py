@@ -1,0 +1,116 @@
+"""The verdict on each workload: where a finalist is faster than the baseline although it is not over all of them.
+
+One workload of a few microseconds, whose times scatter, can make the interval over all workloads contain 1 while the
+gain on a large one is beyond doubt. So each finalist is also held against the baseline on each workload alone. These
+are more questions, and the intervals are made wider for it (Bonferroni): those of all finalists on all workloads hold
+together with 95 %. A gain is claimed only above 1, on one side of its interval: that one of these claims or the claim
+over all workloads is a false gain has a chance of 5 % at most, half of it from each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from kernelwright.evaluate.stats import Interval, confidence_for, speedup_interval
+from kernelwright.evaluate.words import interval_text
+from kernelwright.problem.config import Config
+from kernelwright.store.event import FinalistsCompared
+from kernelwright.store.view import RunView
+
+Finding = Literal["faster", "slower", "no claim"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadVerdict:
+    """How one finalist compares with the baseline on one workload."""
+
+    workload: str
+    finding: Finding
+    speedup: Interval
+    """Over the baseline; wide enough for all finalists on all workloads together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialGain:
+    """A finalist that is faster than the baseline on some workloads, in a run without a gain over all of them."""
+
+    place: int
+    """Of the finalist in the comparison."""
+    candidate_id: str
+    config: Config
+    verdicts: tuple[WorkloadVerdict, ...]
+    """Of every workload, in the problem's order."""
+
+    @property
+    def faster(self) -> tuple[WorkloadVerdict, ...]:
+        """Where the finalist is to be used."""
+        return tuple(each for each in self.verdicts if each.finding == "faster")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Where the baseline is to be used."""
+        return tuple(each.workload for each in self.verdicts if each.finding != "faster")
+
+    @property
+    def words(self) -> str:
+        """The claim, and what it leaves to the baseline."""
+        gains = ", ".join(f"on {each.workload} {interval_text(each.speedup)}" for each in self.faster)
+        rest = ", ".join(self.others)
+        return (
+            f"{gains} as fast as the baseline, with 95% confidence over all finalists and workloads; "
+            f"use the baseline on {rest}"
+        )
+
+
+def finalist_count(comparison: FinalistsCompared) -> int:
+    """How many finalists were compared, also where these are only some of them."""
+    return max(len(comparison.candidate_ids) - 1, comparison.finalist_count)
+
+
+def workload_verdicts(view: RunView, place: int) -> tuple[WorkloadVerdict, ...]:
+    """How the finalist at `place` compares with the baseline on each workload; empty without its samples."""
+    comparison = view.comparison
+    if comparison is None:
+        return ()
+    confidence = confidence_for(finalist_count(comparison) * len(view.weights))
+    return tuple(_verdicts(view, comparison, place, confidence))
+
+
+def partial_gain(view: RunView) -> PartialGain | None:
+    """The finalist with the largest gain on those workloads where it is surely faster; None: there is none.
+
+    The gain is the weighted geometric mean with the baseline on the other workloads. Asked of runs without a gain over
+    all workloads; of one workload there is no part.
+    """
+    comparison = view.comparison
+    if comparison is None or len(view.weights) < 2:
+        return None
+    best: PartialGain | None = None
+    for place, candidate_id in enumerate(comparison.candidate_ids):
+        if place == 0 or candidate_id in comparison.rejected or candidate_id == comparison.candidate_ids[0]:
+            continue
+        found = PartialGain(place, candidate_id, Config(comparison.configs[place]), workload_verdicts(view, place))
+        if found.faster and (best is None or _log_gain(view, found) > _log_gain(view, best)):
+            best = found
+    return best
+
+
+def _verdicts(view: RunView, comparison: FinalistsCompared, place: int, confidence: float) -> Iterator[WorkloadVerdict]:
+    for name in view.weights:
+        rows = comparison.samples_ms.get(name, ())
+        if len(rows) <= place or not rows[0] or not rows[place]:
+            continue
+        speedup = speedup_interval(rows[0], rows[place], confidence=confidence)
+        finding: Finding = "no claim"
+        if speedup.confidence >= confidence - 1e-9:
+            finding = "faster" if speedup.low > 1 else "slower" if speedup.high < 1 else "no claim"
+        yield WorkloadVerdict(name, finding, speedup)
+
+
+def _log_gain(view: RunView, gain: PartialGain) -> float:
+    weights = view.weights
+    logs = (weights[each.workload] * math.log(each.speedup.estimate) for each in gain.faster)
+    return math.fsum(logs) / math.fsum(weights.values())

@@ -1,0 +1,228 @@
+"""What of a budget in seconds is kept for the final comparison, and how it ends in time. All clocks are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.engine.finals import compare_finalists
+from kernelwright.engine.finals_plan import (
+    AFTER_BASELINE,
+    MOST_SHARE,
+    NOT_ENOUGH,
+    FinalsCosts,
+    FinalsPace,
+    Recent,
+    least_rounds,
+    limit_s,
+    reserved_s,
+)
+from kernelwright.engine.tune import Subject
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
+from kernelwright.evaluate.stats import confidence_for, median_interval
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.store.event import BaselineMeasured, Evaluated
+from kernelwright.template.model import Candidate
+
+COSTS = FinalsCosts(check_s=2.0, baseline_round_s=0.3, round_s=0.1, judge_s=0.2, around_s=0.01, evaluation_s=1.0)
+
+
+def evaluated(index: int = 0, value: float = 0.5, *, check_s: float = 0.2, launch_ms: float = 10.0) -> Evaluated:
+    measurement = Measurement("n=1", (launch_ms,) * 10, "simulated")
+    cost = Cost(build_s=0.1, check_s=check_s, time_s=0.5)
+    return Evaluated(index, f"c{index}", {"A": index}, Passed((measurement,)), value, cost, float(index))
+
+
+class Clock:
+    """A clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class SlowRunner:
+    """Checks and rounds take as long as they are said to, on a clock that is made up."""
+
+    capacity = 1
+
+    def __init__(self, clock: Clock, *, check_s: float, round_s: float, wrong: Sequence[str] = ()) -> None:
+        self.clock, self.check_s, self.round_s, self.wrong = clock, check_s, round_s, wrong
+        self.rounds: list[int] = []
+
+    def submit(self, request: EvaluationRequest) -> EvaluationFuture:
+        assert request.is_thorough
+        self.clock.seconds += self.check_s
+        outcome = Failed("check", "mismatch", "wrong") if request.candidate.id in self.wrong else Passed(())
+        future: Future[Evaluation] = Future()
+        future.set_result(Evaluation(request.candidate.id, outcome, Cost()))
+        return future
+
+    def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
+        self.clock.seconds += rounds * self.round_s * len(candidates)
+        self.rounds.append(rounds)
+        rows = tuple((1.0,) * rounds for _ in candidates)
+        return Comparison(tuple(each.id for each in candidates), {"n=1": rows})
+
+
+# -- rounds
+
+
+@pytest.mark.parametrize("finalists", [1, 2, 3, 5, 8, 20])
+def test_the_fewest_rounds_give_every_interval_its_confidence(finalists: int) -> None:
+    wanted, fewest = confidence_for(finalists), least_rounds(finalists)
+    assert median_interval([1.0 + k for k in range(fewest)], confidence=wanted).confidence == wanted
+    assert median_interval([1.0 + k for k in range(fewest - 1)], confidence=wanted).confidence < wanted
+
+
+# -- what is kept
+
+
+@given(
+    st.floats(0.01, 100), st.floats(1e-4, 10), st.floats(1e-4, 10), st.floats(0.01, 10), st.floats(1, 1000),
+)  # fmt: skip
+def test_the_search_keeps_its_part_whatever_the_comparison_costs(
+    check_s: float, baseline_s: float, round_s: float, evaluation_s: float, seconds: float
+) -> None:
+    costs = FinalsCosts(check_s, baseline_s, round_s, 0.1, 0.0, evaluation_s)
+    kept = reserved_s(costs, finalists=5, rounds=20, seconds=seconds)
+    assert 0 < kept <= MOST_SHARE * seconds
+    assert kept <= costs.seconds(5, 20) + costs.evaluation_s
+
+
+def test_of_a_long_budget_no_more_is_kept_than_the_comparison_can_use() -> None:
+    kept = reserved_s(COSTS, finalists=5, rounds=20, seconds=1000.0)
+    assert kept == pytest.approx(COSTS.seconds(5, 20) + COSTS.evaluation_s)
+
+
+def test_of_a_short_budget_enough_is_kept_for_one_finalist() -> None:
+    kept = reserved_s(COSTS, finalists=5, rounds=20, seconds=20.0)
+    assert COSTS.seconds(1, least_rounds(1)) < kept < COSTS.seconds(2, 20)
+
+
+def test_a_baseline_that_took_most_of_the_budget_leaves_half_of_it_all_the_same() -> None:
+    assert limit_s(20.0, Cost(check_s=4.0, time_s=1.0)) == 20.0
+    assert limit_s(20.0, Cost(build_s=1.0, check_s=14.0, time_s=3.0)) == 18.0 + AFTER_BASELINE * 20.0
+
+
+def test_of_a_comparison_that_cannot_be_made_nothing_is_kept() -> None:
+    options = {"finalists": 5, "rounds": 20, "seconds": 20.0}
+    assert reserved_s(COSTS, **options, left_s=3.0) == COSTS.evaluation_s  # type: ignore[arg-type]
+    assert reserved_s(COSTS, **options, left_s=19.0) > COSTS.seconds(1, least_rounds(1))  # type: ignore[arg-type]
+
+
+def test_costs_are_not_reckoned_for_every_question() -> None:
+    count = itertools.count(1)
+    recent = Recent(lambda: dataclasses.replace(COSTS, check_s=float(next(count))))
+    for evaluations in range(1000):
+        for _ in range(3):
+            recent.costs(evaluations)
+    assert next(count) < 200
+
+
+# -- costs from what was measured
+
+
+def test_costs_follow_what_was_measured(saxpy: Path) -> None:
+    subject = Subject.load(saxpy)
+    samples = tuple(Measurement(workload.name, (100.0,) * 10, "simulated") for workload in subject.problem.workloads)
+    baseline = BaselineMeasured("b", Passed(samples), Cost(check_s=10.0, time_s=4.0))
+    before = FinalsCosts.of(subject.problem, baseline, [])
+    assert before.baseline_round_s >= 0.1 * len(samples)
+    quick = [evaluated(k, check_s=0.05) for k in range(5)]
+    known = FinalsCosts.of(subject.problem, baseline, quick)
+    assert known.check_s < before.check_s
+    assert known.round_s < before.round_s
+    proven = FinalsCosts.of(subject.problem, baseline, [*quick, evaluated(9, check_s=3.0)])
+    assert 3.0 <= proven.check_s <= 5.0
+
+
+# -- the pace
+
+
+def compared(
+    saxpy: Path, *, seconds: float, check_s: float, round_s: float, told: FinalsCosts = COSTS, rounds: int = 20
+) -> tuple[Clock, SlowRunner, FinalsPace, int]:
+    """A final comparison of five candidates with so much time; also how many finalists were compared."""
+    subject, clock = Subject.load(saxpy), Clock()
+    runner = SlowRunner(clock, check_s=check_s, round_s=round_s)
+    pace = FinalsPace(told, rounds=rounds, left_s=lambda: seconds - clock.seconds, grace_s=0.1 * seconds)
+    events = []
+    for index, config in enumerate(_configs(subject, 5)):
+        event = evaluated(index, 0.5 + 0.01 * index, launch_ms=1e3 * (round_s - told.around_s))
+        events.append(
+            dataclasses.replace(event, candidate_id=Candidate(subject.template, config).id, config=dict(config))
+        )
+    found = compare_finalists(
+        runner,  # type: ignore[arg-type]
+        subject.template,
+        subject.baseline,
+        events,
+        count=5,
+        pace=pace,
+        now=clock.now,
+    )
+    return clock, runner, pace, len(found.candidate_ids) - 1 if found is not None else 0
+
+
+def _configs(subject: Subject, count: int) -> list[Config]:
+    """Different configs of the template, feasible or not."""
+    name, value = next((each.name, each.values) for each in subject.template.parameters if len(each.values) > 1)
+    rest = [each for each in subject.template.parameters if each.name != name]
+    found = [Config({**subject.template.default, name: each}) for each in value]
+    for other in rest:
+        found += [Config({**subject.template.default, other.name: each}) for each in other.values]
+    return list(dict.fromkeys(found))[:count]
+
+
+def test_with_time_all_finalists_get_all_rounds(saxpy: Path) -> None:
+    _, runner, pace, count = compared(saxpy, seconds=1000.0, check_s=2.0, round_s=0.1)
+    assert (count, runner.rounds, pace.is_short) == (5, [20], False)
+
+
+@pytest.mark.parametrize("seconds", [6.0, 8.0, 12.0, 20.0, 30.0])
+def test_with_little_time_finalists_and_rounds_become_fewer_and_the_end_holds(saxpy: Path, seconds: float) -> None:
+    told = dataclasses.replace(COSTS, check_s=2.0, baseline_round_s=0.1, round_s=0.1, judge_s=0.0)
+    clock, runner, _, count = compared(saxpy, seconds=seconds, check_s=2.0, round_s=0.1, told=told)
+    assert 1 <= count <= 5
+    assert all(rounds >= least_rounds(count) for rounds in runner.rounds)
+    assert clock.seconds <= 1.1 * seconds
+
+
+def test_checks_that_take_longer_than_thought_leave_finalists_out(saxpy: Path) -> None:
+    told = dataclasses.replace(COSTS, check_s=0.1, baseline_round_s=0.02, round_s=0.02, judge_s=0.0)
+    clock, runner, _, count = compared(saxpy, seconds=10.0, check_s=4.0, round_s=0.02, told=told)
+    assert count == 2
+    assert runner.rounds == [20]
+    assert clock.seconds <= 10.0
+
+
+def test_without_the_time_for_one_nothing_is_compared_and_the_reason_told(saxpy: Path) -> None:
+    clock, runner, pace, count = compared(saxpy, seconds=3.0, check_s=2.0, round_s=0.1)
+    assert (count, runner.rounds, clock.seconds) == (0, [], 0.0)
+    assert pace.is_short
+    assert pace.words().startswith(NOT_ENOUGH)
+
+
+def test_fewer_rounds_than_a_claim_needs_are_made_only_where_they_were_asked_for(saxpy: Path) -> None:
+    _, runner, _, count = compared(saxpy, seconds=1000.0, check_s=2.0, round_s=0.1, rounds=5)
+    assert (count, runner.rounds) == (5, [5])
+
+
+def test_a_comparison_that_is_too_dear_for_all_is_made_of_the_first(saxpy: Path) -> None:
+    left: Callable[[], float] = lambda: 4.0  # noqa: E731
+    pace = FinalsPace(dataclasses.replace(COSTS, judge_s=0.0), rounds=20, left_s=left)
+    events = [evaluated(k, launch_ms=100.0) for k in range(5)]
+    count, rounds = pace.fitting(events)
+    assert 1 <= count < 5
+    assert least_rounds(count) <= rounds < 20
