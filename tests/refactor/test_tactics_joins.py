@@ -8,7 +8,7 @@ from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, example, subject_of
 
 from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
+from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Tactic
 from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
 from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
 from kernelwright.refactor.tactics.cooperation import joins_block
@@ -147,7 +147,7 @@ def test_fewer_threads_take_several_values_each(runner: Runner) -> None:
     subject = example("reduction")
     result = BLOCK_ITEMS.apply(subject)
     assert isinstance(result, Rewrite), result.reason
-    assert result.added == ("THREADS", "VEC")
+    assert result.added == ("THREADS", "VEC", "SUMS", "BLOCKS")
     assert assert_same(runner, subject, result, [{"n": 1000}, {"n": 1}, {"n": 257}], count=3, rtol=1e-4) >= 6
 
 
@@ -188,3 +188,53 @@ def test_values_that_threads_need_themselves_stay_theirs(change: tuple[str, str]
     result = _one_each(ONE_EACH.replace(*change))
     assert isinstance(result, NotApplicable), result.file_text
     assert reason in result.reason
+
+
+HELPER = """
+static float value(__global const float *x, int n) { const int i = get_global_id(0); return i < n ? x[i] : 0.0f; }
+static float tree(__local float *p, float v) {
+  const int t = get_local_id(0);
+  p[t] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int r = 32; r > 0; r /= 2) { if (t < r) p[t] += p[t + r]; barrier(CLK_LOCAL_MEM_FENCE); }
+  return p[0];
+}
+__kernel void f(__global const float *x, __global float *y, int n, int blocks) {
+  __local float part[64];
+  const float s = tree(part, VALUE);
+  if (get_local_id(0) == 0) y[get_group_id(0)] = s;
+}
+"""
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("tactic", [BLOCK_ITEMS, BLOCK_JOINS], ids=lambda each: each.name)
+def test_a_helper_that_asks_for_its_place_is_seen(tactic: Tactic, runner: Runner) -> None:
+    values = {**VALUES, "y": "out float32 blocks", "blocks": "int32 =blocks"}
+    sizes = [{"n": 200, "blocks": 4}, {"n": 64 * 300, "blocks": 300}]
+    subject = subject_of(HELPER.replace("VALUE", "value(x, n)"), values, ("blocks",), ("64",), sizes)
+    result = tactic.apply(subject)
+    if isinstance(result, Rewrite):
+        assert_same(runner, subject, result, sizes, count=4, rtol=1e-4)
+    else:
+        assert "asks for the thread's place" in result.reason
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("change", [
+    ("", ""), ("__local float part[64];", "const float none = 0.0f; __local float part[64];"),
+    ("if (get_local_id(0) == 0)", "if (get_local_id(0) != 0) return;\n "),
+])  # fmt: skip
+def test_a_group_takes_several_blocks_where_it_can(change: tuple[str, str], runner: Runner) -> None:
+    values = {**VALUES, "y": "out float32 blocks", "blocks": "int32 =blocks"}
+    sizes = [{"n": 64 * 64, "blocks": 64}, {"n": 64 * 300 - 17, "blocks": 300}]
+    source = HELPER.replace("VALUE", "get_global_id(0) < n ? x[get_global_id(0)] : 0.0f").replace(*change)
+    subject = subject_of(source, values, ("blocks",), ("64",), sizes)
+    result = BLOCK_ITEMS.apply(subject)
+    if "return" in change[1]:
+        assert isinstance(result, NotApplicable)
+        return
+    assert isinstance(result, Rewrite), result.reason
+    assert ("BLOCKS" in result.added) is (change[1] == "")
+    assert "SUMS" in result.added
+    assert assert_same(runner, subject, result, sizes, count=8, rtol=1e-4) >= 12

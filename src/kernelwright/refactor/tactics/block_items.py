@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.block_joins import block_function, own_argument
-from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
+from kernelwright.refactor.tactics.block_walk import (
+    CLOSE_BLOCKS,
+    Blocks,
+    PlainLanes,
+    blocks_of,
+    open_blocks,
+    segment,
+    whole_check,
+)
+from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from, refuse_asking_helpers
 from kernelwright.refactor.tactics.dialect import AXES, dialect
 from kernelwright.refactor.tactics.editing import Plan, indent, refuse_hidden_branches
 from kernelwright.refactor.tactics.inline_joins import over_joins
@@ -32,6 +42,8 @@ class _Found:
     places: tuple[nodes.Declaration, ...]
     """Declarations before it that are made of the thread's place."""
     size: int
+    argument: nodes.Expression
+    """The value that a thread gives."""
 
 
 def _items(subject: Subject) -> Rewrite:
@@ -52,17 +64,53 @@ def _items(subject: Subject) -> Rewrite:
         "THREADS", values, values[0] if is_cpu else found.size // 2, "threads that join a block's values"
     )
     vec = plan.parameter("VEC", (1, 2, 4, 8), 8 if is_cpu else 1, "values that a thread takes at once")
-    plan.constraint("shares", f"{found.size} % ({threads} * {vec}) == 0")
     own, c_type = own_argument(subject, found.call)
     wide = _wide(subject, found, vec)
-    _write(plan, subject, found, own, c_type, threads, vec, wide)
+    walk = _walk(plan, subject, found, threads, vec) if is_cpu and wide is not None else None
+    sums = f" * {walk.sums}" if walk is not None and walk.sums else ""
+    plan.constraint("shares", f"{found.size} % ({threads} * {vec}{sums}) == 0")
+    _write(plan, subject, found, own, c_type, threads, vec, wide, walk)
     _finish(plan, subject, found, c_type, threads, vec, wide)
+    if walk is not None and walk.blocks is not None:
+        _several_blocks(plan, subject, walk.blocks)
     factor = 8.0 if is_cpu else 1.5
     return plan.finish(
         f"{threads} threads take the {found.size} values of a block"
         + (f", {vec} at once." if wide is not None else ", several each."),
         Effect(factor, "most of the tree, with its barriers, becomes additions of one thread"),
     )
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """How a CPU's blocks walk their values."""
+
+    sums: str
+    """The parameter for vectors of sums; empty where conditions must be asked for each vector."""
+    check: str
+    plain: str
+    """What adds a vector without asking."""
+    blocks: Blocks | None
+
+
+def _walk(plan: Plan, subject: Subject, found: _Found, threads: str, vec: str) -> _Walk:
+    """Parameters for vectors of sums and for several blocks in one, where they fit."""
+    check = whole_check(_lanes(subject, found, f"({found.size} / {threads})"), found.places, found.argument)
+    plain = _text(PlainLanes(**_lane_words(subject, found, vec)), found) if check is not None else None
+    sums = ""
+    if check is not None and plain is not None:
+        widest = max((v for v in (1, 2, 4) if found.size % (8 * v) == 0), default=1)
+        sums = plan.parameter("SUMS", (1, 2, 4, 8), widest, "vectors of sums, which hide how long an addition takes")
+    return _Walk(sums, check or "", plain or "", blocks_of(plan, subject, only_shape(subject)))
+
+
+def _several_blocks(plan: Plan, subject: Subject, blocks: Blocks) -> None:
+    """Open and close the loop over blocks, and launch fewer."""
+    plan.insert(blocks.start, open_blocks(blocks))
+    plan.insert(subject.analysis.function.body.place.span.end - 1, CLOSE_BLOCKS)
+    step = next(each for each in plan.draft.steps if each.entry == only_shape(subject).entry)
+    grid = (f"ceil_div({step.grid[0]}, {blocks.parameter})", *step.grid[1:])
+    plan.draft = plan.draft.relaunched(step.entry, grid=grid, block=step.block)
 
 
 def _find(subject: Subject) -> _Found:
@@ -80,6 +128,7 @@ def _find(subject: Subject) -> _Found:
     meetings = [each.inlined_in for each in facts.barriers] + [each.inlined_in for each in facts.exchanges]
     if any(each not in reached for each in meetings):
         raise Unfit("its threads meet outside of the function that joins")
+    refuse_asking_helpers(subject, reached)
     if any(isinstance(each, nodes.Loop) for each in nodes.walk(body)):
         raise Unfit("it walks loops of its own")
     call, operation, is_stored = calls[0]
@@ -89,7 +138,7 @@ def _find(subject: Subject) -> _Found:
     before = body.statements[: body.statements.index(statement)]
     places = _places(subject, before)
     _refuse_other_places(subject, places, call)
-    return _Found(call, operation, is_stored, statement, places, size)
+    return _Found(call, operation, is_stored, statement, places, size, _argument(subject, call))
 
 
 def _places(subject: Subject, before: tuple[nodes.Statement, ...]) -> tuple[nodes.Declaration, ...]:
@@ -143,23 +192,39 @@ def _is_asked(found: _Found) -> dict[str, int]:
     return asked
 
 
-def _wide(subject: Subject, found: _Found, vec: str) -> tuple[Lanes, str] | None:
-    """The places and the value for a vector of threads; None where there is none."""
-    words = dialect(subject.language)
+def _lane_words(subject: Subject, found: _Found, vec: str) -> dict[str, Any]:
+    """What vector code of `vec` lanes stands on."""
     asked = _is_asked(found)
     moving = ("threadIdx.x", "get_local_id(0)", "get_global_id(0)")
-    steps = {query: int(query in moving) for query in asked}
-    types = {each.name: each.c_type for each in subject.analysis.function.parameters}
-    lanes = Lanes(subject.source, words, subject.analysis.tree, steps, frozenset(), types, give_up="break;", vec=vec)
-    argument = _argument(subject, found)
-    statement = nodes.Evaluate(argument.place, argument)
+    return {
+        "source": subject.source, "dialect": dialect(subject.language), "tree": subject.analysis.tree,
+        "queries": {query: int(query in moving) for query in asked},
+        "types": {each.name: each.c_type for each in subject.analysis.function.parameters},
+        "give_up": "break;", "vec": vec,
+    }  # fmt: skip
+
+
+def _lanes(subject: Subject, found: _Found, vec: str) -> Lanes:
+    return Lanes(**_lane_words(subject, found, vec))
+
+
+def _wide(subject: Subject, found: _Found, vec: str) -> tuple[Lanes, str] | None:
+    """The places and the value for a vector of threads; None where there is none."""
+    lanes = _lanes(subject, found, vec)
+    text = _text(lanes, found)
+    return None if text is None else (lanes, text)
+
+
+def _text(lanes: Lanes, found: _Found) -> str | None:
+    """Code that joins a vector of values into `kw_wide_own`; None where there is none."""
+    argument = found.argument
     try:
-        lanes.settle([*found.places, statement])
+        lanes.settle([*found.places, nodes.Evaluate(argument.place, argument)])
         if not lanes.kind(argument).is_varying:
             return None
         checks = lanes.checks(argument)
         text = "".join(lanes.statement(each) + "\n" for each in found.places)
-        return lanes, f"{text}{checks}kw_wide_own {_SIGN.get(found.operation, '=')} {lanes.expression(argument)};"
+        return f"{text}{checks}kw_wide_own {_SIGN.get(found.operation, '=')} {lanes.expression(argument)};"
     except Unfit:
         return None
 
@@ -167,14 +232,14 @@ def _wide(subject: Subject, found: _Found, vec: str) -> tuple[Lanes, str] | None
 _SIGN: dict[str, str] = {"sum": "+=", "product": "*="}
 
 
-def _argument(subject: Subject, found: _Found) -> nodes.Expression:
-    text, _ = own_argument(subject, found.call)
-    return next(each for each in found.call.arguments if each.place.span.text(subject.source) == text)
+def _argument(subject: Subject, call: nodes.Call) -> nodes.Expression:
+    text, _ = own_argument(subject, call)
+    return next(each for each in call.arguments if each.place.span.text(subject.source) == text)
 
 
 def _write(
     plan: Plan, subject: Subject, found: _Found, own: str, c_type: str, threads: str, vec: str,
-    wide: tuple[Lanes, str] | None,
+    wide: tuple[Lanes, str] | None, walk: _Walk | None,
 ) -> None:  # fmt: skip
     source, words = subject.source, dialect(subject.language)
     start = found.statement.place.span.start
@@ -187,12 +252,20 @@ def _write(
     me = words.thread("x")
     count = f"({found.size} / {threads})"
     lines = [f"{c_type} kw_own = {joined.identity};"]
-    if wide is not None:
+    is_segment = walk is not None and bool(walk.sums)
+    if wide is not None and not is_segment:
         wide_type = f"kw_{c_type}" if words.is_opencl else f"kw_lanes<{c_type}>"
         lines.append(f"{wide_type} kw_wide_own = ({c_type}){joined.identity};")
-    lines += [f"const int kw_me = {me}, kw_group = {words.block('x')};"]
-    lines += _defines(subject, found)
-    if wide is not None:
+    has_blocks = walk is not None and walk.blocks is not None
+    lines.append(f"const int kw_me = {me}" + ("" if has_blocks else f", kw_group = {words.block('x')}") + ";")
+    known = frozenset(("get_group_id",)) if has_blocks else frozenset()
+    lines += _defines(subject, found, known)
+    if walk is not None and is_segment:
+        lines += segment(
+            walk.check, walk.plain, scalar, c_type=c_type, identity=joined.identity, sign=_SIGN[found.operation],
+            count=count, vec=vec, sums=walk.sums, across=f"kw_across_{found.operation}_{c_type}",
+        )  # fmt: skip
+    elif wide is not None:
         lines += [
             f"for (int kw_i = 0; kw_i < {count}; kw_i += {vec}) {{",
             "  int kw_done = 0;",
@@ -212,7 +285,7 @@ def _write(
     else:
         lines += [f"for (int kw_i = 0; kw_i < {count}; ++kw_i) {{", f"  const int kw_t = kw_i * {threads} + kw_me;",
                   f"  {scalar}", "}"]  # fmt: skip
-    lines += _undefines(found)
+    lines += _undefines(found, known)
     extra = f", kw_part_{c_type}" if words.is_opencl else ""
     plan.insert(start, "\n".join(lines).replace("\n", f"\n{pad}") + f"\n{pad}")
     text = f"kw_block_{found.operation}_{c_type}(kw_own{extra})"
@@ -229,8 +302,11 @@ def _write(
                  f"const {c_type} kw_all = {text};\n{pad}if ({me} == 0) *({stored[0]}) = kw_all;")  # fmt: skip
 
 
-def _defines(subject: Subject, found: _Found) -> list[str]:
-    """Within these lines, the kernel's words for its place mean that of thread `kw_t` of the blocks as they were."""
+def _defines(subject: Subject, found: _Found, known: frozenset[str]) -> list[str]:
+    """Within these lines, the kernel's words for its place mean that of thread `kw_t` of the blocks as they were.
+
+    `known` mean that already.
+    """
     asked, size = _is_asked(found), found.size
     if subject.language == "opencl":
         meaning = {"get_local_id": "kw_t", "get_global_id": f"((size_t)kw_group * {size} + kw_t)",
@@ -245,11 +321,11 @@ def _defines(subject: Subject, found: _Found) -> list[str]:
         raise Unfit("it asks for its place in a way that is not followed")
     assert AXES[0] == "x"
     brackets = "(kw_axis)" if subject.language == "opencl" else ""
-    return [f"#define {name}{brackets} {meaning[name]}" for name in names]
+    return [f"#define {name}{brackets} {meaning[name]}" for name in names if name not in known]
 
 
-def _undefines(found: _Found) -> list[str]:
-    names = {re.split(r"[(.]", query)[0] for query in _is_asked(found)}
+def _undefines(found: _Found, known: frozenset[str]) -> list[str]:
+    names = {re.split(r"[(.]", query)[0] for query in _is_asked(found)} - known
     return [f"#undef {name}" for name in sorted(names)]
 
 

@@ -10,7 +10,7 @@ from kernelwright.refactor.facts import LoopFact
 from kernelwright.refactor.span import Span
 from kernelwright.refactor.tactics import vector_loops
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from
+from kernelwright.refactor.tactics.cooperation import joining_calls, reached_from, refuse_asking_helpers
 from kernelwright.refactor.tactics.dialect import Dialect, dialect, joined
 from kernelwright.refactor.tactics.editing import refuse_hidden_branches
 from kernelwright.refactor.tactics.inline_joins import over_joins
@@ -42,6 +42,7 @@ def _join(subject: Subject) -> Rewrite:
     meetings = [each.inlined_in for each in facts.barriers] + [each.inlined_in for each in facts.exchanges]
     if any(each not in reached for each in meetings):
         raise Unfit("its threads meet outside of the functions that join")
+    refuse_asking_helpers(subject, reached, allowed=("get_group_id", "blockIdx"))
     vector_loops.refuse_place_as_data(subject, is_kernel_alone=True)
     loops = _loops(subject, size, {call.place.span: operation for call, operation, _ in calls})
     _replace_calls(loops, calls)

@@ -7,16 +7,16 @@ when every thread gets the union of all, made by one operation. That covers tree
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.functions import barrier_scope, is_exchange, math_function
-from kernelwright.refactor.tactics.base import Unfit
+from kernelwright.refactor.tactics.base import Subject, Unfit
 from kernelwright.refactor.tactics.joins import Operation
-from kernelwright.refactor.tactics.thread_queries import query_text
+from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 
 MAX_STEPS = 400_000
 """Nodes evaluated for one function; a tree of 1024 threads takes some 150,000."""
@@ -126,6 +126,22 @@ def _asked(question: _Question) -> tuple[Operation, bool] | None:
 def reached_from(tree: nodes.SyntaxTree, names: set[str]) -> set[str]:
     """Functions and all that they call."""
     return _names_reached({each.name: each for each in tree.functions}, names)
+
+
+def refuse_asking_helpers(subject: Subject, known: Collection[str], *, allowed: tuple[str, ...] = ()) -> None:
+    """Refuse kernels that call functions which ask for the thread's place, other than those that are `known`.
+
+    `allowed` are starts of queries that do not matter: `blockIdx.`.
+
+    Raises:
+        Unfit: naming one.
+    """
+    helpers = {each.name: each for each in subject.analysis.tree.functions}
+    for name in subject.analysis.facts.helpers:
+        if name in known or name not in helpers:
+            continue
+        if any(not query.startswith(allowed or ("?",)) for query in thread_queries(helpers[name].body)):
+            raise Unfit(f"{name} asks for the thread's place itself")
 
 
 def _names_reached(functions: Mapping[str, nodes.Function], names: set[str]) -> set[str]:

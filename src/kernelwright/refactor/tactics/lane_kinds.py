@@ -18,13 +18,15 @@ from kernelwright.refactor.functions import (
 )
 from kernelwright.refactor.tactics.base import Unfit
 from kernelwright.refactor.tactics.dialect import Dialect
-from kernelwright.refactor.tactics.thread_queries import query_text
+from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
 
 COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
 _SCALAR_ONLY = frozenset(("select", "bitselect", "any", "all", "isequal", "signbit", "frexp", "modf", "sincos", "fract",
                           "remquo", "lgamma_r"))  # fmt: skip
 _OPENCL_TYPES = {"float": "float", "double": "double", "int": "int", "uint": "uint", "unsigned": "uint",
                  "unsigned int": "uint", "half": "half"}  # fmt: skip
+_OF_BLOCKS = ("get_group_id", "get_num_groups", "blockIdx", "gridDim")
+"""Thread queries that all threads of a block answer alike."""
 _TESTS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isless", "isgreater"))
 
 
@@ -253,6 +255,9 @@ class LaneKinds:
         if is_cached_load(name):
             return self._loaded(self.kind(node.arguments[0]), self._element_type(node.arguments[0]))
         kinds = [self.kind(each) for each in node.arguments]
+        own = self.functions.get(name)
+        if own is not None and any(not each.startswith(_OF_BLOCKS) for each in thread_queries(own.body)):
+            raise Unfit(f"{name} asks for the thread's place itself")
         if all(kind == UNIFORM for kind in kinds):
             return UNIFORM
         if any(kind.step for kind in kinds):
