@@ -25,6 +25,12 @@ from kernelwright.refactor.tactics.vector_loops import (
 )
 from kernelwright.refactor.tactics.virtual import expression_of
 
+PLACES = ("threadIdx.", "get_local_id(", "get_local_linear_id(", "get_global_id(", "get_global_linear_id(", "get_sub_",
+          "warp")  # fmt: skip
+"""How words for the thread's place begin."""
+
+_SIZES = ("blockDim", "get_local_size(", "get_enqueued_local_size(", "get_global_size(")
+
 
 @dataclass(frozen=True, slots=True)
 class RowLoop:
@@ -72,8 +78,6 @@ def understood(subject: Subject) -> RowKernel:
         subject.history
     ):
         raise Unfit("its threads were arranged anew before", is_already_so=True)
-    if subject.language == "opencl" or subject.device.kind != "gpu":
-        raise Unfit("rows are kept in registers on GPUs, in CUDA and HIP")
     refuse_hidden_branches(subject)
     facts = subject.analysis.facts
     if facts.opaque:
@@ -88,7 +92,7 @@ def understood(subject: Subject) -> RowKernel:
     _refuse_other_meetings(subject, calls)
     refuse_aliases(subject)
     loops = _row_loops(subject)
-    refuse_memory_between(subject, [each.fact for each in loops])
+    refuse_memory_between(subject, [each.fact for each in loops], is_kept=True)
     length = expression_of(subject, loops[0].fact.bound) if loops[0].fact.bound is not None else None
     if length is None:
         raise Unfit("how long a row is, is not known in sizes")
@@ -190,7 +194,7 @@ def _refuse_places(row: RowKernel) -> None:
     allowed = [each.node.place.span for each in row.loops] + first_thread_conditions(body, row.personal)
     allowed += [each.place.span for each in nodes.walk(body) if isinstance(each, nodes.Declarator)]
     for node in nodes.walk(body):
-        is_place = query_text(node).startswith(("threadIdx.", "warp"))
+        is_place = query_text(node).startswith(PLACES)
         is_place |= isinstance(node, nodes.Name) and node.name in row.personal
         if is_place and not any(span.contains(node.place.span) for span in allowed):
             raise Unfit("the thread's place is used as a number")
@@ -235,8 +239,7 @@ def _personal(body: nodes.Block, calls: Sequence[Span], sums: Collection[str]) -
                 case _:
                     continue
             if name not in sums and any(
-                (isinstance(each, nodes.Name) and each.name in found)
-                or query_text(each).startswith(("threadIdx.", "warp"))
+                (isinstance(each, nodes.Name) and each.name in found) or query_text(each).startswith(PLACES)
                 for each in nodes.walk(source)
                 if not any(span.contains(each.place.span) for span in calls)
             ):
@@ -265,9 +268,10 @@ def _refuse_other_sizes(row: RowKernel) -> None:
     """
     subject = row.subject
     heads = [Span(each.node.place.span.start, each.node.body.place.span.start) for each in row.loops]
+    heads += _joining_arrays(row)
     for node in nodes.walk(subject.analysis.function.body):
         is_size = isinstance(node, nodes.Literal) and node.value == row.size
-        is_size |= query_text(node).startswith("blockDim") or query_text(node) == "warpSize"
+        is_size |= query_text(node).startswith(_SIZES) or query_text(node) == "warpSize"
         if is_size and not any(head.contains(node.place.span) for head in heads):
             raise Unfit(f"{row.size}, the block's size, stands outside of the heads of loops")
         if is_size and isinstance(node, nodes.Literal) and not node.place.is_exact:
@@ -276,6 +280,18 @@ def _refuse_other_sizes(row: RowKernel) -> None:
         assert each.header.step is not None
         if each.fact.step is None or str(each.fact.step.amount) not in (str(row.size), "block_size.x", *spelled(row)):
             raise Unfit("a loop does not step by the block's size")
+
+
+def _joining_arrays(row: RowKernel) -> list[Span]:
+    """Declarations of shared memory that is given to joining functions only: nothing uses it afterwards."""
+    body = row.subject.analysis.function.body
+    calls = [call.place.span for call, _, _ in row.calls]
+    return [
+        node.place.span for node in nodes.walk(body)
+        if isinstance(node, nodes.Declarator) and node.is_shared and node.initial is None
+        and all(any(call.contains(use.place.span) for call in calls) for use in nodes.walk(body)
+                if isinstance(use, nodes.Name) and use.name == node.name)
+    ]  # fmt: skip
 
 
 def spelled(row: RowKernel) -> tuple[str, ...]:

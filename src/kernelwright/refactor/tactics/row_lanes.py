@@ -121,7 +121,9 @@ class RowLanes(Lanes):
             if not isinstance(node, nodes.Call) or not node.place.is_exact or not self.kind(node).is_varying:
                 continue
             known = math_function(node.function)
-            is_single = node.function.endswith("f") or re.fullmatch(r"kw_fast_\w+f(_\d+)?", node.function)
+            is_single = re.fullmatch(r"\w*f|kw_fast_\w+f(_\d+)?", node.function) is not None
+            if self.dialect.is_opencl:
+                is_single = self.kind(node).c_type == "float"
             plain = re.sub(r"f(_\d+)?$", "", node.function.removeprefix("kw_fast_"))
             if is_single and ((known is not None and known[0] in _COSTLY) or plain in _COSTLY):
                 found[self._text(node)] = None

@@ -29,9 +29,10 @@ CACHE_BYTES = 32 << 20
 ROWS_AT_ONCE = 16
 """Rows that a multiprocessor has under way, each with a few warps. A guess."""
 
-CPU_SHARE = 0.95
+CPU_SHARE = 0.8
 """What is left on CPUs of what sharing rows brings: exponentials and divisions take their time, and large caches have
-the row. Measured: between 0.9 and 1.1 times as fast as `rows` on rows of a mebibyte."""
+the row. Measured with `benchmarks/long_rows.py`: 0.69 and 0.84 times as fast as `rows` by processor time, on rows of 1
+and 32 MiB."""
 
 SHORT_SHARE = 0.95
 """The same for rows that the nearest caches keep. A guess."""

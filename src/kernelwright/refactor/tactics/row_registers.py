@@ -2,8 +2,8 @@
 
 A kernel that walks a row several times (a sum, then a scaled copy) loads it several times, a step at a time. Here every
 thread loads all that it will need of the row at once, as vectors, keeps it in registers over all loops, and joins with
-the others by shuffles and one barrier. Vectors are loaded whole: arrays must start at multiples of 16 bytes, as
-exports and hand-written templates have it.
+the others by shuffles and one barrier, in OpenCL C by local memory. Vectors are loaded whole: arrays must start at
+multiples of 16 bytes, as exports and hand-written templates have it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
@@ -26,8 +27,8 @@ from kernelwright.refactor.tactics.joins import across_lanes
 from kernelwright.refactor.tactics.lane_kinds import Kind
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
-from kernelwright.refactor.tactics.roofline import AHEAD, Walk, effect, row_pairs, tree_barriers
-from kernelwright.refactor.tactics.row_facts import RowKernel, RowLoop, understood
+from kernelwright.refactor.tactics.roofline import AHEAD, LEAST, Walk, effect, row_pairs, tree_barriers
+from kernelwright.refactor.tactics.row_facts import PLACES, RowKernel, RowLoop, understood
 from kernelwright.refactor.tactics.row_lanes import RowLanes, element_text
 from kernelwright.refactor.tactics.row_text import (
     LOAD_HINTS,
@@ -39,21 +40,29 @@ from kernelwright.refactor.tactics.row_text import (
     hinted_access,
     joining_function,
     step_lines,
+    whole_types,
+    wide_type,
 )
 from kernelwright.refactor.tactics.thread_queries import query_text, thread_queries
+from kernelwright.refactor.tactics.tiling_frame import place_attribute
 from kernelwright.refactor.tactics.virtual import expression_of
 
 BLOCKS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 MOST_REGISTERS = 96
 """Of 32 bits, that one thread keeps of a row; more leave too few for the rest. A guess."""
 
+MOST_JOINING_BYTES = 16384
+"""Of local memory, for threads that join; devices have 32 KiB at least."""
+
 MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
+_VECTOR_BYTES: Mapping[str, int] = MappingProxyType({"float": 4, "int": 4, "uint": 4, "double": 8})
 
 
 def _keep(subject: Subject) -> Rewrite:
     row = understood(subject)
     _declare_parameters(row)
     steps = _steps(row)
+    _refuse_types(row)
     _constrain(row, steps)
     _write_loops(row, steps)
     _write_joins(row)
@@ -67,6 +76,8 @@ def _declare_parameters(row: RowKernel) -> None:
     subject, plan = row.subject, row.plan
     most = subject.device.max_threads_per_block
     blocks = tuple(each for each in BLOCKS if each <= most)
+    if subject.device.kind == "cpu":
+        blocks = (1, 2, 4, 8, 16, *blocks)
     row.names["block"] = plan.parameter("BLOCK", blocks, 256 if most >= 256 else blocks[-1], "threads that share a row")
     narrow = min((a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter), default=4)
     widest = min(8, max(1, subject.device.vector_bytes // narrow))
@@ -77,6 +88,8 @@ def _declare_parameters(row: RowKernel) -> None:
     if subject.language == "cuda":
         row.names["load"] = plan.parameter("LOAD", LOAD_HINTS, 0, LOAD_WHY)
         row.names["store"] = plan.parameter("STORE", STORE_HINTS, 0, STORE_WHY)
+    if subject.language == "opencl":
+        return
     if allowed_error(subject) > 0.0 and not any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
         why = "0: divisions by one number for a row; 1: multiplications by its reciprocal"
         row.names["reciprocal"] = plan.parameter("RECIPROCAL", (0, 1), 1, why)
@@ -85,16 +98,19 @@ def _declare_parameters(row: RowKernel) -> None:
     row.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
 
 
+_BLOCK = ("blockIdx.x", "get_group_id(0)")
+
+
 def can_stand_beside(subject: Subject) -> bool:
     """Whether a block may take several rows: only the block's place along x chooses a row, and none ends early."""
     body = subject.analysis.function.body
     queries = set(thread_queries(body))
     step = only_shape(subject)
     is_line = all(number(extent) == 1 for extent in step.grid[1:])
-    exact = all(n.place.is_exact for n in nodes.walk(body) if query_text(n) == "blockIdx.x")
+    exact = all(n.place.is_exact for n in nodes.walk(body) if query_text(n) in _BLOCK)
     return (
-        is_line and exact and "blockIdx.x" in queries
-        and queries <= {"blockIdx.x", "threadIdx.x", "blockDim.x"}
+        is_line and exact and not queries.isdisjoint(_BLOCK)
+        and queries <= {*_BLOCK, "threadIdx.x", "blockDim.x", "get_local_id(0)", "get_local_size(0)"}
         and not any(isinstance(each, nodes.Return) for each in nodes.walk(body))
         and "blockIdx" not in "".join(mark.text for mark in subject.analysis.function.attributes)
     )  # fmt: skip
@@ -158,7 +174,7 @@ def _lanes(
     for each in nodes.walk(loop.node.body):
         if isinstance(each, nodes.Name) and each.name in row.personal - own - {j.name for j in loop.joined}:
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
-        if query_text(each).startswith(("threadIdx.", "warp")):
+        if query_text(each).startswith(PLACES):
             raise Unfit("the loop asks which thread it runs in")
     start = {loop.header.variable: Kind(1)}
     start |= {each.name: Kind(is_varying=True, c_type=each.c_type) for each in loop.joined}
@@ -191,7 +207,7 @@ def _kept_shared(row: RowKernel) -> dict[str, str]:
             continue
         name = key.partition("#")[0]
         uses = [n.place.span for n in nodes.walk(body) if isinstance(n, nodes.Name) and n.name == name]
-        if not uses:
+        if all(any(call.place.span.contains(use) for call, _, _ in row.calls) for use in uses):
             continue  # a joining function's own
         touches = [a for a in facts.accesses if a.array == key]
         in_loops = all(any(head.contains(use) for head in heads) for use in uses)
@@ -264,7 +280,7 @@ def _constrain(row: RowKernel, steps: Sequence[Step]) -> None:
         Unfit: no values do.
     """
     plan, names, length = row.plan, row.names, row.length
-    block, vec, held = names["block"], names["vec"], names["held"]
+    block, vec, held = names["block"], names["vec"], names.get("held", "1")
     rows = names.get("rows", "1")
     conditions = {"whole": f"({length}) % {vec} == 0"}
     aligned = [text for text in _alignments(row) if text != row.length]
@@ -279,6 +295,9 @@ def _constrain(row: RowKernel, steps: Sequence[Step]) -> None:
         conditions["threads"] = f"{threads} <= 1024"
         total = only_shape(row.subject).grid[0]
         conditions["rows"] = f"({total}) % {rows} == 0"
+    if row.subject.language == "opencl":
+        joined = sum(_VECTOR_BYTES.get(own_argument(row.subject, call)[1], 8) for call, _, _ in row.calls)
+        conditions["local"] = f"{joined} * {threads} <= {MOST_JOINING_BYTES}"
     conditions["room"] = f"{threads} * {held} <= 2048"
     conditions["fits"] = f"{threads} * {held} * ({per_thread} * {bytes_each} // 4 + 24) <= 65536"
     _choose(row, conditions)
@@ -294,7 +313,8 @@ def _choose(row: RowKernel, conditions: Mapping[str, str]) -> None:
     assert vec is not None
     assert block is not None
     defaults: dict[str, Value] = {each.name: each.default for each in plan.draft.parameters}
-    order = sorted(block.values, key=lambda each: abs(int(each) - 384))
+    nearest = 16 if plan.subject.device.kind == "cpu" else 384
+    order = sorted(block.values, key=lambda each: abs(int(each) - nearest))
     for wide, threads in itertools.product(sorted(vec.values, key=lambda each: -int(each)), order):
         names = {**defaults, vec.name: wide, block.name: threads}
         try:
@@ -365,7 +385,7 @@ def _alignments(row: RowKernel) -> list[str]:
 
 def _write_loops(row: RowKernel, steps: Sequence[Step]) -> None:
     plan, names = row.plan, row.names
-    subject = row.subject
+    subject, words = row.subject, dialect(row.subject.language)
     define = plan.fresh("KW_STEPS")
     names["steps"] = define
     plan.draft = plan.draft.with_define(define, f"ceil_div({row.length}, {names['block']} * {names['vec']})")
@@ -386,21 +406,23 @@ def _write_loops(row: RowKernel, steps: Sequence[Step]) -> None:
     for place, step in enumerate(steps):
         lines = []
         if place == 0:
-            lines += [f"kw_lanes<{c_type}> {name}[{define}];" for name, c_type in declared.items()]
+            lines += [f"{wide_type(words, c_type)} {name}[{define}];" for name, c_type in declared.items()]
         extra = movable if place == 0 else ()
         late = frozenset(array for array, _ in movable) if place else frozenset()
-        lines += step_lines(step, names, extra=extra, late=late, early=early)
+        lines += step_lines(step, names, words, extra=extra, late=late, early=early)
         row.plan.replace(step.loop.node.place.span, _with_rows(row, "\n".join(lines)))
         for mark in step.loop.node.pragmas:
             plan.replace(mark.span, "")
     head = ""
-    warps = f"({names['block']} + 31) / 32"
+    places = names["block"] if words.is_opencl else f"({names['block']} + 31) / 32"
     kinds = sorted({own_argument(subject, call)[1] for call, _, _ in row.calls})
     rows = names.get("rows", "1")
     for c_type in kinds:
         count = sum(own_argument(subject, call)[1] == c_type for call, _, _ in row.calls)
-        head += f"\n  __shared__ {c_type} kw_part_{c_type}[{count}][{rows}][{warps}];"
-    if "rows" in names:
+        head += f"\n  {words.shared} {c_type} kw_part_{c_type}[{count}][{rows}][{places}];"
+    if "rows" in names and words.is_opencl:
+        head += f"\n  const size_t kw_row = get_group_id(0) * {rows} + get_local_id(1);"
+    elif "rows" in names:
         head += f"\n  const unsigned kw_row = blockIdx.x * {rows} + threadIdx.y;"
     plan.insert(subject.analysis.function.body.place.span.start + 1, head)
 
@@ -418,13 +440,15 @@ def _known_before(row: RowKernel) -> set[str]:
 
 
 def _with_rows(row: RowKernel, text: str) -> str:
-    return re.sub(r"\bblockIdx\s*\.\s*x\b", "kw_row", text) if "rows" in row.names else text
+    if "rows" not in row.names:
+        return text
+    return re.sub(r"\bblockIdx\s*\.\s*x\b|\bget_group_id\s*\(\s*0\s*\)", "kw_row", text)
 
 
 def _write_joins(row: RowKernel) -> None:
     subject, plan = row.subject, row.plan
     counts: dict[str, int] = {}
-    line = "threadIdx.y" if "rows" in row.names else "0"
+    line = dialect(subject.language).thread("y").removeprefix("(int)") if "rows" in row.names else "0"
     for call, operation, _ in row.calls:
         own, c_type = own_argument(subject, call)
         place = counts.setdefault(c_type, 0)
@@ -436,7 +460,7 @@ def _write_joins(row: RowKernel) -> None:
     covered = [each.node.place.span for each in row.loops] + [call.place.span for call, _, _ in row.calls]
     for node in nodes.walk(subject.analysis.function.body):
         span = node.place.span
-        if query_text(node) == "blockIdx.x" and not any(each.contains(span) for each in covered):
+        if query_text(node) in _BLOCK and not any(each.contains(span) for each in covered):
             plan.replace(span, "kw_row")
 
 
@@ -444,13 +468,7 @@ def _finished(row: RowKernel, steps: Sequence[Step]) -> Rewrite:
     subject, plan, names = row.subject, row.plan, row.names
     words = dialect(subject.language)
     block, vec, rows = names["block"], names["vec"], names.get("rows", "1")
-    mapped = {key for lanes in row.wide for key in lanes.mapped}
-    hinted = hinted_access(vec, names.get("load", ""), names.get("store", ""))
-    texts = [prelude(words, vec, c_types=(), mapped=mapped), hinted]
-    if any(lanes.divisions for lanes in row.wide):
-        texts.append(division(names["reciprocal"], vec))
-    elif "reciprocal" in names:
-        plan.drop(names["reciprocal"])
+    texts = _opencl_texts(row) if words.is_opencl else _cuda_texts(row)
     joined = sorted({(each.operation, each.c_type) for step in steps for each in step.loop.joined})
     texts += [across_lanes(words, operation, c_type, vec) for operation, c_type in joined]
     kinds = sorted({(operation, own_argument(subject, call)[1]) for call, operation, _ in row.calls})
@@ -463,20 +481,66 @@ def _finished(row: RowKernel, steps: Sequence[Step]) -> Rewrite:
     plan.draft = plan.draft.relaunched(step.entry, grid=grid, block=shape, shared_bytes=shared)
     function = subject.analysis.function
     for mark in function.attributes:
-        if re.search(r"__launch_bounds__|__maxnreg__", mark.text):
+        if re.search(r"__launch_bounds__|__maxnreg__|reqd_work_group_size|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")
-    plan.insert(function.name_place.span.start, f"__launch_bounds__({block} * {rows}, {names['held']}) ")
+    if words.is_opencl:
+        place_attribute(subject, plan, f"__attribute__((reqd_work_group_size({block}, {rows}, 1)))")
+    else:
+        plan.insert(function.name_place.span.start, f"__launch_bounds__({block} * {rows}, {names['held']}) ")
     loads = sum(len(each.loads) for each in steps)
     return plan.finish(
         f"{block} threads keep a row in registers as vectors of {vec}, its {loads} loads before the first use, and "
-        "join by shuffles.",
+        f"join by {'local memory' if words.is_opencl else 'shuffles'}.",
         _effect(row),
         properties=("rows-in-registers",),
     )
 
 
+def _cuda_texts(row: RowKernel) -> list[str]:
+    """What vectors stand on, in CUDA and HIP."""
+    plan, names, vec = row.plan, row.names, row.names["vec"]
+    mapped = {key for lanes in row.wide for key in lanes.mapped}
+    hinted = hinted_access(vec, names.get("load", ""), names.get("store", ""))
+    texts = [prelude(dialect(row.subject.language), vec, c_types=(), mapped=mapped), hinted]
+    if any(lanes.divisions for lanes in row.wide):
+        texts.append(division(names["reciprocal"], vec))
+    elif "reciprocal" in names:
+        plan.drop(names["reciprocal"])
+    return texts
+
+
+def _opencl_texts(row: RowKernel) -> list[str]:
+    """What vectors stand on, in OpenCL C; functions of the file, for vectors."""
+    c_types = {"float"} | {each.c_type for loop in row.loops for each in loop.joined}
+    for lanes in row.wide:
+        c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
+    c_types |= {array.c_type for array in row.subject.analysis.facts.arrays.values()}
+    sizes = {c_type: _VECTOR_BYTES[c_type] for c_type in c_types & _VECTOR_BYTES.keys()}
+    clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
+    first = prelude(dialect(row.subject.language), row.names["vec"], c_types=sizes, mapped=())
+    return [first, whole_types(row.names["vec"], sizes), *clones.values()]
+
+
+def _refuse_types(row: RowKernel) -> None:
+    """OpenCL C has vectors of some types only.
+
+    Raises:
+        Unfit: something is of another type.
+    """
+    if row.subject.language != "opencl":
+        return
+    used = {c_type for _, c_type in row.registers.values()}
+    used |= {each.c_type for loop in row.loops for each in loop.joined}
+    other = sorted(used - _VECTOR_BYTES.keys())
+    if other:
+        raise Unfit(f"there are no vectors of {other[0]} here")
+
+
 def _effect(row: RowKernel) -> Effect:
     """A load waited for once instead of once in a few steps of every loop, one barrier for each join."""
+    if row.subject.device.kind == "cpu":
+        told = "a CPU keeps what threads have across barriers in memory, so registers save nothing there"
+        return Effect(LEAST, told)
     subject, count = row.subject, len(row.calls)
     block, vec = (row.plan.draft.parameter(row.names[name]) for name in ("block", "vec"))
     assert block is not None

@@ -115,6 +115,20 @@ def _instructions(c_type: str, kind: str, registers: str, kinds: tuple[str, ...]
     ]
 
 
+def whole_types(vec: str, sizes: Mapping[str, int]) -> str:
+    """OpenCL: vectors that start at multiples of 16 bytes, or of their own size where that is less, by their type."""
+    lines = []
+    for c_type, count in sorted(sizes.items()):
+        lines += [
+            f"#if {vec} * {count} < 16",
+            f"typedef kw_{c_type} __attribute__((aligned({vec} * {count}))) kw_whole_{c_type};",
+            "#else",
+            f"typedef kw_{c_type} __attribute__((aligned(16))) kw_whole_{c_type};",
+            "#endif",
+        ]
+    return "\n".join((*lines, ""))
+
+
 def division(reciprocal: str, vec: str) -> str:
     """Division by a number that all lanes share; where `reciprocal` is 1, by a multiplication."""
     return (
@@ -126,9 +140,15 @@ def division(reciprocal: str, vec: str) -> str:
     )
 
 
+def wide_type(words: Dialect, c_type: str) -> str:
+    """The vector type of a scalar type."""
+    return f"kw_{c_type}" if words.is_opencl else f"kw_lanes<{c_type}>"
+
+
 def step_lines(
     step: Step,
     names: Mapping[str, str],
+    words: Dialect,
     *,
     extra: Sequence[tuple[str, str]],
     late: Collection[str],
@@ -139,13 +159,14 @@ def step_lines(
     Args:
         step: the loop.
         names: of the parameters.
+        words: the dialect's.
         extra: later loops' loads that may stand with this one's, where `early` says so.
         late: of its own, those that an earlier loop may have loaded.
         early: the parameter; empty where there is none.
     """
     loop, vec, count = step.loop, names["vec"], names["steps"]
     name, c_type = loop.declared.name, loop.declared.c_type
-    place = f"const {c_type} {name} = ((int)threadIdx.x + kw_k * {names['block']}) * {vec};"
+    place = f"const {c_type} {name} = ({words.thread('x')} + kw_k * {names['block']}) * {vec};"
     lines = ["{", f"  const {c_type} kw_to = {step.loop.bound_text};"]
     own = [(array, text) for array, text in step.loads.items() if array not in late]
     lines += _loads(step, own, place, count)
@@ -156,7 +177,7 @@ def step_lines(
         lines += [f"  if (!{early}) {{", *(f"  {line}" for line in _loads(step, again, place, count)), "  }"]
     for each in loop.joined:
         first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
-        lines.append(f"  kw_lanes<{each.c_type}> kw_{each.name} = {first};")
+        lines.append(f"  {wide_type(words, each.c_type)} kw_{each.name} = {first};")
     lines += [
         "#pragma unroll",
         f"  for (int kw_k = 0; kw_k < {count}; ++kw_k) {{",
@@ -192,14 +213,26 @@ def _loads(step: Step, loads: Sequence[tuple[str, str]], place: str, count: str)
 
 def whole(text: str) -> str:
     """Code of lanes whose loads and stores are of whole vectors."""
-    return text.replace("kw_load(", "kw_load_whole(").replace("kw_store(", "kw_store_whole(")
+    text = text.replace("kw_load(", "kw_load_whole(").replace("kw_store(", "kw_store_whole(")
+    return text.replace(" kw_any_", " kw_whole_")
 
 
 def joining_function(words: Dialect, operation: Operation, c_type: str, block: str) -> str:
     """A function that joins the values of the `block` threads of a row; every thread gets the result.
 
-    `part` is shared memory with a place for each warp, which nothing else uses: one barrier is enough.
+    `part` is shared memory with a place for each warp, which nothing else uses: one barrier is enough. In OpenCL C it
+    has a place for each thread, and they join by halves.
     """
+    if words.is_opencl:
+        both = joined(words.language, operation, "part[me]", "part[me + half_of]", c_type=c_type)
+        return (
+            f"static inline {c_type} kw_row_{operation}_{c_type}(const {c_type} value, __local {c_type} *part) {{\n"
+            f"  if ({block} == 1) return value;\n"
+            f"  const int me = {words.thread('x')};\n  part[me] = value;\n  {words.barrier}\n"
+            f"  for (int count = {block}; count > 1;) {{\n    const int half_of = (count + 1) / 2;\n"
+            f"    if (me + half_of < count) part[me] = {both};\n    {words.barrier}\n    count = half_of;\n"
+            "  }\n  return part[0];\n}\n"
+        )
     shuffle = (
         "__shfl_xor_sync(0xffffffffu, value, reach)" if words.language == "cuda" else "__shfl_xor(value, reach, 32)"
     )

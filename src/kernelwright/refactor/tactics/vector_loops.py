@@ -227,8 +227,13 @@ def shares_arrays(subject: Subject, fact: LoopFact) -> bool:
     return any(a.array in written and a.kind != "write" for a in subject.analysis.facts.accesses)
 
 
-def refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
+def refuse_memory_between(subject: Subject, loops: list[LoopFact], *, is_kept: bool = False) -> None:
     """What one loop stores another may load, but only each thread its own: loops that walk alike.
+
+    Args:
+        subject: the kernel.
+        loops: its loops.
+        is_kept: whether rows in shared memory are kept elsewhere afterwards, in any dialect.
 
     Raises:
         Unfit: threads would load what others have not stored yet.
@@ -240,9 +245,8 @@ def refuse_memory_between(subject: Subject, loops: list[LoopFact]) -> None:
         for access in facts.accesses:
             if access.array not in written or access.kind == "write":
                 continue
-            if (access.space != "global" and not _is_kept_row(subject, access.array)) or not indices & set(
-                access.loops
-            ):
+            is_row = _is_kept_row(subject, access.array) or (is_kept and access.space == "shared")
+            if (access.space != "global" and not is_row) or not indices & set(access.loops):
                 raise Unfit(f"{access.array} passes values from thread to thread")
             other = next(each for each in loops if each.index in access.loops)
             if (other.start, other.bound, other.step) != (loop.start, loop.bound, loop.step):
