@@ -142,6 +142,8 @@ def test_nothing_on_the_page_has_won_where_the_baseline_is_kept(kept: Path, won:
         assert claim not in text, (claim, text[max(0, text.find(claim) - 60) :][:120])
     assert "Best configuration tried: no gain is shown" in text
     assert "Best tried (ms)" in text
+    assert "The baseline serves every shape" in text
+    assert "kernelwright export" not in text
     assert "Winning configuration" in words(page(won))
     assert "Winner (ms)" in words(page(won))
 
@@ -255,3 +257,20 @@ def test_the_best_of_a_search_in_which_nothing_passed_is_the_baseline(saxpy: Pat
     assert "__kernel void saxpy" in text
     json_text = said("show", "candidate", tmp_path / "run", "best", "--json")
     assert json.loads(json_text)["nearest"] is None
+
+
+def test_a_workload_whose_own_best_is_another_structure_names_it(problem: Path, tmp_path: Path) -> None:
+    def by_structure(config: Config, workload: Workload) -> float | Failed:
+        if "WRONG" in config:  # slow on the small workload, fast on the large one, which counts double
+            return 2.0 if workload.name == "small" else 0.2
+        return 0.5 if "TILE" in config and workload.name == "small" else 1.0
+
+    run = run_of(tmp_path / "run", by_structure, problem)
+    result = OptimizeResult.read(run)
+    assert result.winner is not None
+    comparison, special = result.view.comparison, result.view.winner_per_workload["small"]
+    assert comparison is not None
+    node = comparison.nodes[comparison.candidate_ids.index(special.candidate_id, 1)]
+    assert node != result.winner.index
+    table = words(page(run).split('<section id="workloads">')[1].split("</section>")[0])
+    assert f"node {node}: " in table

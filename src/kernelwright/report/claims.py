@@ -175,6 +175,8 @@ class WorkloadLine:
     """The best configuration for this workload alone, when it is another one than the winner."""
     special_speedup: Speedup | None
     special_changes: tuple[tuple[str, Value], ...]
+    special_place: str
+    """Which structure that is, where it is another one than the winner's; else empty."""
     limit_ms: float | None
     """The least time that the measured copy bandwidth allows for the compulsory traffic."""
 
@@ -249,10 +251,22 @@ def workload_table(result: TuneResult) -> WorkloadTable:
                 special_ms=each.specialised_ms if is_special else None,
                 special_speedup=drawn(each.specialised_speedup) if is_special else None,
                 special_changes=changes(winner.config, each.specialised_config) if is_special else (),
+                special_place=_other_node(result, each.workload) if is_special else "",
                 limit_ms=limit_ms(result.view.started, each.workload),
             )
         )
     return WorkloadTable(tuple(lines), share_ticks(low, high), position(1.0, low, high))
+
+
+def _other_node(result: TuneResult, workload: str) -> str:
+    """`node 3`, where a workload's own best is of another structure than the winner; else empty."""
+    comparison, winner = result.view.comparison, result.view.winner
+    special = result.view.winner_per_workload.get(workload)
+    if comparison is None or winner is None or special is None or not comparison.nodes:
+        return ""
+    node_of = dict(zip(comparison.candidate_ids[1:], comparison.nodes[1:], strict=False))
+    node = node_of.get(special.candidate_id)
+    return f"node {node}" if node is not None and node != node_of.get(winner.candidate_id) else ""
 
 
 DRIFT = 1.1

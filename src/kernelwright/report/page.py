@@ -39,7 +39,7 @@ from kernelwright.report.claims import (
     verdict,
     workload_table,
 )
-from kernelwright.report.dispatch import dispatch_section
+from kernelwright.report.dispatch import DispatchSection, dispatch_section
 from kernelwright.report.facts import (
     Fact,
     Row,
@@ -127,7 +127,10 @@ def _tree_context(result: OptimizeResult) -> dict[str, Any]:
     tree = tree_section(result, story)
     context = _context(page_view(result), story=story)
     own = own_view(result)
-    if own is not None:
+    if result.winner is None and result.reason not in (None, "interrupted"):
+        kept = "The baseline serves every shape: no structure is shown to be faster, so nothing is exported."
+        context |= {"dispatch": DispatchSection(kept), "dispatch_scope": ""}
+    elif own is not None:
         context["dispatch"] = dispatch_section(own, frozen_problem(own))
     if tree is None:
         return context
@@ -188,6 +191,7 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         **_cost_part(view, tuple(runs.values()), is_whole=story is not None),
         "source": source_section(view, problem, best=BEST_NAMES[claim.kind].lower()),
         "dispatch": dispatch_section(view, problem),
+        "dispatch_scope": _scopes(story)["node_scope"],
         **_environment_part(view, story.result.view.started if story is not None else view.started),
         **_listing_part(view, rows),
     }

@@ -106,11 +106,18 @@ def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner
             f"The winning configuration does not apply to the frozen template: {clean(error.message)}."
         )
     text = f"{source.define_block}\n{source.body}" if source.macros else source.body
-    which = "winning configuration" if best == "winner" else f"configuration that is the {best}"
+    which = _WHICH.get(best, "best configuration")
     lead = f"{clean(template.file.name)} with the {which} as macros on top, as the compiler got it."
     if best == "winner":
         lead += " kernelwright export writes it to a file."
     return SourceSection(lead, highlighted(text, template.language), *_difference(problem, template.source, best))
+
+
+_WHICH = {
+    "winner": "winning configuration",
+    "best tried": "best configuration that was tried",
+    "best so far": "best configuration so far",
+}
 
 
 def _difference(problem: FrozenProblem, source: str, best: str) -> tuple[Markup | None, str]:
