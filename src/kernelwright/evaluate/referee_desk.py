@@ -37,8 +37,14 @@ from kernelwright.evaluate.referee_jobs import (
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
 
-_MEMORY_STAYS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 34), "MALLOC_TOP_PAD_": str(1 << 26)}
-"""For the C library: arrays come and go by the hundred, and fresh pages cost more than the arithmetic on them."""
+_MEMORY_STAYS = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+    "MALLOC_ARENA_MAX": "1",
+}
+"""For the C library: arrays come and go by the hundred, and fresh pages cost more than the arithmetic on them. One
+arena for all threads: what one gave back serves the next."""
 
 RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | SideBySideJob
 
