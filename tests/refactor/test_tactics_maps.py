@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from opencl_runs import Runner
-from tactic_runs import assert_same, example, subject_of
+from tactic_runs import assert_same, example, run, subject_of
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
@@ -264,3 +265,27 @@ def test_the_kernels_own_body_survives() -> None:
     result = VECTOR_MAP.apply(subject)
     assert isinstance(result, Rewrite)
     assert subject.analysis.function.body.place.span.text(subject.source) in result.source
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("factor", ["x[i]", "x[i] * 40.0f", "x[i] / 0.0f", "log(x[i])", "x[i] * 1e30f"])
+def test_the_polynomial_of_exp_is_exp_wherever_it_is_asked(factor: str, runner: Runner) -> None:
+    source = (
+        "__kernel void f(__global const float *x, __global float *y, int n) {"
+        f" const int i = get_global_id(0); if (i < n) y[i] = exp({factor}); }}"
+    )
+    arguments = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
+    sizes = [{"n": 4099}]
+    subject = subject_of(source, arguments, ("ceil_div(n, 64)",), ("64",), sizes)
+    result = VECTOR_MAP.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    fast = result.draft.parameter("FAST")
+    assert fast is not None
+    assert fast.default == 2
+    assert fast.values == (0, 1, 2)
+    expected = run(runner, subject, source, subject.draft, {}, sizes[0])
+    for vec in (1, 2, 4, 8):
+        config = {each.name: each.default for each in result.draft.parameters} | {"VEC": vec}
+        found = run(runner, subject, result.source, result.draft, config, sizes[0])
+        assert not found.error
+        np.testing.assert_allclose(found.arrays["y"], expected.arrays["y"], rtol=1e-6, atol=2e-45)

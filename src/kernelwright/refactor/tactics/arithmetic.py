@@ -19,8 +19,42 @@ _CUDA: Mapping[str, str] = MappingProxyType({
     "expf": "__expf", "exp10f": "__exp10f", "logf": "__logf", "log2f": "__log2f", "log10f": "__log10f",
     "sinf": "__sinf", "cosf": "__cosf", "tanf": "__tanf",
 })  # fmt: skip
-_SMALL = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions", "reciprocal"))
+_SMALL = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions", "reciprocal",
+                    "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
 """Tactics that leave scalar code scalar, and loops where they are."""
+
+
+_NEAR = """\
+// e^x within some 2 units of the last place, also of vectors: 2^n * e^r with n the integer nearest to x / ln 2, which
+// comes in two parts so that r is exact, and a polynomial of degree 7. Adding 1.5 * 2^23 leaves n in the low bits.
+#ifdef __FAST_RELAXED_MATH__  // compilers may take x + c - c for x then
+#define KW_NEAREST(shifted, whole, TO_T) TO_T(whole)
+#else
+#define KW_NEAREST(shifted, whole, TO_T) (shifted - 12582912.0f)
+#endif
+#define KW_NEAR_EXP(T, I, AS_T, AS_I, TO_T) \\
+static inline T __attribute__((overloadable)) kw_near_exp(const T x) { \\
+  const T shifted = x * 1.44269504f + 12582912.0f; \\
+  const I whole = AS_I(shifted) - 0x4B400000, part = whole >> 1; \\
+  const T n = KW_NEAREST(shifted, whole, TO_T); \\
+  const T r = x - n * 0.693359375f + n * 2.12194440e-4f; \\
+  T p = r * 1.9875691500e-4f + 1.3981999507e-3f; \\
+  p = p * r + 8.3334519073e-3f; \\
+  p = p * r + 4.1665795894e-2f; \\
+  p = p * r + 1.6666665459e-1f; \\
+  p = p * r + 5.0000001201e-1f; \\
+  p = p * (r * r) + r + 1.0f; \\
+  const T scaled = p * AS_T((part + 127) << 23) * AS_T((whole - part + 127) << 23); \\
+  const T bounded = x > 88.7228394f ? (T)(INFINITY) : scaled; \\
+  return x < -103.97f ? (T)(0.0f) : bounded; \\
+}
+KW_NEAR_EXP(float, int, as_float, as_int, convert_float)
+KW_NEAR_EXP(float2, int2, as_float2, as_int2, convert_float2)
+KW_NEAR_EXP(float4, int4, as_float4, as_int4, convert_float4)
+KW_NEAR_EXP(float8, int8, as_float8, as_int8, convert_float8)
+"""
+_NEAR_ERROR = 1e-6
+"""What results must allow for that (guess: some roundings more)."""
 
 
 def _fast(subject: Subject) -> Rewrite:
@@ -35,9 +69,14 @@ def _fast(subject: Subject) -> Rewrite:
     if subject.language == "opencl" and any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
         raise Unfit("it computes doubles")
     plan = Plan(subject, "fast-functions", "arithmetic")
-    fast = plan.parameter(
-        "FAST", (0, 1), 0, "1: the device's fast functions; the check decides whether they are exact enough"
-    )
+    is_arranged = bool(set(subject.history) - _SMALL)
+    is_near = is_arranged and subject.language == "opencl" and subject.device.kind == "cpu" and error >= _NEAR_ERROR
+    is_near = is_near and any(call.function == "exp" for call in calls) and not _has_doubles(subject)
+    why = "1: the device's fast functions; the check decides whether they are exact enough"
+    if is_near:
+        fast = plan.parameter("FAST", (0, 1, 2), 2, why + "; 2: a polynomial for exp")
+    else:
+        fast = plan.parameter("FAST", (0, 1), 0, why)
     data = subject.source.encode("utf-8", "surrogatepass")
     names: dict[str, str] = {}
     for call in calls:
@@ -46,9 +85,12 @@ def _fast(subject: Subject) -> Rewrite:
         assert data[start:].startswith(call.function.encode())
         plan.replace(type(call.span)(start, start + len(call.function)), name)
     helper = dialect(subject.language).helper
-    is_arranged = bool(set(subject.history) - _SMALL)
+    if is_near:
+        plan.prelude.append(_NEAR)
     for function, name in sorted(names.items()):
-        chosen = f"({fast} ? {table[function]}(x) : {function}(x))"
+        is_exp = is_near and function == "exp"
+        near = f"{fast} == 2 ? kw_near_exp(x) : " if is_exp else ""
+        chosen = f"({near}{f'{fast} == 1' if is_near else fast} ? {table[function]}(x) : {function}(x))"
         if is_arranged:
             plan.prelude.append(f"#define {name}(x) {chosen}\n")
         else:
@@ -59,6 +101,22 @@ def _fast(subject: Subject) -> Rewrite:
         Effect(1.1, f"{len(calls)} calls take fewer instructions"),
         properties=subject.properties,
     )
+
+
+def _has_doubles(subject: Subject) -> bool:
+    """Whether a kernel or what it calls may compute doubles (`2.0` is one), or be compiled to lose what is exact."""
+    options = " ".join((*subject.draft.options, *subject.problem.kernel.options))
+    if any(each in options for each in ("unsafe", "fast-math")):
+        return True
+    facts = subject.analysis.facts
+    functions = [subject.analysis.function, *(f for f in subject.analysis.tree.functions if f.name in facts.helpers)]
+    for node in (each for function in functions for each in nodes.walk(function.body)):
+        match node:
+            case nodes.Literal(value=None, text=text) if not text.lower().endswith("f"):
+                return True
+            case nodes.Declarator(c_type=c_type) | nodes.Cast(c_type=c_type) if "double" in c_type or "half" in c_type:
+                return True
+    return False
 
 
 def _move_prelude(plan: Plan) -> None:

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from kernelwright.refactor.facts import Access
+from kernelwright.refactor.tactics.arithmetic import FAST_FUNCTIONS
 from kernelwright.refactor.tactics.base import DeviceFacts, Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.c_text import c_text
 from kernelwright.refactor.tactics.dialect import dialect
@@ -42,10 +43,22 @@ def _vectors(subject: Subject) -> Rewrite:
     reasons = []
     for fastest in AXES:
         try:
-            return _along(subject, fastest)
+            return _with_fast_functions(subject, _along(subject, fastest))
         except Unfit as unfit:
             reasons.append(unfit.reason)
     raise Unfit(reasons[0])
+
+
+def _with_fast_functions(subject: Subject, rewrite: Rewrite) -> Rewrite:
+    """On CPUs maps wait for their functions, so how these are computed is one more parameter from the start."""
+    if subject.device.kind != "cpu" or subject.language != "opencl":
+        return rewrite
+    more = FAST_FUNCTIONS.apply(subject.rewritten(rewrite))
+    if not isinstance(more, Rewrite):
+        return rewrite
+    added = (*rewrite.added, *more.added)
+    explanation = f"{rewrite.explanation} {more.explanation}"
+    return replace(rewrite, source=more.source, draft=more.draft, added=added, explanation=explanation)
 
 
 def _refuse_repeats(subject: Subject) -> None:
@@ -86,7 +99,8 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     )
     plan.prelude += [each for each in lanes.clones.values() if each]
     extra = _extra(subject)
-    plan.prelude.append(renamed_kernel(subject, one, extra, places))
+    is_apart = subject.device.kind == "cpu"  # what is left over must not make the loop over vectors longer
+    plan.prelude.append(renamed_kernel(subject, one, extra, places, is_apart=is_apart))
     plan.prelude.append(
         renamed_kernel(subject, many, extra, places, body=f"{{\n  {''.join(lanes.early)}{text}\n  return 1;\n}}")
     )
@@ -119,7 +133,7 @@ def _parameters(plan: Plan, subject: Subject, places: Places, *, vectors: bool) 
     device, is_plane = subject.device, len(places.axes) > 1
     is_cpu = device.kind == "cpu"
     block_x = plan.parameter(
-        "BLOCK_X", (1, 4, 16, 32, 64, 128, 256, 512, 1024), 16 if is_cpu else 64 if is_plane else 128,
+        "BLOCK_X", (1, 4, 16, 32, 64, 128, 256, 512, 1024), 64 if is_cpu or is_plane else 128,
         "threads of a block, side by side",
     )  # fmt: skip
     block_y = plan.parameter("BLOCK_Y", (1, 2, 4, 8, 16), 1 if is_cpu else 2, "rows of a block") if is_plane else "1"
@@ -130,8 +144,18 @@ def _parameters(plan: Plan, subject: Subject, places: Places, *, vectors: bool) 
             "VEC", tuple(v for v in (1, 2, 4, 8) if v <= max(widest, 2)), widest, "elements of a vector"
         )
     count = plan.parameter("COUNT", (1, 2, 4, 8, 16), 1, "elements or vectors that a thread takes, a block apart")
-    rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1, "rows that a thread takes") if is_plane else "1"
+    rows = "1"
+    if is_plane:
+        several = _rows_at_once(subject, places) if is_cpu else 1
+        rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), several, "rows that a thread takes")
     return _Names(block_x, block_y, vec, count, rows)
+
+
+def _rows_at_once(subject: Subject, places: Places) -> int:
+    """Rows of a CPU's thread by default: several, where there is enough for all cores then."""
+    totals = [total_of(subject, places.axes[1].total, sizes) or 1 for sizes in subject.sizes()]
+    cores = subject.device.multiprocessors or 4
+    return next((rows for rows in (8, 4, 2) if min(totals, default=1) >= rows * cores * 4), 1)
 
 
 def _widest(subject: Subject, device: DeviceFacts) -> int:

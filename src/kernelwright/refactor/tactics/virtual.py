@@ -414,7 +414,9 @@ def total_of(subject: Subject, text: str, sizes: Mapping[str, int]) -> int | Non
 # Text
 
 
-def renamed_kernel(subject: Subject, name: str, extra: str, places: Places, *, body: str | None = None) -> str:
+def renamed_kernel(
+    subject: Subject, name: str, extra: str, places: Places, *, body: str | None = None, is_apart: bool = False
+) -> str:  # fmt: skip
     """The kernel as a function of its place, called `name`; with another body where one is given.
 
     Args:
@@ -423,6 +425,7 @@ def renamed_kernel(subject: Subject, name: str, extra: str, places: Places, *, b
         extra: more parameters, behind the kernel's own.
         places: what its words for the thread's place mean.
         body: instead of its own; with braces.
+        is_apart: whether it is to be called, not written out where it is used (OpenCL).
     """
     function = subject.analysis.function
     data = subject.source.encode("utf-8", "surrogatepass")
@@ -433,6 +436,8 @@ def renamed_kernel(subject: Subject, name: str, extra: str, places: Places, *, b
     parameters = between[opening + 1 : closing].strip()
     head = template_head(subject)
     helper = "static inline" if subject.language == "opencl" else "static __device__ __forceinline__"
+    if is_apart and subject.language == "opencl":
+        helper = "static __attribute__((noinline))"
     result = function.c_type if body is None else "int"
     text = body if body is not None else function.body.place.span.text(subject.source)
     joined = ", ".join(part for part in (parameters, extra) if part and part != "void")
