@@ -91,13 +91,16 @@ def test_the_fewest_rounds_give_every_interval_its_confidence(finalists: int) ->
 @given(
     st.floats(0.01, 100), st.floats(1e-4, 10), st.floats(1e-4, 10), st.floats(0.01, 10), st.floats(1, 1000),
 )  # fmt: skip
-def test_the_search_keeps_its_part_whatever_the_comparison_costs(
+def test_enough_for_one_finalist_is_kept_and_no_more_than_a_share_beyond_it(
     check_s: float, baseline_s: float, round_s: float, evaluation_s: float, seconds: float
 ) -> None:
     costs = FinalsCosts(check_s, baseline_s, round_s, 0.1, 0.0, evaluation_s)
     kept = reserved_s(costs, finalists=5, rounds=20, seconds=seconds)
-    assert 0 < kept <= MOST_SHARE * seconds
+    assert 0 < kept <= seconds
     assert kept <= costs.seconds(5, 20) + costs.evaluation_s
+    least_s = costs.seconds(1, least_rounds(1))
+    assert kept <= max(MOST_SHARE * seconds, least_s) + evaluation_s
+    assert kept >= min(least_s, seconds)
 
 
 def test_of_a_long_budget_no_more_is_kept_than_the_comparison_can_use() -> None:

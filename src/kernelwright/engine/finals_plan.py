@@ -29,7 +29,7 @@ FINALS_SHARE = 0.25
 """Of the budget that is left after the baseline, kept for the final comparison where it can use as much. A guess."""
 
 MOST_SHARE = 0.6
-"""The same where less would not do for one finalist. A guess."""
+"""The same where less would not do for one finalist and a good number of rounds. A guess."""
 
 AFTER_BASELINE = 0.5
 """Of the budget, what comes after the baseline has at least: a run that only knows its baseline helps nobody."""
@@ -93,7 +93,7 @@ class FinalsCosts:
     around_s: float
     """Of `round_s`, what goes on around one launch."""
     evaluation_s: float
-    """One more evaluation of the search, from its build to its time."""
+    """One more evaluation of the search, from its build to its time, if it is the best so far and has to be proven."""
     device_s: float = 0.0
     """Of that, what the device is needed for."""
 
@@ -123,14 +123,15 @@ class FinalsCosts:
         if proofs:
             thorough_s = max(proofs[-RECENT_COUNT:])
         latest = [each.cost.build_s + each.cost.check_s + each.cost.time_s for each in run[-RECENT_COUNT:]]
+        time_s = statistics.median([each.cost.time_s for each in run[-RECENT_COUNT:]] or [baseline.cost.time_s])
         on_device = [each.cost.check_s + each.cost.time_s for each in run[-RECENT_COUNT:]]
         return cls(
             check_s=thorough_s + min(STRESS_SECONDS, 2 * STRESS_LAUNCHES * round_s),
             baseline_round_s=baseline_round_s,
             round_s=round_s,
-            judge_s=quick_s,
+            judge_s=min(quick_s, thorough_s / ratio),
             around_s=around_s,
-            evaluation_s=statistics.median(latest) if latest else quick_s + baseline.cost.time_s,
+            evaluation_s=max(statistics.median(latest or [0.0]), thorough_s + time_s),
             device_s=statistics.median(on_device) if on_device else quick_s + baseline.cost.time_s,
         )
 
@@ -161,10 +162,11 @@ def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: floa
     As much as it could use, at most a share; more only as far as one finalist needs it. Nothing for a comparison that
     does not fit into the `left_s` that are left by now: then the search may as well have them.
     """
-    if costs.seconds(1, min(rounds, least_rounds(1))) > left_s:
-        return min(costs.evaluation_s, MOST_SHARE * seconds)
-    wanted = min(costs.seconds(finalists, rounds), max(FINALS_SHARE * seconds, costs.seconds(1, GOOD_ROUNDS)))
-    return min(wanted + costs.evaluation_s, MOST_SHARE * seconds)
+    least_s = costs.seconds(1, min(rounds, least_rounds(1)))
+    if least_s > left_s:
+        return min(costs.evaluation_s, seconds)
+    wanted_s = min(costs.seconds(finalists, rounds), max(FINALS_SHARE * seconds, costs.seconds(1, GOOD_ROUNDS)))
+    return min(max(least_s, min(wanted_s, MOST_SHARE * seconds)) + costs.evaluation_s, seconds)
 
 
 class Recent:

@@ -320,7 +320,8 @@ class _Session:
 
     def run_new(self) -> OptimizeResult:
         parts, site = self._parts, self._site
-        importing = _importing(parts.settings) if site.elsewhere is None and parts.recorded is None else None
+        if site.elsewhere is None and parts.recorded is None:
+            _begin_imports(parts.settings)
         with self._stopping_cleanly(), site:
             started = run_started(
                 parts.subject.problem,
@@ -333,8 +334,6 @@ class _Session:
             )
             started = dataclasses.replace(started, environment=dict(site.environment))
             self._append([started, self._session_started(0.0)])
-            if importing is not None:
-                importing.join()
             self._ledger.add(SET_UP, self._clock.spent_s)
             self._clock = RunClock(now=site.now_s)
             self._work(started, self._measure_baseline(started), None)
@@ -665,17 +664,15 @@ class _Session:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
 
 
-def _importing(settings: OptimizeSettings) -> threading.Thread:
-    """Import what the searcher needs while the workers start: on a busy machine it takes seconds of the search else."""
+def _begin_imports(settings: OptimizeSettings) -> None:
+    """Import what the searcher needs while workers start and check: on a busy machine that takes seconds."""
 
     def work() -> None:
         for name in SEARCHER_MODULES if settings.tune.searcher in ("auto", "surrogate") else ():
             with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
                 importlib.import_module(name)
 
-    thread = threading.Thread(target=work, name="imports", daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=work, name="imports", daemon=True).start()
 
 
 def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Steps]:
