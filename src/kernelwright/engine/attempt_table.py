@@ -70,7 +70,7 @@ class AttemptTable:
         for run in self.runs:
             found.update(f"reply sent back: {kind}" for kind in run.sent_back)
             found.update(f"attempt failed: {kind}" for kind in run.failed)
-            found["a gain was predicted, a loss was measured"] += run.slower_count
+            found["a gain was predicted, the search measured a loss"] += run.slower_count
         return tuple(
             sorted(((kind, count) for kind, count in found.items() if count), key=lambda each: (-each[1], each[0]))
         )
@@ -128,7 +128,7 @@ class AttemptTable:
 
 _HEADINGS = (
     "run", "problem", "model, policy", "attempts", "correct", "first correct at", "faster", "repaired", "replies",
-    "sent back", "gain predicted, loss measured", "tokens", "gain accepted", "tokens per %",
+    "sent back", "gain predicted, loss in the search", "tokens", "gain accepted", "tokens per %",
 )  # fmt: skip
 
 
