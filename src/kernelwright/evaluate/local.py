@@ -16,12 +16,12 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
@@ -32,7 +32,8 @@ from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationR
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.early import EarlyStart
-from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms, worst_errors
+from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
+from kernelwright.evaluate.looking import check_and_time, resources_of, timed
 from kernelwright.evaluate.process import WorkerProcess
 from kernelwright.evaluate.referee_desk import RefereeDesk
 from kernelwright.evaluate.render import Rendered, render
@@ -42,7 +43,7 @@ from kernelwright.evaluate.scratch import make_scratch
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.turns import Turns
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
 from kernelwright.template.model import Candidate
 
 LOOK_AHEAD = 2
@@ -90,17 +91,6 @@ class _Claim:
         """Sorts the fastest first."""
         times_ms = self.complete_ms.values()
         return math.fsum(map(math.log, times_ms)) / max(1, len(times_ms))
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What came of one candidate on the device."""
-
-    outcome: Outcome
-    check_s: float
-    time_s: float
-    is_claim: bool = False
-    """Whether it would be believed, if only there were a thorough check."""
 
 
 class _Station:
@@ -276,7 +266,7 @@ class LocalRunner:
         # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
         self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
         cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
-        outcome = Passed(measured, errors, _resources(built))
+        outcome = Passed(measured, errors, resources_of(built))
         return Evaluation(baseline.id, outcome, cost)
 
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
@@ -425,25 +415,25 @@ class LocalRunner:
 
         Whoever is then slower than what was just proven claims nothing any more.
         """
-        try:
-            with station.held() as lane:
-                lane.complete()
-                best: list[Incumbent] = []
-                for claim in sorted(self._claims, key=lambda each: each.order):
-                    evaluation = self._settled(claim, lane, best)
-                    self._claims.remove(claim)
-                    claim.pending.future.set_result(evaluation)
-        except KernelwrightError as error:
-            claims, self._claims = self._claims, []
-            for claim in claims:
-                claim.pending.future.set_exception(error)
+        with HandsOver(self._refuse_claims), station.held() as lane:
+            lane.complete()
+            best: list[Incumbent] = []
+            for claim in sorted(self._claims, key=lambda each: each.order):
+                evaluation = self._settled(claim, lane, best)
+                self._claims.remove(claim)
+                claim.pending.future.set_result(evaluation)
+
+    def _refuse_claims(self, error: Exception) -> None:
+        claims, self._claims = self._claims, []
+        for claim in claims:
+            claim.pending.future.set_exception(error)
 
     def _settled(self, claim: _Claim, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
         """The evaluation of a claim; `best` are what earlier ones have proven, and take it in."""
         request, outcome, cost = claim.pending.request, claim.passed, claim.cost
         assert request.incumbent is not None  # what it claims to beat
         if all(each.is_beaten_by(claim.complete_ms) for each in (request.incumbent, *best)):
-            errors, more_s = _timed(lambda: lane.prove(claim.built))
+            errors, more_s = timed(lambda: lane.prove(claim.built))
             cost = replace(cost, check_s=cost.check_s + more_s)
             if isinstance(errors, Failed):
                 self._measured_code.add(claim.built, request, errors)
@@ -484,7 +474,7 @@ class LocalRunner:
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
             before_s = lane.worker_seconds
-            seen = _check_and_time(lane, built, request)
+            seen = check_and_time(lane, built, request)
             inside_s = lane.worker_seconds - before_s
         outcome = seen.outcome
         if isinstance(outcome, Passed):
@@ -515,90 +505,9 @@ def _adopt(station: _Station, built: Sequence[Built]) -> None:
         lane.adopt(built)
 
 
-def _check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> _Seen:
-    proof = lane.look(built, incumbent=request.incumbent) if request.is_timed and not request.is_thorough else None
-    errors: tuple[OutputError, ...] | Failed
-    measured: tuple[Measurement, ...] | Failed
-    if proof is not None:
-        errors, measured, check_s, time_s = (), proof.measurements, proof.check_s, proof.time_s
-    elif request.is_timed and not request.is_thorough:
-        errors, measured, check_s, time_s = _one_workload_at_a_time(lane, built, request)
-        if isinstance(errors, Failed):
-            return _Seen(errors, check_s, time_s)
-        if isinstance(measured, Failed):
-            return _Seen(measured, check_s, time_s)
-    else:
-        errors, check_s = _timed(lambda: lane.check(built, is_thorough=request.is_thorough))
-        if isinstance(errors, Failed):
-            return _Seen(errors, check_s, 0.0)
-        if not request.is_timed:
-            unstable, stress_s = _timed(lambda: lane.stress(built))
-            return _Seen(unstable or Passed((), errors, _resources(built)), check_s + stress_s, 0.0)
-        measured, time_s = _timed(lambda: lane.measure(built, incumbent=request.incumbent))
-        if isinstance(measured, Failed):
-            return _Seen(measured, check_s, time_s)
-    complete = medians_ms([each for each in measured if not each.stopped_early])
-    if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
-        # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
-        if not lane.is_complete:
-            return _Seen(Passed(measured, errors, _resources(built)), check_s, time_s, is_claim=True)
-        errors, more_s = _timed(lambda: lane.prove(built))
-        check_s += more_s
-        if isinstance(errors, Failed):
-            return _Seen(errors, check_s, time_s)
-    return _Seen(Passed(measured, errors, _resources(built)), check_s, time_s)
-
-
-def _one_workload_at_a_time(
-    lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
-) -> tuple[tuple[OutputError, ...] | Failed, tuple[Measurement, ...] | Failed, float, float]:
-    """Quick check and times of each workload before the next one is launched, until the candidate fails or is hopeless.
-
-    Gives also the seconds for checks and for timing.
-    """
-    errors: list[OutputError] = []
-    measurements: list[Measurement] = []
-    check_s, time_s = 0.0, 0.0
-    for index, one in enumerate(built):
-        found, more_s = _timed(functools.partial(lane.check, built, is_thorough=False, only=index))
-        check_s += more_s
-        if isinstance(found, Failed):
-            return found, (), check_s, time_s
-        errors += found
-        (measured, is_hopeless), more_s = _timed(
-            functools.partial(lane.measure_next, one, tuple(measurements), request.incumbent)
-        )
-        time_s += more_s
-        if isinstance(measured, Failed):
-            return (), measured, check_s, time_s
-        measurements.append(measured)
-        if is_hopeless:
-            break
-    return worst_errors(errors), tuple(measurements), check_s, time_s
-
-
-_T = TypeVar("_T")
-
-
-def _timed(action: Callable[[], _T]) -> tuple[_T, float]:
-    start_s = time.perf_counter()
-    return action(), time.perf_counter() - start_s
-
-
 def _pair(rendered: Rendered, results: Sequence[BuildResult]) -> tuple[Built, ...]:
     artifacts = {result.artifact.unit.id: result.artifact for result in results if result.artifact}
     return tuple(Built(each, artifacts[each.unit.id]) for each in rendered.workloads)
-
-
-def _resources(built: Sequence[Built]) -> dict[str, dict[str, float]]:
-    """Read-back by entry: the largest of each figure over the workloads' artifacts."""
-    merged: dict[str, dict[str, float]] = {}
-    for each in built:
-        for entry, figures in each.artifact.resources.items():
-            known = merged.setdefault(entry, {})
-            for name, value in figures.items():
-                known[name] = max(value, known.get(name, value))
-    return merged
 
 
 def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
