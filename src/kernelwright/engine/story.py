@@ -442,7 +442,7 @@ def _limits(view: RunView) -> Iterator[str]:
     for profile in profile_of(view.started, best.outcome):
         for each in profile.diagnoses[:1]:
             limiter = "" if each.limiter == "unmeasured" else f"limited by {each.limiter}: "
-            yield f"{profile.workload}: {limiter}{each.text}"
+            yield f"{profile.workload}, as timed in the search: {limiter}{each.text}"
 
 
 def spent_words(spent: Spent) -> str:

@@ -284,7 +284,10 @@ def measuring_facts(view: RunView) -> tuple[Fact, ...]:
         events = (event for event in view.evaluations if event.candidate_id == winner.candidate_id)
         outcome = next((event.outcome for event in events if isinstance(event.outcome, Passed)), None)
         for profile in profile_of(view.started, outcome) if outcome is not None else ():
-            facts += [Fact(clean(f"limit: {profile.workload}"), clean(each.text)) for each in profile.diagnoses]
+            facts += [
+                Fact(clean(f"limit, as timed in the search: {profile.workload}"), clean(each.text))
+                for each in profile.diagnoses
+            ]
     return tuple(facts)
 
 
