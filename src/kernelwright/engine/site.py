@@ -165,6 +165,7 @@ class LocalSite:
             on_step=comparing.on_step,
             is_late=comparing.is_late,
             pace=comparing.pace,
+            now=self.now_s,
         )
 
     def __enter__(self) -> Self:

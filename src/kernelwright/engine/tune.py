@@ -512,6 +512,7 @@ class _Session:
             count=self._settings.finalists,
             pace=pace,
             on_step=lambda: self._enter("compare"),
+            now=lambda: self._clock.spent_s,
         )
         if comparison is not None:
             self._append([without_impossible(comparison, self._floors)])

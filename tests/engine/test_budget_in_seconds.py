@@ -1,0 +1,212 @@
+"""A budget in seconds holds for whole runs, on a clock that only work moves: no test here looks at real time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.cli.optimize import verdict as verdict_of_tree
+from kernelwright.cli.progress import status_line
+from kernelwright.cli.tables import verdict
+from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short
+from kernelwright.engine.listener import Progress
+from kernelwright.engine.loop import RunClock
+from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.engine.site import LocalSite
+from kernelwright.engine.time_spent import FINALS, SEARCH, SET_UP, Ledger, time_words
+from kernelwright.engine.tune import tune
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
+from kernelwright.evaluate.lane import STRESS_SECONDS
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Cost, Evaluation, Passed
+from kernelwright.store.view import RunView
+from kernelwright.template.model import Candidate
+from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
+from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedRunner
+
+LIFT = ScriptedTactic("lift", 1.0, "launch")
+TILE = ScriptedTactic("tile", 8.0, "memory")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class SlowRunner(SimulatedRunner):
+    """Everything takes as long as on a machine that is so many times slower than one of ours when it is quiet."""
+
+    def __init__(self, problem: Problem, clock: Clock, slowness: float) -> None:
+        super().__init__(problem, cost, noise=0.005)
+        self._clock, self._slowness = clock, slowness
+        self._best = 1.0
+
+    def calibrate(self, baseline: Candidate) -> Evaluation:
+        return self._taking(super().calibrate(baseline), check_s=1.4, time_s=0.6)
+
+    def submit(self, request: EvaluationRequest) -> EvaluationFuture:
+        future = super().submit(request)
+        evaluation = future.result()
+        time_ms = evaluation.outcome.measurements[0].samples_ms[0] if isinstance(evaluation.outcome, Passed) else 1e9
+        is_proven = request.is_thorough or time_ms < self._best
+        self._best = min(self._best, time_ms)
+        if request.is_thorough:
+            self._clock.seconds += STRESS_SECONDS  # which is a limit of time, on any machine
+        time_s = 0.0 if request.is_thorough else 0.3
+        taken = self._taking(evaluation, check_s=0.5 if is_proven else 0.05, time_s=time_s)
+        again: EvaluationFuture = type(future)()
+        again.set_result(taken)
+        return again
+
+    def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
+        self._clock.seconds += self._slowness * 0.03 * len(candidates) * rounds
+        return super().compare(candidates, rounds=rounds)
+
+    def _taking(self, evaluation: Evaluation, *, check_s: float, time_s: float) -> Evaluation:
+        spent = Cost(build_s=0.0, check_s=self._slowness * check_s, time_s=self._slowness * time_s)
+        self._clock.seconds += spent.total_s
+        return Evaluation(evaluation.candidate_id, evaluation.outcome, spent)
+
+
+class SlowMachine:
+    def __init__(self, clock: Clock, slowness: float) -> None:
+        self._clock, self._slowness = clock, slowness
+
+    def device(self, selector: str | None, language: object) -> DeviceInfo:
+        del selector, language
+        return SIMULATED_DEVICE
+
+    def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SlowRunner:
+        del device, settings
+        return SlowRunner(problem, self._clock, self._slowness)
+
+
+def cost(config: Config, workload: Workload) -> float:
+    """Milliseconds; what is tiled is four times as fast, and the right values bring a little more."""
+    del workload
+    if not config:
+        return 12.0
+    gain = 4.0 if "TILE" in config else 1.0
+    return 12.0 / gain / (1.0 + 0.01 * len(str(sorted(config.items()))) % 7)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in ("tune", "optimize", "node_run"):
+        monkeypatch.setattr(f"kernelwright.engine.{module}.RunClock", functools.partial(RunClock, now=made.now))
+    for module in ("tune", "optimize"):
+        monkeypatch.setattr(f"kernelwright.engine.{module}.Ledger", functools.partial(Ledger, now=made.now))
+    monkeypatch.setattr(LocalSite, "now_s", lambda _: made.seconds)
+    return made
+
+
+@pytest.fixture
+def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
+    """A problem whose kernel has no parameters at all."""
+    folder = write_saxpy(tmp_path / "plain")
+    source = (folder / "saxpy.cl").read_text()
+    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
+    return folder
+
+
+def settings(seconds: float) -> TuneSettings:
+    return TuneSettings(budget=Budget(seconds=seconds), searcher="random", data_seed=1)
+
+
+def latest(seconds: float, slowness: float) -> float:
+    """When a run has to be over: by a tenth and a half more than the budget, which a slow baseline moves."""
+    return max(seconds, slowness * 2.0 + AFTER_BASELINE * seconds) + 0.15 * seconds
+
+
+@pytest.mark.parametrize("slowness", [0.2, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("seconds", [20.0, 40.0, 90.0])
+def test_optimize_ends_in_time(plain: Path, tmp_path: Path, clock: Clock, seconds: float, slowness: float) -> None:
+    result = optimize(
+        plain,
+        settings=OptimizeSettings(tune=settings(seconds), memory="off"),
+        run=tmp_path / "run",
+        machine=SlowMachine(clock, slowness),
+        agent=ScriptedAgent([TILE], lifted=LIFT),
+    )
+    assert result.view.finished is not None
+    assert result.view.finished.spent_s <= latest(seconds, slowness)
+    assert result.is_gain or is_short(result.view) or result.view.comparison is not None
+    if seconds >= 20 * slowness:
+        assert result.is_gain
+        assert result.winner is not None
+        assert "tile" in result.winner.tactics
+
+
+@pytest.mark.parametrize("slowness", [0.2, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("seconds", [20.0, 40.0])
+def test_tune_ends_in_time(beatable_saxpy: Path, tmp_path: Path, clock: Clock, seconds: float, slowness: float) -> None:
+    machine = SlowMachine(clock, slowness)
+    result = tune(beatable_saxpy, settings=settings(seconds), run=tmp_path / "run", machine=machine)
+    assert result.view.finished is not None
+    assert result.view.finished.spent_s <= latest(seconds, slowness)
+    assert result.view.evaluations
+    assert result.view.comparison is not None or is_short(result.view)
+
+
+def test_without_time_for_a_claim_none_is_made_and_that_is_said(
+    beatable_saxpy: Path, plain: Path, tmp_path: Path, clock: Clock
+) -> None:
+    tuned = tune(beatable_saxpy, settings=settings(5.0), run=tmp_path / "tuned", machine=SlowMachine(clock, 8.0))
+    assert is_short(tuned.view)
+    assert not tuned.is_gain
+    assert verdict(tuned).startswith("Not enough budget to compare: no claim.")
+    grown = optimize(
+        plain,
+        settings=OptimizeSettings(tune=settings(5.0), memory="off"),
+        run=tmp_path / "grown",
+        machine=SlowMachine(clock, 8.0),
+        agent=ScriptedAgent([TILE], lifted=LIFT),
+    )
+    assert is_short(grown.view)
+    assert grown.winner is None
+    assert verdict_of_tree(grown).startswith("Not enough budget to compare: no claim.")
+
+
+# -- what it was spent on
+
+
+def test_a_run_says_what_its_time_went_into(beatable_saxpy: Path, tmp_path: Path, clock: Clock) -> None:
+    result = tune(beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=SlowMachine(clock, 1.0))
+    finished = RunView.read(tmp_path / "run").finished
+    assert finished is not None
+    assert {SEARCH, FINALS} <= finished.spent_on.keys()
+    words = time_words(result.view)
+    assert words.startswith("time: 40 s asked, ")
+    assert "final comparison" in words
+    no_limit = tune(
+        beatable_saxpy,
+        settings=TuneSettings(budget=Budget(evaluations=3), searcher="random", data_seed=1),
+        run=tmp_path / "other",
+        machine=SlowMachine(clock, 1.0),
+    )
+    assert time_words(no_limit.view) == ""
+
+
+def test_set_up_is_told_beside_what_was_used() -> None:
+    clock = Clock()
+    ledger = Ledger(now=clock.now)
+    for purpose, seconds in ((SET_UP, 3.0), (SEARCH, 4.0), (SEARCH, 1.0)):
+        with ledger.on(purpose):
+            clock.seconds += seconds
+    assert ledger.seconds == {SET_UP: 3.0, SEARCH: 5.0}
+
+
+def test_a_figure_of_the_search_is_told_to_be_confirmed() -> None:
+    line = status_line(Progress(phase="search", evaluated_count=4, best_speedup=1.9, spent_s=2.0, budget_s=20.0))
+    assert "1.90x so far, to be confirmed" in line
