@@ -571,3 +571,20 @@ def test_no_header_breaks_its_check(parts: list[str]) -> None:
 
 def test_the_corpus_is_large() -> None:
     assert len(SOURCES) + len(HEADERS) + len(REPLIES) + len(PLANS) >= 180
+
+
+PIECES = (
+    "\n#define J", "\n#define K", "(a, b)", "()", " a##b", " J(a, K)", "\n#if X\n", "\n#else\n", "\n#endif\n", "J", "K",
+    "(", ")", ",", ";", "{", "}", "x", "int ", "__kernel ", "f(x)", "#", "##", "...", "__VA_ARGS__", '"s"', "struct ",
+)  # fmt: skip
+MACROS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(MACROS)
+def test_no_macros_break_the_check(text: str) -> None:
+    """Refused or not, and nothing else; what asks for assembly by name is refused whatever stands around it."""
+    with contextlib.suppress(Malformed):
+        check_source(text, K % "")
+    with pytest.raises(Malformed):
+        check_source(text + "\n;asm;", K % "")
