@@ -145,3 +145,55 @@ def test_base_pointers_that_move_by_batch(name: str, way: str, runner: Runner) -
         assert assert_same(runner, subject, result, BATCHES, count=3) > len(BATCHES)
     elif is_possible():
         assert_same(HostRunner(), subject, result, BATCHES[:1], count=2)
+
+
+ROWS = {"x": "in float32 b,n", "y": "out float32 b", "n": "int32 =n", "b": "int32 =b"}
+SIZES = [{"n": 37, "b": 33}, {"n": 1, "b": 1}, {"n": 300, "b": 4}]
+SUM = "float s = 0.0f; for (int i = 0; i < n; ++i) s += x[r * n + i]; y[r] = s;"
+HEAD = "__kernel void f(__global const float *x, __global float *y, int n, int b) {"
+WALKS = {
+    "a grid-stride loop along y": (
+        f"{HEAD} for (int r = get_global_id(1); r < b; r += get_global_size(1)) {{ {SUM} }} }}",
+        ("1", "3"), ("1", "8")),
+    "a grid-stride loop along x, from variables": (
+        f"{HEAD} const int first = get_global_id(0), all = get_global_size(0);\n"
+        f"for (int r = first; r < b; r += all)\n{{ {SUM} }} }}", ("5",), ("8",)),
+    "along z": (f"{HEAD} const int r = get_global_id(2); if (r < b) {{ {SUM} }} }}",
+                ("1", "1", "ceil_div(b, 4)"), ("1", "1", "4")),
+}  # fmt: skip
+KEPT = {
+    "columns along x": (
+        f"{HEAD} for (int r = get_global_id(1); r < b; r += get_global_size(1)) for (int k = get_global_id(0); k < 1; "
+        f"k += get_global_size(0)) {{ {SUM} }} }}", ("1", "3"), ("1", "8"), "along x alone"),
+    "several threads do the same": (
+        f"{HEAD} for (int r = get_global_id(1); r < b; r += get_global_size(1)) {{ {SUM} }} }}", ("2", "3"), ("1", "8"),
+        "x axis"),
+    "steps that depend on each other": (
+        f"{HEAD} float last = 0.0f; for (int r = get_global_id(1); r < b; r += get_global_size(1)) {{ {SUM} "
+        "y[r] = s + last; last = s; } }", ("1", "3"), ("1", "8"), "x axis"),
+    "a step that ends all": (
+        f"{HEAD} for (int r = get_global_id(0); r < b; r += get_global_size(0)) {{ if (x[r] > 9.0f) return; "
+        f"{SUM} }} }}", ("3",), ("8",), "is not followed"),
+    "a thread's number as a value": (
+        f"{HEAD} const int t = get_global_id(0); for (int r = t; r < b; r += get_global_size(0)) {{ {SUM} "
+        "y[r] = s + t; } }", ("3",), ("8",), "row"),
+}  # fmt: skip
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("name", WALKS)
+def test_rows_are_found_whichever_axis_or_loop_chooses_them(name: str, runner: Runner) -> None:
+    source, grid, block = WALKS[name]
+    subject = subject_of(source, ROWS, grid, block, SIZES)
+    result = tactic("rows").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert all(span.end <= len(source.encode()) for span in result.anchors)
+    assert assert_same(runner, subject, result, SIZES, count=5) > 2 * len(SIZES)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_depends_on_the_launch_has_a_reason(name: str) -> None:
+    source, grid, block, reason = KEPT[name]
+    result = tactic("rows").apply(subject_of(source, ROWS, grid, block, SIZES))
+    assert isinstance(result, NotApplicable), result.source
+    assert reason in result.reason

@@ -13,6 +13,7 @@ from kernelwright.refactor.tactics.hoist import HOIST
 from kernelwright.refactor.tactics.hoist_arithmetic import HOIST_ARITHMETIC
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.narrow_indices import NARROW_INDICES
+from kernelwright.refactor.tactics.plain_launch import Plainly
 from kernelwright.refactor.tactics.row_one_pass import ONE_PASS
 from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
 from kernelwright.refactor.tactics.row_split import ROW_SPLIT
@@ -25,7 +26,8 @@ from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
-    GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, ROW_SPLIT, ROWS, ONE_PASS, BLOCK_JOINS, BLOCK_ITEMS, VECTOR_LOOPS, COARSEN,
+    GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, Plainly(ROW_SPLIT), Plainly(ROWS), ONE_PASS, BLOCK_JOINS, BLOCK_ITEMS,
+    VECTOR_LOOPS, COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
