@@ -86,7 +86,19 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         headings = ("arm", "runs", "mean [95%]", "spread", "lowest", "highest", "over the first [95%]", "p (Holm)")
         print_figures(headings, [_worth(row) for row in rows], console)
         print_figures(
-            ("arm", "attempts", "correct", "first at", "evaluations", "seconds", "tokens", "tokens/%", "cost"),
+            (
+                "arm",
+                "attempts",
+                "correct",
+                "first at",
+                "evaluations",
+                "seconds",
+                "device s",
+                "replies",
+                "tokens",
+                "tokens/%",
+                "cost",
+            ),
             [_cost(row) for row in rows],
             console,
         )
@@ -135,6 +147,8 @@ def _cost(row: Row) -> tuple[str, ...]:
         _mean_text([each.attempts_to_correct for each in figures]),
         _mean_text([float(cell.evaluation_count) for cell in row.cells]),
         _mean_text([cell.spent_s for cell in row.cells]),
+        _mean_text([cell.device_s for cell in row.cells]),
+        _mean_text([float(cell.reply_count) if cell.reply_count else None for cell in row.cells]),
         _mean_text([each.tokens for each in figures]),
         _mean_text([each.tokens_per_percent for each in figures]),
         _dollars([each.cost_usd for each in figures]),
@@ -184,6 +198,9 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
                 "is_gain": cell.is_gain,
                 "evaluations": cell.evaluation_count,
                 "spent_s": cell.spent_s,
+                "device_s": cell.device_s,
+                "waiting_s": cell.waiting_s,
+                "replies": cell.reply_count,
                 "reason": cell.reason,
                 "attempts": cell.figures.as_data(),
             }

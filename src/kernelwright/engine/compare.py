@@ -28,6 +28,7 @@ from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
+from kernelwright.engine.spending import spending_of
 from kernelwright.errors import InfrastructureError, ModelError, StoreError, UsageError
 from kernelwright.problem.load import PROBLEM_FILE_NAME
 from kernelwright.store.lock import is_locked
@@ -132,6 +133,11 @@ class Cell:
     figures: AttemptFigures
     evaluation_count: int
     spent_s: float
+    device_s: float
+    """Of checking and timing, without the final comparison."""
+    waiting_s: float
+    """For replies of models; several at once count each."""
+    reply_count: int
     reason: str
     """Why it ended."""
 
@@ -315,7 +321,7 @@ def _remove_what_never_began(folder: Path) -> None:
 
 
 def _cell(name: str, arm: Arm, repeat: int, folder: Path, result: OptimizeResult) -> Cell:
-    accepted = accepted_speedup(result)
+    accepted, spending = accepted_speedup(result), spending_of(folder).total
     return Cell(
         problem=name,
         arm=arm,
@@ -326,6 +332,9 @@ def _cell(name: str, arm: Arm, repeat: int, folder: Path, result: OptimizeResult
         figures=figures_of(result),
         evaluation_count=result.evaluated_count + _proofs(result.tree),
         spent_s=result.view.spent_s,
+        device_s=spending.device_s,
+        waiting_s=spending.model.seconds,
+        reply_count=spending.model.requests,
         reason=result.reason or "",
     )
 
