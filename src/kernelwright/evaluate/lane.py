@@ -102,10 +102,13 @@ class DeviceLane(QuickLane):
         self._control = baseline[0]
         errors = self._calibrate_on(first)
         self._write_bounds_ahead(baseline, is_thorough=False)
-        if later:
-            self._later = later
-            self._in_background(self._prepare_later)
+        self._later = later
         return errors
+
+    def begin_later(self) -> None:
+        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
+        if self._later:
+            self._in_background(self._prepare_later)
 
     @property
     def is_complete(self) -> bool:
@@ -129,7 +132,6 @@ class DeviceLane(QuickLane):
         if not self._later:
             return
         try:
-            self._is_later_prepared.wait(self._settings.reference_timeout_s * len(self._later))
             self._calibrate_on(self._later)
         except InfrastructureError:
             raise

@@ -253,6 +253,7 @@ class LocalRunner:
             peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
             with self._stations[0].held() as lane:
                 measured = lane.measure(built)
+                lane.begin_later()
             for station, peer in zip(self._stations[1:], peers, strict=True):
                 error = peer.exception()
                 if isinstance(error, KernelwrightError):

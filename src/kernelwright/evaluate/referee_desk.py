@@ -82,6 +82,8 @@ class RefereeDesk:
         self._start = 0
         """Which start of the process `_restored` is about."""
         self._lock = threading.Lock()
+        self._making = threading.Lock()
+        """Around whatever makes files: what one is making already, the next one finds made."""
         self._prefetching: threading.Thread | None = None
         self.is_closed = False
 
@@ -94,24 +96,28 @@ class RefereeDesk:
         """The inputs of a dataset, raw bytes by argument; made at the first question."""
         key = (workload, dataset)
         if key not in self._prepared:
-            prepared = self.ask(PrepareJob(workload, dataset))
-            assert isinstance(prepared, Prepared)
-            self._prepared[key] = prepared
+            with self._making:
+                if key not in self._prepared:
+                    prepared = self.ask(PrepareJob(workload, dataset))
+                    assert isinstance(prepared, Prepared)
+                    self._prepared[key] = prepared
         return self._prepared[key].files
 
     def bounds(self, workload: str, dataset: Dataset) -> Mapping[str, OutputBounds]:
         """What a device may compare outputs with; after calibration."""
         key = (workload, dataset)
         if key not in self._bounds:
-            done = self.ask(BoundsJob(workload, dataset))
-            assert isinstance(done, BoundsDone)
-            self._bounds[key] = done.bounds
+            with self._making:
+                if key not in self._bounds:
+                    done = self.ask(BoundsJob(workload, dataset))
+                    assert isinstance(done, BoundsDone)
+                    self._bounds[key] = done.bounds
         return self._bounds[key]
 
     def prepare(self, workload: str, datasets: Sequence[Dataset]) -> None:
         """Make the inputs of several datasets, and all that calibration needs beside launches, side by side."""
-        wanted = [each for each in datasets if (workload, each) not in self._prepared]
-        if wanted:
+        with self._making:
+            wanted = [each for each in datasets if (workload, each) not in self._prepared]
             jobs = tuple(PrepareJob(workload, each, is_ahead=True) for each in wanted)
             for dataset, reply in zip(wanted, self._side_by_side(jobs), strict=True):
                 assert isinstance(reply, Prepared)
@@ -119,13 +125,15 @@ class RefereeDesk:
 
     def make_bounds(self, keys: Sequence[Key]) -> None:
         """Have bounds written side by side, for whoever asks for them later."""
-        wanted = [key for key in keys if key not in self._bounds]
-        if wanted:
+        with self._making:
+            wanted = [key for key in keys if key not in self._bounds]
             for key, reply in zip(wanted, self._side_by_side(tuple(BoundsJob(*key) for key in wanted)), strict=True):
                 assert isinstance(reply, BoundsDone)
                 self._bounds[key] = reply.bounds
 
     def _side_by_side(self, jobs: tuple[PrepareJob | BoundsJob, ...]) -> Sequence[Prepared | BoundsDone]:
+        if not jobs:
+            return ()
         answers = self.ask(SideBySideJob(jobs))
         assert isinstance(answers, Answers)
         return answers.replies
