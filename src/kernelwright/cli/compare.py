@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -80,11 +81,12 @@ def run_compare(words: CompareWords) -> int:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Two tables for each problem: what each arm is worth, and what its attempts came to."""
+    names = _short_names(row.arm.label for row in comparison.rows)
     for problem in dict.fromkeys(row.problem for row in comparison.rows):
         rows = [row for row in comparison.rows if row.problem == problem]
         console.print(problem, style="bold", highlight=False, markup=False)
         headings = ("arm", "runs", "mean [95%]", "spread", "lowest", "highest", "over the first [95%]", "p (Holm)")
-        print_figures(headings, [_worth(row) for row in rows], console)
+        print_figures(headings, [_worth(row, names[row.arm.label]) for row in rows], console)
         print_figures(
             (
                 "arm",
@@ -99,14 +101,14 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
                 "tokens/%",
                 "cost",
             ),
-            [_cost(row) for row in rows],
+            [_cost(row, names[row.arm.label]) for row in rows],
             console,
         )
         for row in rows:
             failures = common_failures([cell.figures for cell in row.cells])[:MOST_FAILURES]
             if failures:
                 told = ", ".join(f"{name} ({count})" for name, count in failures)
-                console.print(f"{row.arm.label} failed most at {told}", highlight=False, markup=False)
+                console.print(f"{names[row.arm.label]} failed most at {told}", highlight=False, markup=False)
     for each in comparison.missing:
         text = f"{each.problem} {each.arm.label} repeat {each.repeat} did not end: {each.message}"
         console.print(text, highlight=False, markup=False)
@@ -117,10 +119,17 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     )
 
 
-def _worth(row: Row) -> tuple[str, ...]:
+def _short_names(labels: Iterable[str]) -> dict[str, str]:
+    """By label a name for tables: without the URLs of models where all stay apart without them."""
+    known = list(dict.fromkeys(labels))
+    short = {label: re.sub(r"@\S+", "", label) for label in known}
+    return short if len(set(short.values())) == len(known) else dict(zip(known, known, strict=True))
+
+
+def _worth(row: Row, name: str) -> tuple[str, ...]:
     pair = row.against_first
     return (
-        row.arm.label,
+        name,
         str(len(row.cells)),
         _ratio(row.mean),
         f"x/{row.spread:.2f}" if row.spread is not None else "-",
@@ -137,11 +146,11 @@ def _ratio(ratio: MeanRatio) -> str:
     return f"{ratio.estimate:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
-def _cost(row: Row) -> tuple[str, ...]:
+def _cost(row: Row, name: str) -> tuple[str, ...]:
     figures = [cell.figures for cell in row.cells]
     attempts, correct = sum(each.attempt_count for each in figures), sum(each.correct_count for each in figures)
     return (
-        row.arm.label,
+        name,
         _mean_text([float(each.attempt_count) for each in figures]),
         f"{correct / attempts:.0%}" if attempts else "-",
         _mean_text([each.attempts_to_correct for each in figures]),
