@@ -20,7 +20,7 @@ from tiling_runs import compile_cuda, has_nvrtc
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Language
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.registry import TACTICS
 from kernelwright.refactor.tactics.row_one_pass import ONE_PASS
 from kernelwright.refactor.tactics.rows import ROWS
@@ -145,6 +145,65 @@ extern "C" __global__ void f(const float *x, float *y, const int rows, const int
   }
 }
 """
+BLOCK_HEAD = """
+static float join(float v, const int is_sum, __local float *part) {
+  const int me = get_local_id(0);
+  part[me] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int reach = 16; reach > 0; reach /= 2) {
+    if (me < reach) part[me] = is_sum ? part[me] + part[me + reach] : fmax(part[me], part[me + reach]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const float all = part[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return all;
+}
+__kernel void f(__global const float *x, __global float *y, const int rows, const int n) {
+  __local float part[32];
+  __global const float *from = x + get_group_id(0) * n;
+"""
+BLOCK_SOFTMAX = (
+    BLOCK_HEAD
+    + """
+  float own = -INFINITY;
+  for (int c = get_local_id(0); c < n; c += 32) own = fmax(own, from[c]);
+  const float top = join(own, 0, part);
+  float sum = 0;
+  for (int c = get_local_id(0); c < n; c += 32) sum += exp(from[c] - top);
+  sum = join(sum, 1, part);
+  for (int c = get_local_id(0); c < n; c += 32) y[get_group_id(0) * n + c] = exp(from[c] - top) / sum;
+}
+"""
+)
+BLOCK_NORM = (
+    BLOCK_HEAD
+    + """
+  float sum = 0.0f;
+  for (int c = get_local_id(0); c < n; c += get_local_size(0)) sum += from[c];
+  const float mean = join(sum, 1, part) / n;
+  float squares = 0.0f;
+  for (int k = get_local_id(0); k < n; k += get_local_size(0)) { const float d = from[k] - mean; squares += d * d; }
+  squares = join(squares, 1, part);
+  for (int c = get_local_id(0); c < n; c += get_local_size(0)) {
+    y[get_group_id(0) * n + c] = (from[c] - mean) * rsqrt(squares / n + 1e-5f);
+  }
+}
+"""
+)
+
+
+def _in_cuda(source: str) -> str:
+    """The same in CUDA."""
+    for was, now in (
+        ("static float", "static __device__ float"), ("__kernel", 'extern "C" __global__'),
+        ("__local float part[32];", ""),
+        (", __local float *part", ""), ("__global ", ""), (", part)", ")"), ("get_local_id(0)", "threadIdx.x"),
+        ("get_group_id(0)", "blockIdx.x"), ("get_local_size(0)", "blockDim.x"), ("fmax(", "fmaxf("), ("exp(", "expf("),
+        ("rsqrt(", "rsqrtf("), ("barrier(CLK_LOCAL_MEM_FENCE)", "__syncthreads()"),
+        ("const int me = threadIdx.x;", "__shared__ float part[32]; const int me = threadIdx.x;"),
+    ):  # fmt: skip
+        source = source.replace(was, now)
+    return source
 
 
 @dataclass(frozen=True)
@@ -179,6 +238,10 @@ def _merged(case: Case, language: Language = "opencl") -> tuple[Subject, Rewrite
     return subject, result
 
 
+def _block(source: str, language: Language = "opencl", device: DeviceFacts = GPU) -> Subject:
+    return subject_of(source, ALL, ("rows",), ("32",), LONG, language=language, device=device)
+
+
 # Results
 
 
@@ -202,6 +265,61 @@ def test_cuda_compiles_for_an_h100(source: str, tmp_path: Path) -> None:
     subject, result = _merged(Case("cuda", source, ALL), "cuda")
     for config in configs(result.draft, subject.sizes()[0], count=4):
         assert not compile_cuda(result, config, subject.sizes()[0], tmp_path)
+
+
+@pytest.mark.parametrize("source", [BLOCK_SOFTMAX, BLOCK_NORM], ids=["softmax", "normalisation"])
+def test_blocks_that_share_a_row_compute_the_same(source: str, runner: Runner) -> None:
+    subject = _block(source)
+    result = ONE_PASS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert result.added == ("VEC", "UNROLL")
+    assert assert_same(runner, subject, result, SIZES[:3], count=3) >= 6
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs g++")
+@pytest.mark.parametrize("source", [BLOCK_SOFTMAX, BLOCK_NORM], ids=["softmax", "normalisation"])
+def test_blocks_that_share_a_row_compute_the_same_in_cuda(source: str) -> None:
+    subject = _block(_in_cuda(source), "cuda")
+    result = ONE_PASS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert result.effect.factor > 1.1
+    assert assert_same(HostRunner(), subject, result, [{"rows": 2, "n": 301}], count=2) == 2
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
+@pytest.mark.parametrize("source", [BLOCK_SOFTMAX, BLOCK_NORM], ids=["softmax", "normalisation"])
+def test_blocks_that_share_a_row_compile_for_an_h100(source: str, tmp_path: Path) -> None:
+    subject = _block(_in_cuda(source), "cuda")
+    result = ONE_PASS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    for config in configs(result.draft, subject.sizes()[0], count=4):
+        assert not compile_cuda(result, config, subject.sizes()[0], tmp_path)
+
+
+@pytest.mark.parametrize("source", [BLOCK_SOFTMAX, BLOCK_NORM], ids=["softmax", "normalisation"])
+def test_blocks_keep_unusual_values(source: str, runner: Runner) -> None:
+    subject = _block(source)
+    result = ONE_PASS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    for length in (3, 100, 577):
+        x = _unusual(length)
+        expected = _outputs(runner, subject, None, x, {})
+        for vec in (1, 4):
+            found = _outputs(runner, subject, result, x, _config(result, VEC=vec))
+            assert np.allclose(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize(("was", "now", "reason"), [
+    ("const float top = join(own, 0, part);", "float top = join(own, 0, part); top *= 0.5f;", "changes between"),
+    ("exp(from[c] - top);", "exp(from[c] - top) * get_local_id(0);", "asks which thread"),
+    ("exp(from[c] - top);", "exp(from[c] - own);", "by itself"),
+    ("own = fmax(own, from[c]);", "own = fmax(own, from[c] + 1.0f);", "not joined from"),
+])  # fmt: skip
+def test_blocks_that_are_not_certain_are_left_alone(was: str, now: str, reason: str) -> None:
+    assert was in BLOCK_SOFTMAX
+    result = ONE_PASS.apply(_block(BLOCK_SOFTMAX.replace(was, now)))
+    assert isinstance(result, NotApplicable), result.file_text
+    assert reason in result.reason, result.reason
 
 
 Rows = npt.NDArray[np.float32]

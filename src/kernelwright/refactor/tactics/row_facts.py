@@ -68,8 +68,8 @@ class RowKernel:
 # What it must be
 
 
-def understood(subject: Subject) -> RowKernel:
-    """The kernel's loops and joins, where it is certain that this tactic may change them.
+def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
+    """The kernel's loops and joins, where it is certain that the tactic of that name may change them.
 
     Raises:
         Unfit: it is not.
@@ -99,13 +99,25 @@ def understood(subject: Subject) -> RowKernel:
     function = subject.analysis.function
     sums = {joined.name for loop in loops for joined in loop.joined}
     personal = _personal(function.body, [call.place.span for call, _, _ in calls], sums)
-    row = RowKernel(
-        subject, Plan(subject, "row-registers", "row"), loops, calls, size, length, declared_types(subject), personal
-    )
+    row = RowKernel(subject, Plan(subject, name, "row"), loops, calls, size, length, declared_types(subject), personal)
     _refuse_places(row)
     _refuse_lone_results(row)
     _refuse_other_sizes(row)
     return row
+
+
+def refuse_own_place(row: RowKernel, loop: RowLoop) -> None:
+    """Which thread takes an element must not matter in a loop's body.
+
+    Raises:
+        Unfit: it may.
+    """
+    own = nodes.declared_names(loop.node)
+    for each in nodes.walk(loop.node.body):
+        if isinstance(each, nodes.Name) and each.name in row.personal - own - {j.name for j in loop.joined}:
+            raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
+        if query_text(each).startswith(PLACES):
+            raise Unfit("the loop asks which thread it runs in")
 
 
 def _block_size(subject: Subject) -> int:

@@ -1,22 +1,37 @@
 """Rows that are walked twice before they are written: the largest or the mean, and what is summed with it, in one pass.
 
-For rows that one thread walks alone, shared as by `rows`, and too long for caches to have kept what the first pass
-read. A running largest stands in for the largest (online softmax: Milakov and Gimelshein 2018), a running mean for the
-mean (Welford 1962); what threads have is joined by the rescaled sum, and by the formula of Chan, Golub and LeVeque.
+For rows that one thread walks alone, shared as by `rows`, or that the threads of a block share already, and too long
+for caches to have kept what the first pass read. A running largest stands in for the largest (online softmax: Milakov
+and Gimelshein 2018), a running mean for the mean (Welford 1962); what threads have is joined by the rescaled sum, and
+by the formula of Chan, Golub and LeVeque.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.refactor.tactics.block_joins import own_argument
+from kernelwright.refactor.tactics.dialect import dialect
+from kernelwright.refactor.tactics.inline_joins import over_joins
 from kernelwright.refactor.tactics.launches import only_shape
-from kernelwright.refactor.tactics.roofline import CACHED_SHARE, LEAST, MOST, MULTIPROCESSORS
+from kernelwright.refactor.tactics.roofline import (
+    AHEAD,
+    CACHED_SHARE,
+    LEAST,
+    MOST,
+    MULTIPROCESSORS,
+    Walk,
+    effect,
+    row_work,
+    tree_barriers,
+)
+from kernelwright.refactor.tactics.row_facts import RowKernel, refuse_own_place, understood
 from kernelwright.refactor.tactics.row_one_pass_facts import Pair, pairs_of
 from kernelwright.refactor.tactics.row_one_pass_text import first_text, helpers, merged, second_text
-from kernelwright.refactor.tactics.rows import Shared, share, sharing
+from kernelwright.refactor.tactics.rows import Shared, add_preludes, share, share_loop, sharing
 from kernelwright.refactor.tactics.virtual import total_of
 
 SHORTEST_BYTES = 64 * 1024
@@ -39,10 +54,20 @@ SHORT_SHARE = 0.95
 
 
 def _merge(subject: Subject) -> Rewrite:
+    try:
+        return _merge_shared(subject)
+    except Unfit:
+        if not subject.analysis.facts.barriers and not subject.analysis.facts.exchanges:
+            raise
+    return _merge_block(subject)
+
+
+def _merge_shared(subject: Subject) -> Rewrite:
+    """Rows of one thread each."""
     chosen: list[Pair] = []
 
     def choose(row: Shared, body: nodes.Block, types: dict[str, str]) -> Mapping[int, Callable[[], None]]:
-        pairs, reason = pairs_of(subject, body, types)
+        pairs, reason = pairs_of(subject, body, types, {})
         if not pairs:
             raise Unfit(reason)
         chosen.extend(pairs)
@@ -51,6 +76,81 @@ def _merge(subject: Subject) -> Rewrite:
         return _writers(row, pairs, types)
 
     return share(subject, name="one-pass", choose=choose, weigh=lambda row: _effect(row, chosen))
+
+
+@over_joins
+def _merge_block(subject: Subject) -> Rewrite:
+    """Rows that the threads of a block share already, and join by functions."""
+    known = understood(subject, name="one-pass")
+    for loop in known.loops:
+        refuse_own_place(known, loop)
+        if any(a.space == "shared" and loop.fact.index in a.loops for a in subject.analysis.facts.accesses):
+            raise Unfit("its threads keep a row in shared memory")
+    plan, words = known.plan, dialect(subject.language)
+    narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
+    widest = 8 if subject.device.kind == "cpu" else min(8, max(1, subject.device.vector_bytes // min(narrow)))
+    vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
+    unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
+    headers = {id(loop.node): loop.header for loop in known.loops}
+    row = Shared(subject, plan, None, words, known.types, words.block_size("x"), "1", vec, unroll, headers=headers)
+    joins = dict(_joins(known))
+    pairs, reason = pairs_of(subject, subject.analysis.function.body, known.types, joins)
+    if not pairs:
+        raise Unfit(reason)
+    _refuse_short(subject, pairs)
+    writers = _writers(row, pairs, known.types)
+    for loop in known.loops:
+        row.loops += 1
+        if id(loop.node) in writers:
+            writers[id(loop.node)]()
+        else:
+            share_loop(row, loop.node)
+    start = subject.analysis.function.body.place.span.start + 1
+    plan.insert(start, f"\n  const int kw_lane = {words.thread('x')}, kw_live = 1;")
+    if not row.vector_loops:
+        raise Unfit("its loops have no vector form")
+    add_preludes(row)
+    told = " and ".join(dict.fromkeys(_told(pair) for pair in pairs))
+    return plan.finish(f"Threads of a block take vectors of {vec} of their row; {told}.", _block_effect(known, pairs))
+
+
+def _joins(known: RowKernel) -> Iterator[tuple[str, str]]:
+    """Variables that get what all threads of a block join, with those that are joined."""
+    calls = [call for call, _, _ in known.calls]
+    for node in nodes.walk(known.subject.analysis.function.body):
+        match node:
+            case nodes.Declarator(name=name, initial=nodes.Call() as value):
+                pass
+            case nodes.Assign(operator="=", target=nodes.Name(name=name), value=nodes.Call() as value):
+                pass
+            case _:
+                continue
+        own = [each.name for each in value.arguments if isinstance(each, nodes.Name)]
+        if any(value is call for call in calls) and own and own_argument(known.subject, value)[0] == own[0]:
+            yield name, own[0]
+
+
+def _block_effect(known: RowKernel, pairs: tuple[Pair, ...]) -> Effect:
+    """Vectors, and a pass over memory or the second-level cache for each pair."""
+    subject, count = known.subject, len(known.calls)
+    passes = f"a row is read {len(known.loops) - len(pairs)} times instead of {len(known.loops)}"
+    if subject.device.kind == "cpu":
+        return Effect(LEAST, f"{passes}, which here costs as much in arithmetic as it saves")
+    seconds = {id(pair.second) for pair in pairs}
+    every = [loop.fact for loop in known.loops]
+    kept = [loop.fact for loop in known.loops if id(loop.node) not in seconds]
+    walks = [Walk(known.size, vec, AHEAD, is_kept=False, barriers=count * tree_barriers(known.size)) for vec in (1, 4)]
+    works = []
+    for sizes in subject.sizes():
+        rows = total_of(subject, only_shape(subject).grid[0], sizes)
+        length = subject.evaluate(every[0].bound, sizes) if every[0].bound is not None else None
+        if rows is None or not length:
+            return Effect(LEAST, passes)
+        works.append((
+            row_work(subject, every, walks[0], rows=rows, length=length),
+            row_work(subject, kept, walks[1], rows=rows, length=length),
+        ))  # fmt: skip
+    return effect(subject.device, works, passes, otherwise=LEAST)
 
 
 def _told(pair: Pair) -> str:

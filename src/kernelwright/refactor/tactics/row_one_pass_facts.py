@@ -48,8 +48,17 @@ class Pair:
     """Elements that the second loop walks before the first one's."""
 
 
-def pairs_of(subject: Subject, body: nodes.Block, types: dict[str, str]) -> tuple[tuple[Pair, ...], str]:
-    """Pairs of loops that stand in one block, each loop once, and why the last that is none is none."""
+def pairs_of(
+    subject: Subject, body: nodes.Block, types: dict[str, str], joins: Mapping[str, str]
+) -> tuple[tuple[Pair, ...], str]:  # fmt: skip
+    """Pairs of loops that stand in one block, each loop once, and why the last that is none is none.
+
+    Args:
+        subject: the kernel.
+        body: of the kernel.
+        types: declared types of its variables.
+        joins: where the threads of a block join what a loop left: the first one's variable by that of the result.
+    """
     found: list[Pair] = []
     reason = "no two loops over a row only join"
     for siblings in _blocks(body):
@@ -60,7 +69,7 @@ def pairs_of(subject: Subject, body: nodes.Block, types: dict[str, str]) -> tupl
                 if id(first) in used or id(second) in used:
                     continue
                 try:
-                    found.append(_pair(subject, siblings, first, second, types))
+                    found.append(_pair(subject, siblings, first, second, types, joins))
                     break
                 except Unfit as unfit:
                     reason = unfit.reason
@@ -86,6 +95,7 @@ def _pair(
     first: nodes.Loop,
     second: nodes.Loop,
     types: dict[str, str],
+    joins: Mapping[str, str],
 ) -> Pair:
     """What two loops are.
 
@@ -110,15 +120,36 @@ def _pair(
     waits = (free & changed) | (free & {each.name for each in firsts})
     locals_ = _locals(second)
     _refuse_counted_starts(between, sums)
-    if len(firsts) == 1 and firsts[0].operation in ("max", "min") and waits == {firsts[0].name}:
-        if any(firsts[0].name in nodes.assigned_names(s) for s in between if s is not first):
-            raise Unfit(f"{firsts[0].name} changes between the loops")
-        return _exponentials(first, second, firsts, sums, locals_, ahead)
+    top = next(iter(waits)) if len(waits) == 1 else ""
+    if len(firsts) == 1 and firsts[0].operation in ("max", "min") and firsts[0].name in (top, joins.get(top)):
+        _refuse_changed(between, first, {top, firsts[0].name}, joins)
+        return _exponentials(first, second, firsts, sums, top, locals_, ahead)
     if waits and len(sums) == 1:
         return _squares(first, second, firsts, sums, locals_, waits, ahead)
     if not waits:
         raise Unfit("the later loop does not wait for the earlier one")
     raise Unfit(f"the later loop waits for {', '.join(sorted(waits))} in a way that is not followed")
+
+
+def _refuse_changed(
+    between: Sequence[nodes.Statement], first: nodes.Loop, names: Collection[str], joins: Mapping[str, str]
+) -> None:  # fmt: skip
+    """Between the loops the largest may only become that of all threads."""
+    for statement in between:
+        for name in names:
+            is_joined = name in joins and _is_join(statement, name)
+            changed = nodes.assigned_names(statement) | nodes.declared_names(statement)
+            if statement is not first and name in changed and not is_joined:
+                raise Unfit(f"{name} changes between the loops")
+
+
+def _is_join(statement: nodes.Statement, name: str) -> bool:
+    match statement:
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=target), value=nodes.Call())):
+            return target == name
+        case nodes.Declaration(declarators=(declarator,)):
+            return declarator.name == name and isinstance(declarator.initial, nodes.Call)
+    return False
 
 
 def _stores(subject: Subject, span: Span) -> bool:
@@ -269,10 +300,10 @@ def _exponentials(
     second: nodes.Loop,
     firsts: tuple[Joined, ...],
     sums: tuple[Joined, ...],
+    top: str,
     known: Mapping[str, nodes.Expression],
     ahead: int,
 ) -> Pair:  # fmt: skip
-    top = firsts[0].name
     if firsts[0].c_type not in _FLOATS:
         raise Unfit(f"{top} is no floating-point number")
     if _mentions(second.body, {top}) != 1:
@@ -281,7 +312,7 @@ def _exponentials(
     is_max = firsts[0].operation == "max"
     varying = nodes.declared_names(second) | {each.name for each in sums}
     value = _distance(call.arguments[0], top, is_max, varying, known)
-    joined = joined_value(first.body, top)
+    joined = joined_value(first.body, firsts[0].name)
     if joined is None:
         raise Unfit(f"what {top} is joined from is not followed")
     left = _meaning(value, known, _variable(second))

@@ -17,11 +17,12 @@ from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.row_one_pass_facts import Pair, distance_text
 from kernelwright.refactor.tactics.rows import (
     Shared,
+    header_of,
     joins_after,
     joins_before,
     lanes_of,
-    plain_header,
     refuse_kept_arrays,
+    start_of,
     statements_of,
 )
 
@@ -57,6 +58,12 @@ class Merged:
         """Of exponentials, the largest's variable."""
         return self.pair.firsts[0].name
 
+    @property
+    def later(self) -> str:
+        """The same in the second loop, where threads have joined it."""
+        assert isinstance(self.pair.middle, nodes.Name)
+        return self.pair.middle.name
+
     def text(self, node: nodes.Node) -> str:
         """The source of a node."""
         return node.place.span.text(self.row.subject.source)
@@ -72,7 +79,7 @@ def merged(row: Shared, pair: Pair, types: dict[str, str]) -> Merged:
     Raises:
         Unfit: a loop is none that threads can share.
     """
-    first, second = plain_header(pair.first), plain_header(pair.second)
+    first, second = header_of(row, pair.first), header_of(row, pair.second)
     refuse_kept_arrays(row.subject, pair.first)
     refuse_kept_arrays(row.subject, pair.second)
     row.joined += [*pair.firsts, *pair.sums]
@@ -176,13 +183,6 @@ def _lone_loop(made: Merged, variable: str, body: Sequence[str]) -> list[str]:
     ]
 
 
-def _start(made: Merged, loop: nodes.Loop) -> str:
-    assert isinstance(loop.initial, nodes.Declaration)
-    initial = loop.initial.declarators[0].initial
-    assert initial is not None
-    return made.text(initial)
-
-
 def _alias(made: Merged) -> str:
     """The second loop's index, where it has a name of its own."""
     one, other = made.first.variable, made.second.variable
@@ -197,7 +197,7 @@ def first_text(made: Merged) -> str:
     row, pair = made.row, made.pair
     state = _exponential_state(made) if pair.kind == "exponentials" else _square_state(made)
     lines = [*joins_before(row, pair.firsts), "if (kw_live) {"]
-    lines += [f"  {each}" for each in _span(made, _start(made, pair.first), made.first.bound, made.first.operator)]
+    lines += [f"  {each}" for each in _span(made, start_of(row, pair.first), made.first.bound, made.first.operator)]
     if made.wide is not None:
         lines += [f"  {each}" for each in _vector_lines(made, made.wide)]
     body = _lone_exponentials(made) if pair.kind == "exponentials" else _lone_squares(made)
@@ -265,7 +265,7 @@ def _vector_step(made: Merged, body: str) -> list[str]:
             f"  {top} = kw_across_{made.pair.firsts[0].operation}_{c_type}(kw_{top});",
             *(f"  {each}" for each in _scaled(made, [f"kw_{each.name}" for each in made.pair.sums])),
             "}",
-            f"{{ {_alias(made)}const {c_type} {top} = {names['at']}; {body} }}",
+            f"{{ {_alias(made)}const {c_type} {made.later} = {names['at']}; {body} }}",
         ]
     c_type = made.pair.sums[0].c_type
     return [
@@ -315,7 +315,7 @@ def _lone_exponentials(made: Merged) -> list[str]:
         f"if (!({far} <= {FARTHEST})) {{",
         *(f"  {each}" for each in _scaled(made, [each.name for each in made.pair.sums])),
         "}",
-        f"{{ {_alias(made)}const {c_type} {top} = {names['at']}; {made.text(made.pair.second.body)} }}",
+        f"{{ {_alias(made)}const {c_type} {made.later} = {names['at']}; {made.text(made.pair.second.body)} }}",
     ]
     shadows = [f"{each.c_type} {each.name} = {names[each.name]};" for each in made.pair.sums]
     back = [f"{names[each.name]} = {each.name};" for each in made.pair.sums]
@@ -342,12 +342,12 @@ def second_text(made: Merged) -> str:
     """What stands for the second loop: what the first one left, made right; or the loop itself for unusual rows."""
     row, pair = made.row, made.pair
     body, variable, integer = made.text(pair.second.body), made.second.variable, made.integer
-    start = _start(made, pair.second)
+    start = start_of(row, pair.second)
     lines = [*joins_before(row, pair.sums), "if (kw_live) {"]
     lines += [f"  {each}" for each in _results(made)]
     usual = [f"kw_usual_{each.c_type}(kw_all_{each.name})" for each in pair.sums]
     if pair.kind == "exponentials":
-        usual.insert(0, f"kw_usual_{pair.firsts[0].c_type}({made.top})")
+        usual.insert(0, f"kw_usual_{pair.firsts[0].c_type}({made.later})")
     lines += [
         f"  if ({' && '.join(usual)}) {{",
         *(f"    {each.name} += kw_all_{each.name};" for each in pair.sums),
@@ -370,7 +370,7 @@ def _results(made: Merged) -> list[str]:
     pair, names = made.pair, made.names
     if pair.kind == "exponentials":
         assert pair.call is not None
-        factor = distance_text(pair, made.row.subject.source, names["ref"], made.top)
+        factor = distance_text(pair, made.row.subject.source, names["ref"], made.later)
         call = f"{pair.call.function}({factor})"
         return [f"const {each.c_type} kw_all_{each.name} = {names[each.name]} * {call};" for each in pair.sums]
     each = pair.sums[0]

@@ -28,7 +28,7 @@ from kernelwright.refactor.tactics.lane_kinds import Kind
 from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.launches import number, only_shape
 from kernelwright.refactor.tactics.roofline import AHEAD, LEAST, Walk, effect, row_pairs, tree_barriers
-from kernelwright.refactor.tactics.row_facts import PLACES, RowKernel, RowLoop, understood
+from kernelwright.refactor.tactics.row_facts import RowKernel, RowLoop, refuse_own_place, understood
 from kernelwright.refactor.tactics.row_lanes import RowLanes, element_text
 from kernelwright.refactor.tactics.row_text import (
     LOAD_HINTS,
@@ -171,11 +171,7 @@ def _lanes(
     """
     subject, words = row.subject, dialect(row.subject.language)
     own = nodes.declared_names(loop.node)
-    for each in nodes.walk(loop.node.body):
-        if isinstance(each, nodes.Name) and each.name in row.personal - own - {j.name for j in loop.joined}:
-            raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
-        if query_text(each).startswith(PLACES):
-            raise Unfit("the loop asks which thread it runs in")
+    refuse_own_place(row, loop)
     start = {loop.header.variable: Kind(1)}
     start |= {each.name: Kind(is_varying=True, c_type=each.c_type) for each in loop.joined}
     return RowLanes(

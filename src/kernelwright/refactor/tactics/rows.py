@@ -20,6 +20,7 @@ from kernelwright.refactor.tactics.lane_text import prelude
 from kernelwright.refactor.tactics.lanes import Lanes
 from kernelwright.refactor.tactics.launches import only_shape
 from kernelwright.refactor.tactics.row_facts import declared_types
+from kernelwright.refactor.tactics.thread_queries import thread_queries
 from kernelwright.refactor.tactics.virtual import Axis, Places, is_guarded, places_of, query_macros, total_of
 
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
@@ -31,7 +32,7 @@ class Shared:
 
     subject: Subject
     plan: Plan
-    places: Places
+    places: Places | None
     words: Dialect
     types: dict[str, str]
     lanes_name: str
@@ -41,6 +42,9 @@ class Shared:
     live: str = "kw_live"
     wide: list[Lanes] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
+    headers: Mapping[int, Header] = field(default_factory=dict)
+    """Of a block whose threads share a row already: how its loops count, by the loop's identity. They start at 0 then,
+    and the kernel joins by itself."""
     helpers: list[str] = field(default_factory=list)
     """Functions that loops need, behind all others."""
     passes: str = ""
@@ -89,7 +93,7 @@ def share(
             row.loops += 1
             special[id(loop)]()
         else:
-            _share_loop(row, loop)
+            share_loop(row, loop)
     for statement in _stores_outside(body.statements):
         row.plan.insert(statement.place.span.start, "{ if (kw_live && kw_lane == 0) { ")
         row.plan.insert(statement.place.span.end, " } }")
@@ -202,8 +206,32 @@ def _start(subject: Subject, places: Places, name: str) -> Shared:
     return Shared(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
 
 
-def _share_loop(row: Shared, loop: nodes.Loop) -> None:
-    header = plain_header(loop)
+def header_of(row: Shared, loop: nodes.Loop) -> Header:
+    """How a loop counts.
+
+    Raises:
+        Unfit: in a way that is not followed.
+    """
+    return row.headers[id(loop)] if row.headers else plain_header(loop)
+
+
+def start_of(row: Shared, loop: nodes.Loop) -> str:
+    """Where a loop over a whole row starts."""
+    if row.headers:
+        return "0"
+    assert isinstance(loop.initial, nodes.Declaration)
+    initial = loop.initial.declarators[0].initial
+    assert initial is not None
+    return initial.place.span.text(row.subject.source)
+
+
+def share_loop(row: Shared, loop: nodes.Loop) -> None:
+    """Write one loop for the threads of a row.
+
+    Raises:
+        Unfit: its iterations depend on each other.
+    """
+    header = header_of(row, loop)
     types = declared_types(row.subject)
     joined = joined_variables(loop, types)
     refuse_kept_arrays(row.subject, loop)
@@ -211,8 +239,7 @@ def _share_loop(row: Shared, loop: nodes.Loop) -> None:
     source = row.subject.source
     declared = loop.initial.declarators[0] if isinstance(loop.initial, nodes.Declaration) else None
     assert declared is not None
-    assert declared.initial is not None
-    start, bound = declared.initial.place.span.text(source), header.bound.place.span.text(source)
+    start, bound = start_of(row, loop), header.bound.place.span.text(source)
     if header.operator == "<=":
         bound = f"({bound}) + 1"
     body = wide_body(row, loop, header, joined, types)
@@ -287,7 +314,8 @@ def lanes_of(
             return None
         start[each.name] = Kind(is_varying=True, c_type=each.c_type)
     lanes = Lanes(
-        row.subject.source, row.words, row.subject.analysis.tree, {}, frozenset(),
+        row.subject.source, row.words, row.subject.analysis.tree,
+        dict.fromkeys(thread_queries(loop.body), 0) if row.headers else {}, frozenset(),
         {name: c_type.removesuffix(" *") for name, c_type in types.items() if name not in own},
         vec=row.vec, renamed={each.name: f"kw_{each.name}" for each in joined}, start=start,
     )  # fmt: skip
@@ -324,6 +352,8 @@ def wide_body(
 
 def joins_before(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
     """Before a loop: all threads of a row but one start from what changes nothing."""
+    if row.headers:
+        return []
     return [f"if (kw_lane != 0) {each.name} = {each.identity};" for each in joined if not each.is_idempotent]
 
 
@@ -352,6 +382,8 @@ def _vector_loop(row: Shared, declared: nodes.Declarator, joined: tuple[Joined, 
 
 def joins_after(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
     """After a loop: what the threads of a row have becomes one."""
+    if row.headers:
+        return []
     return [
         f"if ({row.lanes_name} > 1) {each.name} = "
         f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}({each.name}, kw_part_{_word(each.c_type)}, kw_lane);"
@@ -368,6 +400,7 @@ def _word(c_type: str) -> str:
 
 def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
     """Conditions around loops must be the one that stops threads beyond the last row, and becomes true."""
+    assert row.places is not None
     axis = row.places.axes[0]
     facts = row.subject.analysis.facts
     for statement in nodes.walk(body):
@@ -397,6 +430,7 @@ def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
 
 def _frame(row: Shared) -> None:
     """What stands at the start of the kernel: which row, which lane."""
+    assert row.places is not None
     subject, words, axis = row.subject, row.words, row.places.axes[0]
     integer = "size_t" if words.is_opencl else "unsigned"
     wanted = f"({integer}){words.block('x')} * {row.rows_name} + {words.thread('y')}"
@@ -444,7 +478,8 @@ def _bound(subject: Subject, axis: Axis) -> str:
     raise Unfit("how many rows there are is not known")
 
 
-def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
+def add_preludes(row: Shared) -> None:
+    """What vector code stands on, and the functions that loops need."""
     subject, plan, words = row.subject, row.plan, row.words
     if not row.vector_loops:
         plan.drop(row.vec, row.unroll)
@@ -460,9 +495,16 @@ def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
     for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
         if row.vector_loops and (not words.is_opencl or c_type in _VECTOR_TYPES):
             plan.prelude.append(across_lanes(words, operation, c_type, row.vec))
-        plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
     plan.prelude += row.helpers
+
+
+def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
+    subject, plan, words = row.subject, row.plan, row.words
+    add_preludes(row)
+    for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
+        plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
     step = only_shape(subject)
+    assert row.places is not None
     plan.draft = plan.draft.relaunched(
         step.entry, grid=(f"ceil_div({row.places.axes[0].total}, {row.rows_name})",),
         block=(row.lanes_name, row.rows_name),
