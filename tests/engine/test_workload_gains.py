@@ -125,6 +125,15 @@ def test_too_few_rounds_make_no_claim_on_a_workload() -> None:
     assert result.partial is None
 
 
+def test_a_claim_needs_the_confidence_that_so_many_finalists_ask_for() -> None:
+    """Nine rounds are enough for five finalists, not for twenty."""
+    few = [[row[:9] for row in rows] for rows in (LARGE, LARGE)]
+    assert result_of(few, finalist_count=5).is_gain
+    result = result_of(few, finalist_count=20)
+    assert not result.is_gain
+    assert verdict(result).startswith("No claim: ")
+
+
 def test_equal_kernels_are_hardly_ever_called_faster_on_some_workload() -> None:
     """Five finalists on three workloads that are the baseline's equals: one false gain in 40 runs, or fewer."""
     rng, false_gains, runs = np.random.default_rng(5), 0, 200

@@ -40,7 +40,7 @@ def verdict(result: TuneResult) -> str:
     if result.speedup is None:
         provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
         return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
-    if not result.is_gain and result.speedup.low > 1 and result.speedup.confidence < 0.95:
+    if not result.is_gain and not result.is_baseline and result.speedup.low > 1:
         return (
             f"No claim: {interval_text(result.speedup)} lies above 1, but so few rounds give only "
             f"{result.speedup.confidence:.0%} confidence; measure with more --rounds."
