@@ -498,6 +498,7 @@ def test_rows_are_arranged_once() -> None:
     ("for (int k = 0; k < n; ++k)", "for (int k = 0; k < n - 1; ++k)", "different elements"),
     ("for (int k = 0; k < n; ++k)", "for (int k = 2; k < n; ++k)", "start at different"),
     ("for (int k = 0; k < n; ++k)", "for (unsigned k = 0; k < n; ++k)", ""),
+    ("total += exp(x[row * n + k] - highest);", "const float v = v; total += exp(v - highest);", ""),
     ("total += exp(x[row * n + k] - highest);", "total += x[row * n + k];", "does not wait"),
 ])  # fmt: skip
 def test_what_is_not_certain_is_left_alone(was: str, now: str, reason: str) -> None:
@@ -505,6 +506,16 @@ def test_what_is_not_certain_is_left_alone(was: str, now: str, reason: str) -> N
     result = ONE_PASS.apply(replace(_subject(CASES[0]), source=SOFTMAX.replace(was, now)))
     assert isinstance(result, NotApplicable)
     assert reason in result.reason, result.reason
+
+
+def test_one_name_for_two_things_is_left_alone() -> None:
+    """The earlier loop's index hides a variable that the later loop uses."""
+    source = SOFTMAX.replace("const int row =", "const float c = 2.0f;\n  const int row =")
+    source = source.replace("total += exp(x[row * n + k] - highest);", "total += c * exp(x[row * n + k] - highest);")
+    assert source.count("c * exp") == 1
+    result = ONE_PASS.apply(replace(_subject(CASES[0]), source=source))
+    assert isinstance(result, NotApplicable)
+    assert "c means something else" in result.reason
 
 
 def test_a_mean_that_squares_are_not_from_is_left_alone() -> None:

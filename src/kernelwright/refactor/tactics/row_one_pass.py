@@ -88,7 +88,9 @@ def _merge_block(subject: Subject) -> Rewrite:
             raise Unfit("its threads keep a row in shared memory")
     plan, words = known.plan, dialect(subject.language)
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
-    widest = 8 if subject.device.kind == "cpu" else min(8, max(1, subject.device.vector_bytes // min(narrow)))
+    widest = (
+        8 if subject.device.kind == "cpu" else min(8, max(1, subject.device.vector_bytes // min(narrow, default=4)))
+    )
     vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     headers = {id(loop.node): loop.header for loop in known.loops}
@@ -107,8 +109,8 @@ def _merge_block(subject: Subject) -> Rewrite:
             share_loop(row, loop.node)
     start = subject.analysis.function.body.place.span.start + 1
     plan.insert(start, f"\n  const int kw_lane = {words.thread('x')}, kw_live = 1;")
-    if not row.vector_loops:
-        raise Unfit("its loops have no vector form")
+    if row.lone_loops or not row.vector_loops:
+        raise Unfit("a loop has no vector form")
     add_preludes(row)
     told = " and ".join(dict.fromkeys(_told(pair) for pair in pairs))
     return plan.finish(f"Threads of a block take vectors of {vec} of their row; {told}.", _block_effect(known, pairs))

@@ -117,6 +117,8 @@ def _pair(
     own = nodes.declared_names(second)
     free = {each.name for each in nodes.walk(second) if isinstance(each, nodes.Name)} - own
     free -= {each.name for each in sums}
+    if _variable(first) != _variable(second) and _variable(first) in free:
+        raise Unfit(f"{_variable(first)} means something else in the later loop")
     waits = (free & changed) | (free & {each.name for each in firsts})
     locals_ = _locals(second)
     _refuse_counted_starts(between, sums)
@@ -212,16 +214,23 @@ def _declared_type(loop: nodes.Loop) -> str:
 
 
 def _locals(loop: nodes.Loop) -> dict[str, nodes.Expression]:
-    """Variables of a loop's body that are given one value, where they are declared."""
-    seen: dict[str, list[nodes.Expression | None]] = {}
-    for node in nodes.walk(loop.body):
-        if isinstance(node, nodes.Declarator):
-            seen.setdefault(node.name, []).append(None if node.extents or node.is_pointer else node.initial)
+    """Variables of a loop's body that are given one value, where they are declared, of what was declared before."""
+    counts: dict[str, int] = {}
+    order = [node for node in nodes.walk(loop.body) if isinstance(node, nodes.Declarator)]
+    for node in order:
+        counts[node.name] = counts.get(node.name, 0) + 1
     changed = nodes.assigned_names(loop.body)
-    return {
-        name: values[0] for name, values in seen.items()
-        if len(values) == 1 and values[0] is not None and name not in changed
-    }  # fmt: skip
+    found: dict[str, nodes.Expression] = {}
+    seen: set[str] = set()
+    for node in order:
+        is_plain = node.initial is not None and not node.extents and not node.is_pointer and counts[node.name] == 1
+        if is_plain and node.name not in changed:
+            assert node.initial is not None
+            used = {each.name for each in nodes.walk(node.initial) if isinstance(each, nodes.Name)}
+            if not used & (counts.keys() - seen):
+                found[node.name] = node.initial
+        seen.add(node.name)
+    return found
 
 
 def said(node: nodes.Expression, known: Mapping[str, nodes.Expression]) -> nodes.Expression:

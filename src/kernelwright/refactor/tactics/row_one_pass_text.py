@@ -98,6 +98,7 @@ def merged(row: Shared, pair: Pair, types: dict[str, str]) -> Merged:
 def _widen(made: Merged) -> None:
     """Bodies for vectors, where both loops have them."""
     row, pair = made.row, made.pair
+    row.lone_loops += 1
     one = lanes_of(row, pair.first, made.first, pair.firsts, made.types)
     other = lanes_of(row, pair.second, made.second, pair.sums, made.types)
     if one is None or other is None:
@@ -112,6 +113,7 @@ def _widen(made: Merged) -> None:
         made.wide = (first, second)
         row.wide += [one, other]
         row.vector_loops += 1
+        row.lone_loops -= 1
 
 
 def _lone_value(made: Merged) -> str:

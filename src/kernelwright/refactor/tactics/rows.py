@@ -50,6 +50,8 @@ class Shared:
     passes: str = ""
     """What else is to be told of the loops, as the end of a sentence."""
     vector_loops: int = 0
+    lone_loops: int = 0
+    """Those that have no vector form: threads take other elements in them."""
     loops: int = 0
 
 
@@ -94,6 +96,8 @@ def share(
             special[id(loop)]()
         else:
             share_loop(row, loop)
+    if row.vector_loops and row.lone_loops:
+        _refuse_memory_between(subject)
     for statement in _stores_outside(body.statements):
         row.plan.insert(statement.place.span.start, "{ if (kw_live && kw_lane == 0) { ")
         row.plan.insert(statement.place.span.end, " } }")
@@ -157,6 +161,19 @@ def _require_in_row(subject: Subject, array: str) -> None:
         walked.add((loop.start, loop.bound))
     if len(walked) != 1:
         raise Unfit(f"{array} is read and written by loops that walk differently")
+
+
+def _refuse_memory_between(subject: Subject) -> None:
+    """Where loops have vectors and others have not, no thread may need in one what another thread stores in another.
+
+    Raises:
+        Unfit: one may.
+    """
+    facts = subject.analysis.facts
+    for array in {access.array for access in facts.accesses if access.kind != "read" and access.loops}:
+        loops = {access.loops[0] for access in facts.accesses if access.array == array and access.loops}
+        if len(loops) > 1:
+            raise Unfit(f"{array} is touched by several loops, of which some have no vector form")
 
 
 # Loops
@@ -250,6 +267,7 @@ def share_loop(row: Shared, loop: nodes.Loop) -> None:
         f"  const {declared.c_type} kw_from = {start}, kw_to = {bound};",
         f"  {declared.c_type} kw_full = kw_from;",
     ]
+    row.lone_loops += body is None
     if body is not None:
         row.vector_loops += 1
         lines += _vector_loop(row, declared, joined, body)
