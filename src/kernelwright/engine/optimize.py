@@ -320,9 +320,9 @@ class _Session:
 
     def run_new(self) -> OptimizeResult:
         parts, site = self._parts, self._site
-        if site.elsewhere is None and parts.recorded is None:
-            _begin_imports(parts.settings)
         with self._stopping_cleanly(), site:
+            if site.elsewhere is None and parts.recorded is None:
+                _import_searcher(parts.settings.tune.searcher)
             started = run_started(
                 parts.subject.problem,
                 site.device,
@@ -664,15 +664,11 @@ class _Session:
         return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
 
 
-def _begin_imports(settings: OptimizeSettings) -> None:
-    """Import what the searcher needs while workers start and check: on a busy machine that takes seconds."""
-
-    def work() -> None:
-        for name in SEARCHER_MODULES if settings.tune.searcher in ("auto", "surrogate") else ():
-            with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
-                importlib.import_module(name)
-
-    threading.Thread(target=work, name="imports", daemon=True).start()
+def _import_searcher(name: str) -> None:
+    """Import what the searcher needs while the workers start: on a busy machine that takes seconds."""
+    for module in SEARCHER_MODULES if name in ("auto", "surrogate") else ():
+        with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
+            importlib.import_module(module)
 
 
 def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Steps]:
