@@ -194,3 +194,14 @@ def test_hosts_are_only_of_backends_with_devices(tmp_path, monkeypatch):
     hosts = DeviceHosts(tmp_path)
     report = probe_devices(backends=["opencl"], hosts=hosts)
     assert bool(report.devices) == (hosts.take("opencl") is not None)
+
+
+def test_what_was_proven_is_what_the_next_one_races_against():
+    before = Incumbent({"small": 1.0, "large": 2.0}, NAMES, {"small": 1.0, "large": 2.0}, 1.0)
+    after = before.after({"small": 0.5, "large": 2.0})
+    assert (before.best_ms, before.value) == ({"small": 1.0, "large": 2.0}, 1.0), "it stays as it is"
+    assert after.best_ms == {"small": 0.5, "large": 2.0}
+    assert after.value == pytest.approx(0.5 ** (1 / 3))
+    assert not after.is_beaten_by({"small": 0.6, "large": 2.0})
+    assert after.is_beaten_by({"small": 0.6, "large": 1.9}), "the best on one workload"
+    assert before.after({"small": 0.5}).value == 1.0, "not measured everywhere"

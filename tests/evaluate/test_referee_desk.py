@@ -61,3 +61,29 @@ def test_what_is_made_ahead_is_there_when_it_is_asked_for(saxpy, desk_of):
     desk._prefetching.join(timeout=60)
     known = {dataset for _, dataset in desk._prepared}
     assert known == set(desk.datasets("small", is_thorough=True))
+
+
+def test_data_made_side_by_side_are_those_made_one_by_one(saxpy, tmp_path):
+    written = []
+    for number in range(2):
+        settings, folder = EvaluationSettings(seed=3), tmp_path / f"scratch-{number}"
+        desk = RefereeDesk(load_problem(saxpy), settings, scratch=folder)
+        try:
+            every = desk.datasets("small", is_thorough=True)
+            if number:
+                desk.prepare("small", desk.essential("small"))
+                assert {dataset for _, dataset in desk._prepared} == set(desk.essential("small")) < set(every)
+                desk.prepare("small", every)
+            files = {dataset: desk.files("small", dataset) for dataset in every}
+        finally:
+            desk.close()
+        written.append({(each.name, name): path.read_bytes() for each in every for name, path in files[each].items()})
+    assert written[0] == written[1]
+
+
+def test_essential_data_are_the_quick_and_the_declared_ones(saxpy, desk_of):
+    desk = desk_of(saxpy)
+    essential, every = desk.essential("small"), desk.datasets("small", is_thorough=True)
+    assert set(desk.datasets("small", is_thorough=False)) <= set(essential)
+    assert [each for each in every if not each.is_hostile] == [each for each in essential if not each.is_hostile]
+    assert len(essential) < len(every)
