@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +23,7 @@ import numpy.typing as npt
 from kernelwright.bench.attempt_world import AttemptResult, AttemptWorld
 from kernelwright.bench.attempt_worlds import PUBLISHED, WorldSettings
 from kernelwright.bench.intervals import Interval, holm
+from kernelwright.bench.pool import process_pool
 from kernelwright.engine.compare_stats import sign_flip_p
 from kernelwright.tree.registry import create
 
@@ -124,7 +123,7 @@ def simulate(
         on_done: told of each world and policy when it is done.
     """
     runs: dict[tuple[str, str], list[AttemptResult]] = {}
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with process_pool(jobs) as pool:
         for world, policy in itertools.product(worlds, policies):
             seeds = range(seed, seed + repeats)
             parts = [seeds[start : start + CHUNK] for start in range(0, repeats, CHUNK)]

@@ -16,16 +16,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 
 import numpy as np
 
 from kernelwright.bench import kernel_tuner_search, optuna_search
 from kernelwright.bench.kernel_tuner_search import KernelTunerReplay
 from kernelwright.bench.optuna_search import OptunaSearch
+from kernelwright.bench.pool import process_pool
 from kernelwright.bench.priors import priors_for, sources_for
 from kernelwright.bench.racing import Replay, Saving
 from kernelwright.bench.recorded import RecordedSpace
@@ -228,7 +227,7 @@ def run_benchmark(
     """
     chunks = [range(k, min(k + REPEATS_AT_ONCE, repeats)) for k in range(0, repeats, REPEATS_AT_ONCE)]
     results = []
-    with _single_threaded(), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with _single_threaded(), process_pool(jobs) as pool:
         running = [
             [pool.submit(_job, one, strategy, _sources(one, strategy, known), seeds) for seeds in chunks]
             for one, strategy in pairs
