@@ -322,6 +322,14 @@ def test_blocks_that_are_not_certain_are_left_alone(was: str, now: str, reason: 
     assert reason in result.reason, result.reason
 
 
+@pytest.mark.parametrize("source", [CUDA_SOFTMAX, CUDA_LAYERNORM], ids=["softmax", "normalisation"])
+def test_hip_is_written_in_its_own_words(source: str) -> None:
+    subject, result = _merged(Case("hip", source, ALL), "hip")
+    assert "__shfl_xor(value" in result.source
+    assert "__shfl_xor_sync" not in result.source
+    assert not isinstance(ROWS.apply(subject.rewritten(result)), Rewrite)
+
+
 Rows = npt.NDArray[np.float32]
 
 
