@@ -12,6 +12,7 @@ from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Tactic
 from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
 from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
 from kernelwright.refactor.tactics.cooperation import joins_block
+from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 
 TREE = """
 __device__ float join(float v) {
@@ -238,3 +239,21 @@ def test_a_group_takes_several_blocks_where_it_can(change: tuple[str, str], runn
     assert ("BLOCKS" in result.added) is (change[1] == "")
     assert "SUMS" in result.added
     assert assert_same(runner, subject, result, sizes, count=8, rtol=1e-4) >= 12
+
+
+def test_a_block_keeps_its_size_where_a_helper_loads_by_the_place_in_it() -> None:
+    source = """
+static float value(__global const float *x, int n) { return x[get_group_id(0) * n + get_local_id(0)]; }
+__kernel void f(__global const float *x, __global float *y, int n, int b) {
+  __local float p[64];
+  const int t = get_local_id(0);
+  p[t] = value(x, n);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int r = get_local_size(0) / 2; r > 0; r /= 2) { if (t < r) p[t] += p[t + r]; barrier(CLK_LOCAL_MEM_FENCE); }
+  if (t == 0) y[get_group_id(0)] = p[0];
+}
+"""
+    arguments = {"x": "in float32 b,n", "y": "out float32 b", "n": "int32 =n", "b": "int32 =b"}
+    result = LAUNCH_SHAPE.apply(subject_of(source, arguments, ("b",), ("64",), [{"n": 64, "b": 5}]))
+    assert isinstance(result, NotApplicable), result.source
+    assert "used as a number" in result.reason

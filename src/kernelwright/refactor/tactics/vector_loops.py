@@ -174,7 +174,7 @@ def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> 
     shared = {array.name.partition("#")[0] for array in facts.arrays.values() if array.space == "shared"}
     helpers = () if is_kernel_alone else tuple(f for f in tree.functions if f.name in facts.helpers)
     for function in (subject.analysis.function, *helpers):
-        names = {p.name for p in function.parameters if p.is_pointer} if not function.is_kernel else set()
+        names = set() if function.is_kernel else _shared_parameters(subject, function)
         allowed = _allowed_places(function.body, shared | names)
         personal = _personal(function.body, {})
         loops = {n.name for n in nodes.walk(function.body) if isinstance(n, nodes.Declarator)} & {
@@ -186,6 +186,15 @@ def refuse_place_as_data(subject: Subject, *, is_kernel_alone: bool = False) -> 
                 is_place = not _is_float_variable(function.body, node.name)
             if is_place and not any(span.contains(node.place.span) for span in allowed):
                 raise Unfit("the thread's place is used as a number")
+
+
+def _shared_parameters(subject: Subject, function: nodes.Function) -> set[str]:
+    """Pointers that a helper gets, but for those through which it touches global memory."""
+    elsewhere = {each.span for each in subject.analysis.facts.accesses
+                 if each.inlined_in == function.name and each.space != "shared"}  # fmt: skip
+    touched = {nodes.root_name(each.base) for each in nodes.walk(function.body)
+               if isinstance(each, nodes.Element) and each.place.span in elsewhere}  # fmt: skip
+    return {each.name for each in function.parameters if each.is_pointer} - touched
 
 
 def _allowed_places(body: nodes.Block, shared: set[str]) -> list[Span]:
