@@ -28,7 +28,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.written import written_template
 from kernelwright.engine.elsewhere import Elsewhere, NodeDone, TemplateAsked
 from kernelwright.engine.node_run import NodeRun
-from kernelwright.engine.optimizer_state import OptimizerState
+from kernelwright.engine.optimizer_state import LARGE_GAIN, OptimizerState
 from kernelwright.engine.steps import Step
 from kernelwright.engine.template_proof import (
     PROOF_SHARE,
@@ -68,9 +68,6 @@ REST_EVALUATIONS = 16
 
 LIFTED = "template"
 """The role whose nodes have to reproduce what they were lifted from."""
-
-LARGE_GAIN = 2.0
-"""A prediction from which on an idea is tried before the space of what was merely lifted is proven. A guess."""
 
 _T = TypeVar("_T")
 

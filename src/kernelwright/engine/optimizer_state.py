@@ -42,6 +42,12 @@ from kernelwright.tree.twins import likeness
 PRIOR_COUNT = 40
 """Of a parent's evaluations, the best so many tell its child's searcher where to begin."""
 
+LARGE_GAIN = 2.0
+"""A prediction from which on an idea is tried before the space of what was merely lifted is proven. A guess."""
+
+NO_GAIN = 0.95
+"""An objective from here on is not worth a comparison while a large idea is open. A guess."""
+
 MOST_RESERVED = 0.25
 """Of a budget in seconds, what is kept for the final comparison at most. A guess."""
 
@@ -199,9 +205,11 @@ class OptimizerState:
         """Kept for the final comparison, by what has been measured so far."""
         parts = self._parts
         if parts.elsewhere is None:
-            tune, baseline = parts.settings.tune, parts.shared.baseline
+            tune, baseline, costs = parts.settings.tune, parts.shared.baseline, self.costs()
+            if self._only_promises():
+                return costs.evaluation_s
             return reserved_s(
-                self.costs(),
+                costs,
                 finalists=tune.finalists,
                 rounds=tune.comparison_rounds,
                 seconds=seconds - baseline_s(baseline.cost),
@@ -211,6 +219,18 @@ class OptimizerState:
             (run.longest_check_s for run in list(self._runs.values())), default=0.0
         )
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
+
+    def _only_promises(self) -> bool:
+        """Whether nothing found so far is worth a comparison, while a large idea has not been tried yet."""
+        best = self.tree.best
+        if not self._parts.agent.plans_ahead or best is None or (best.best_value or 0.0) < NO_GAIN:
+            return False
+        return any(
+            (idea.predicted_gain or 1.0) >= LARGE_GAIN
+            and idea.key not in {child.tactic for child in self.tree.children(node.index)}
+            for node in self.tree.working
+            for idea in node.ideas
+        )
 
     @property
     def _grace_s(self) -> float:
