@@ -19,6 +19,7 @@ from pathlib import Path
 from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.direct import DirectAgent
 from kernelwright.agent.written import written_template
+from kernelwright.engine.closing import closing_events
 from kernelwright.engine.finals_plan import GRACE, FinalsPace, limit_s
 from kernelwright.engine.learning import learn
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
@@ -313,7 +314,8 @@ class _Session:
         """Spent before this session; None: this is the first."""
         self._progress = Progress(phase="prepare")
         self._optimizer: Optimizer | None = None
-        self._is_started = False
+        self._pending: Sequence[Event] = ()
+        """What is being recorded just now."""
         self._is_finished = False
 
     # -- the two ways to run -------------------------------------------------------------------------------------
@@ -499,10 +501,13 @@ class _Session:
         try:
             yield
         except KeyboardInterrupt:
-            if not self._is_started:
+            events = closing_events(
+                self._parts.folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
+            )
+            if events is None:
                 raise
-            if not self._is_finished:
-                self._append([self._finished("interrupted")])
+            if events:
+                self._append(events)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -645,9 +650,9 @@ class _Session:
         self._parts.listener.on_progress(self.progress(progress))
 
     def _append(self, events: Sequence[Event]) -> None:
+        self._pending = events
         self._parts.folder.append(events)
-        self._is_started = True
-        self._is_finished = isinstance(events[-1], RunFinished)
+        self._is_finished, self._pending = isinstance(events[-1], RunFinished), ()
         for event in events:
             self._parts.listener.on_event(event, self._progress)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.engine.closing import closing_events
 from kernelwright.engine.conditions import measurement_notes
 from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.finals_plan import (
@@ -291,7 +292,8 @@ class _Session:
         """Spent before this session; None: this is the first."""
         self._progress = Progress(phase="prepare")
         self._floors: Mapping[str, Floor] = {}
-        self._is_started = False
+        self._pending: Sequence[Event] = ()
+        """What is being recorded just now."""
         self._is_finished = False
 
     # -- the three ways to run -----------------------------------------------------------------------------------
@@ -377,10 +379,13 @@ class _Session:
         try:
             yield
         except KeyboardInterrupt:
-            if not self._is_started:
+            events = closing_events(
+                self._folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
+            )
+            if events is None:
                 raise
-            if not self._is_finished:
-                self._append([self._finished("interrupted")])
+            if events:
+                self._append(events)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -556,9 +561,9 @@ class _Session:
 
     def _append(self, events: Sequence[Event]) -> None:
         """Record events outside the search loop, and tell of them."""
+        self._pending = events
         self._folder.append(events)
-        self._is_started = True
-        self._is_finished = isinstance(events[-1], RunFinished)
+        self._is_finished, self._pending = isinstance(events[-1], RunFinished), ()
         for event in events:
             self._listener.on_event(event, self._progress)
 

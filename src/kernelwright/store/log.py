@@ -75,6 +75,16 @@ class EventLog:
         self._descriptor = descriptor
         return self
 
+    @property
+    def count(self) -> int:
+        """How many events are recorded for certain: an `append` has returned for them, now or in an earlier process."""
+        return self._end.count
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether an interrupt broke into the last `append`; the next one removes what it left and begins anew."""
+        return self._is_dirty
+
     def append(self, events: Sequence[Event]) -> None:
         """Record `events`, all or none. They are on the disk when it returns.
 
@@ -95,8 +105,8 @@ class EventLog:
         if data:
             self._refuse_other_writers(self._descriptor)
             self._write(self._descriptor, data)
-            self._end = _End(self._end.count + len(events), self._end.size_bytes + len(data))
-            self._is_dirty = False
+            end = _End(self._end.count + len(events), self._end.size_bytes + len(data))
+            self._end, self._is_dirty = end, False  # one statement: no interrupt comes between
 
     def _write(self, descriptor: int, data: bytes) -> None:
         self._is_dirty = True
