@@ -26,7 +26,7 @@ def test_it_says_what_a_kernel_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pattern: row-wise, normalisation (certain)" in out
     assert "The row is walked 3 times." in out
     assert "line 9: read x[cols*row + col] (strided by cols)" in out
-    assert "line 13: sum into total over col#2, within the thread" in out
+    assert "line 13: sum into total over col, within the thread" in out
     assert "not understood" not in out
 
 

@@ -77,7 +77,6 @@
 
 #define PAD 4  // extra floats of a row of A's tile: four neighbours stay aligned, and rows begin in other banks
 #define LANES_N (32 / LANES_M)
-#define STEPS_OF_FOUR (STEPS / 4)
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define BM (TM * LANES_M * WARPS_M)
 #define BN (TN * LANES_N * WARPS_N)
@@ -195,14 +194,16 @@ __device__ __forceinline__ void take(float (&a)[TM], float (&b)[TN], const float
 // One tile: `rows` and `cols` point to what the thread needs first of A and B.
 __device__ __forceinline__ void compute(float (&sums)[TM][TN], const float *rows, const float *cols) {
 #if TURNED
-#pragma unroll STEPS
+  constexpr int together = STEPS;  // nvcc reads no macro behind "unroll"
+#pragma unroll together
   for (int step = 0; step < BK; ++step) {
     float a[TM], b[TN];
     take(a, b, rows + step * PITCH, cols + step * BN);
     add_products(sums, a, b);
   }
 #else
-#pragma unroll STEPS_OF_FOUR
+  constexpr int together = STEPS / 4;
+#pragma unroll together
   for (int step = 0; step < BK; step += 4) {
     float a[TM][4];
 #pragma unroll
