@@ -106,7 +106,7 @@ def test_a_source_that_agrees_is_believed_after_a_few_observations() -> None:
 
 
 def test_a_source_that_knows_nothing_is_not_believed() -> None:
-    assert weights(80, shuffled)[0] > 0.8
+    assert weights(80, shuffled)[0] > 2 / 3
 
 
 def test_of_two_sources_the_better_one_is_believed() -> None:
