@@ -102,7 +102,7 @@ def test_before_anything_is_told_belief_is_what_was_assumed() -> None:
 
 
 def test_a_source_that_agrees_is_believed_after_a_few_observations() -> None:
-    assert weights(10, SIMILAR)[0] < 0.1
+    assert weights(10, SIMILAR)[0] < DOUBT / 4
 
 
 def test_a_source_that_knows_nothing_is_not_believed() -> None:
