@@ -293,6 +293,9 @@ class Story:
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
             return Paragraph("What was tried", "Nothing can be claimed: no comparison was made.", tuple(evidence))
+        if result.partial is not None:
+            text = f"Nothing made it faster over all workloads. But {result.partial.words}."
+            return Paragraph("What made some workloads faster", text, tuple(evidence))
         best = interval_text(result.speedup)
         text = f"Nothing made it significantly faster: the best is {best}, so the baseline is kept."
         return Paragraph("What was tried", text, tuple(evidence))

@@ -71,6 +71,10 @@ def _claim(result: TuneResult) -> Verdict:
     )
     if result.is_gain:
         return Verdict("gain", f"{factor(interval.estimate)} as fast", " as the baseline", ground.capitalize())
+    if result.partial is not None:
+        return Verdict(
+            "none", "No gain over all workloads", f". But {clean(result.partial.words)}.", ground.capitalize()
+        )
     if result.is_baseline:
         return Verdict("none", "No gain", ": the best configuration is the baseline itself", ground.capitalize())
     if interval.high < 1.0:

@@ -127,7 +127,7 @@ def _tree_context(result: OptimizeResult) -> dict[str, Any]:
     tree = tree_section(result, story)
     context = _context(page_view(result), story=story)
     own = own_view(result)
-    if result.winner is None and result.reason not in (None, "interrupted"):
+    if result.used is None and result.reason not in (None, "interrupted"):
         kept = "The baseline serves every shape: no structure is shown to be faster, so nothing is exported."
         context |= {"dispatch": DispatchSection(kept), "dispatch_scope": ""}
     elif own is not None:

@@ -171,7 +171,7 @@ def own_view(result: OptimizeResult) -> RunView | None:
 
 def tree_verdict(result: OptimizeResult, claim: Verdict) -> Verdict:
     """The claim of a whole run with a tree: what `claim` says of its fastest candidate, and what becomes of it."""
-    if result.is_gain or result.fastest is None:
+    if result.is_gain or result.partial is not None or result.fastest is None:
         return claim
     is_over = result.reason not in (None, "interrupted")
     if result.fastest.parent is None:
@@ -192,6 +192,8 @@ def _lead(story: Story, count: int, working: int) -> str:
         return f"{words} Node {result.winner.index} won; {below}"
     if result.reason in (None, "interrupted"):
         return f"{words} The run has not ended, so nothing is claimed yet; {below}"
+    if result.used is not None:
+        return f"{words} Node {result.used.index} is faster on some workloads; {below}"
     return f"{words} No node is significantly faster, so the baseline is kept; {below}"
 
 
