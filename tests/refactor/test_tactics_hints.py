@@ -93,6 +93,19 @@ def result_of(subject: Subject) -> Rewrite:
     return replace(first, source=subject.source, draft=subject.draft)
 
 
+@pytest.mark.parametrize("vector", ["float4", "JOIN(float, 4)"])
+def test_functions_of_vectors_take_vectors(vector: str, runner: Runner) -> None:
+    source = "\n".join((
+        "#define JOIN(x, y) x##y",
+        f"typedef {vector} four;",
+        "__kernel void f(__global const float *x, __global float *y, const int n) {",
+        "  const int i = get_global_id(0); if (i < n) { const four v = vload4(i, x);",
+        "  vstore4(exp(v) + 1.0f, i, y); } }",
+    ))  # fmt: skip
+    subject = subject_of(source, ARGUMENTS, ("ceil_div(n, 16)",), ("16",), SIZES)
+    assert assert_same(runner, subject, _rewritten(FAST_FUNCTIONS, subject), SIZES[:2], count=3, rtol=1e-4) >= 2
+
+
 def test_a_block_that_the_source_has_as_a_number_becomes_a_parameter(runner: Runner) -> None:
     arguments = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
     subject = subject_of(TREE, arguments, ("ceil_div(n, 64)",), ("64",), [{"n": 640}])

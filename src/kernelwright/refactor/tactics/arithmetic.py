@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
@@ -23,6 +24,9 @@ _SMALL = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-sh
                     "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
 """Tactics that leave scalar code scalar, and loops where they are."""
 
+
+_VECTORS = re.compile(r"\bfloat\d|##")
+"""Types of vectors, or macros that may make them."""
 
 _NEAR = """\
 // e^x within some 2 units of the last place, also of vectors: 2^n * e^r with n the integer nearest to x / ln 2, which
@@ -85,13 +89,14 @@ def _fast(subject: Subject) -> Rewrite:
         assert data[start:].startswith(call.function.encode())
         plan.replace(type(call.span)(start, start + len(call.function)), name)
     helper = dialect(subject.language).helper
+    has_vectors = subject.language == "opencl" and _VECTORS.search(subject.source) is not None
     if is_near:
         plan.prelude.append(_NEAR)
     for function, name in sorted(names.items()):
         is_exp = is_near and function == "exp"
         near = f"{fast} == 2 ? kw_near_exp(x) : " if is_exp else ""
         chosen = f"({near}{f'{fast} == 1' if is_near else fast} ? {table[function]}(x) : {function}(x))"
-        if is_arranged:
+        if is_arranged or has_vectors:
             plan.prelude.append(f"#define {name}(x) {chosen}\n")
         else:
             plan.prelude.append(f"{helper} float {name}(float x) {{ return {chosen}; }}\n")
