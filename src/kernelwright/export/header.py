@@ -87,7 +87,9 @@ class _Header:
             "An address that is NULL is not looked at: that of an OpenCL buffer, which is aligned, or of memory that",
             f"you have allocated. {prefix}_select(&sizes) looks at none.",
             "",
-            "Build the kernel source with config->build_options, once for each config"
+            f"Build the template {run.template.file.name}, not the kernel it was made from: these launches are for",
+            "the template alone. (The exported source of that name has one config's values on top, which hide those of",
+            "other configs: remove them.) Build it with config->build_options, once for each config"
             + (", and with the size-dependent macros below" if self._size_defines() else "")
             + ". Launch launch.entry with",
             "launch.arguments in order: a scalar's bytes as they are; for the others memory of that many bytes, where",
