@@ -1,11 +1,13 @@
 """A host that knows nothing but an exported header: launches the kernels through OpenCL. Run as a process of its own.
 
 Usage: opencl_host.py LIBRARY SOURCE DATA.npz NAME=SIZE...   (the library was compiled from the header and a few lines)
+The environment's BUILD_OPTIONS, where it is set, is built with instead of what the header says.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -56,9 +58,10 @@ def main() -> None:
     values = (ctypes.c_longlong * len(sizes))(*(int(size.partition("=")[2]) for size in sizes))
     options = header.build_options(values)
     assert options is not None, "the header supports these sizes"
+    options = os.environ.get("BUILD_OPTIONS", options.decode())
     context = cl.create_some_context(interactive=False)
     queue = cl.CommandQueue(context)
-    program = cl.Program(context, Path(source).read_text(encoding="utf-8")).build(options.decode().split())
+    program = cl.Program(context, Path(source).read_text(encoding="utf-8")).build(options.split())
     arrays = dict(np.load(data_file))
     buffers: dict[str, cl.Buffer] = {}
     outputs: dict[str, int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -202,7 +203,7 @@ def test_the_source_compiles_on_its_own_and_says_what_it_is(saxpy_run: Path, tmp
     (path,) = export_run(saxpy_run, tmp_path / "out", formats=["source"])
     text = path.read_text()
     assert path.name == "saxpy.cl"
-    assert "#define BLOCK 64\n#define ITEMS 1\n" in text
+    assert "\n#ifndef BLOCK\n#define BLOCK 64\n#endif\n#ifndef ITEMS\n#define ITEMS 1\n#endif\n" in text
     assert "Made-up device" in text
     assert "interleaved rounds" in text
     stub = "#define __kernel\n#define __global\nint get_global_id(int);\n"
@@ -211,7 +212,7 @@ def test_the_source_compiles_on_its_own_and_says_what_it_is(saxpy_run: Path, tmp
 
 
 def test_the_exported_source_is_no_template_any_more(saxpy_run: Path, saxpy: Path, tmp_path: Path) -> None:
-    """Its macros on top would override whatever a tuner tried."""
+    """Its values are fixed: nothing but the exported header should give it others."""
     (path,) = export_run(saxpy_run, tmp_path / "out", formats=["source"])
     (saxpy / "saxpy.cl").write_text(path.read_text())
     subject = Subject.load(load_problem(saxpy))
@@ -310,12 +311,13 @@ def rendered_line(subject: Subject, config: Config, sizes: Mapping[str, int]) ->
     candidate = Candidate(subject.template, config)
     rendered = render_workload(candidate, subject.problem, workload, device)
     macros = dict(rendered.unit.macros)
-    options = " ".join(["-cl-mad-enable", *(f"-D{name}={text}" for name, text in macros.items() if name != "ROW")])
+    words = ["-cl-mad-enable", *(f"-D{name}={text}" for name, text in macros.items() if name != "ROW")]
+    options = " ".join([*words, f"-DKERNELWRIGHT_TUNED_{subject.template.identity}=kw{candidate.id}"])
     scratch = sum(-(-count // 256) * 256 for count in rendered.scratch_bytes.values())
     known = {each.name: each for each in (*subject.problem.arguments, *subject.template.scratch)}
     parts = [f"{options} {macros['ROW']} {scratch} 1"]
     for step in rendered.plan.steps:
-        words = [step.entry, *map(str, step.grid), *map(str, step.block), str(step.shared_bytes)]
+        words = [f"{step.entry}_kw{candidate.id}", *map(str, step.grid), *map(str, step.block), str(step.shared_bytes)]
         for each in step.arguments:
             declared = known[each.name]
             data = each.data if isinstance(each, ScalarArgument) else b""
@@ -502,4 +504,6 @@ def test_the_header_of_a_cuda_problem_tells_shared_memory_and_constants(record_r
     for language in ("c", "c++"):
         program = build(tmp_path, language, [header], body)
         done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
-        assert done.stdout == "1024 scale_rows<VEC> table weight 256"
+        shared, entry, *rest = done.stdout.split()
+        assert re.fullmatch(r"scale_rows_kw[0-9a-f]+<VEC>", entry)
+        assert [shared, *rest] == ["1024", "table", "weight", "256"]

@@ -242,7 +242,7 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
         f"{started.problem_name} on {started.device.get('name')}", style="bold", highlight=False, markup=False
     )
     if result.workloads:
-        print_workloads(result.compared, console)
+        print_workloads(result.compared, console, elsewhere=result.own_best_elsewhere)
     if len(result.path) > 1:
         _print_path(result.path, console)
         for step in result.path[1:]:

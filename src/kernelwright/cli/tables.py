@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -172,19 +172,24 @@ def print_verdict(text: str, view: RunView, console: Console) -> None:
         console.print(f"warning: {caveat}", highlight=False, markup=False)
 
 
-def print_workloads(result: TuneResult, console: Console) -> None:
-    """The final table for a terminal, a pipe or a log."""
+def print_workloads(result: TuneResult, console: Console, *, elsewhere: Mapping[str, int] | None = None) -> None:
+    """The final table for a terminal, a pipe or a log.
+
+    `elsewhere`: by workload the node of its own best, where that is another one than the winner.
+    """
     floors = recorded_floors(result.view.started)
     rows = []
     for row in result.workloads:
-        own = row.specialised_speedup
+        own, node = row.specialised_speedup, (elsewhere or {}).get(row.workload)
+        notes = [f"{own.estimate:.2f}x"] if own else []
+        notes += [f"node {node}"] if node is not None else []
         rows.append(
             (
                 row.workload,
                 f"{row.baseline_ms:.4g}",
                 f"{row.best_ms:.4g}",
                 interval_text(row.speedup),
-                f"{row.specialised_ms:.4g} ms" + (f" ({own.estimate:.2f}x)" if own else ""),
+                f"{row.specialised_ms:.4g} ms" + (f" ({', '.join(notes)})" if notes else ""),
                 *([_floor_share(floors.get(row.workload), row.best_ms)] if floors else []),
             )
         )

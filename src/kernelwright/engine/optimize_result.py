@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +92,16 @@ class OptimizeResult:
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """The final table; a workload's own best may belong to another node than the winner."""
         return self.compared.workloads
+
+    @property
+    def own_best_elsewhere(self) -> Mapping[str, int]:
+        """By workload the node whose finalist is its own best, where that is not the node of the fastest."""
+        comparison, fastest = self.view.comparison, self.fastest
+        if comparison is None or fastest is None or not comparison.nodes:
+            return {}
+        node_of = dict(zip(comparison.candidate_ids[1:], comparison.nodes[1:], strict=True))
+        found = {name: node_of.get(best.candidate_id) for name, best in self.view.winner_per_workload.items()}
+        return {name: node for name, node in found.items() if node is not None and node != fastest.index}
 
     @cached_property
     def fastest(self) -> Node | None:

@@ -5,6 +5,7 @@ The file stands alone (C99 or C++11, no library but the standard one), and sever
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 
 from kernelwright.engine.dispatch_rule import Leaf, Rule
@@ -12,6 +13,7 @@ from kernelwright.evaluate.render import build_unit, macro_text
 from kernelwright.export.alignment import needed_alignment
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.header_launch import ARGUMENT_TYPES, LaunchWriter
+from kernelwright.export.pairing import Pairing
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
@@ -87,17 +89,23 @@ class _Header:
             "An address that is NULL is not looked at: that of an OpenCL buffer, which is aligned, or of memory that",
             f"you have allocated. {prefix}_select(&sizes) looks at none.",
             "",
-            f"Build the template {run.template.file.name}, not the kernel it was made from: these launches are for",
-            "the template alone. (The exported source of that name has one config's values on top, which hide those of",
-            "other configs: remove them.) Build it with config->build_options, once for each config"
-            + (", and with the size-dependent macros below" if self._size_defines() else "")
-            + ". Launch launch.entry with",
-            "launch.arguments in order: a scalar's bytes as they are; for the others memory of that many bytes, where",
-            "the same name means the same memory in every launch. Grids count blocks: an OpenCL global size is grid",
-            "times block. Numbers are exact while all of them fit in 64 bits. A field is called like its parameter,",
-            "with an underscore at the end, so that these macros cannot replace it.",
+            *self._how_to_launch(),
         ]
         return "".join(f"// {one_line(line)}".rstrip() + "\n" for line in lines)
+
+    def _how_to_launch(self) -> list[str]:
+        macros = ", and with the size-dependent macros below, anew where one changes" if self._size_defines() else ""
+        text = (
+            f"Build {self.run.template.file.name} as it is exported with this header (`--format source`), with all "
+            f"words of config->build_options, once for each config{macros}. They select the config's values in that "
+            "file, and call its kernels after the config: no other build, of that file, of the template or of the "
+            "kernel that it was made from, has a kernel called launch.entry. Launch that with launch.arguments in "
+            "order: a scalar's bytes as they are; for the others memory of that many bytes, where the same name means "
+            "the same memory in every launch. Grids count blocks: an OpenCL global size is grid times block. Numbers "
+            "are exact while all of them fit in 64 bits. A field is called like its parameter, with an underscore at "
+            "the end, so that these macros cannot replace it."
+        )
+        return textwrap.wrap(text, 106, break_on_hyphens=False)
 
     def _constants(self) -> str:
         lines = ["// The general winner.\n"]
@@ -118,6 +126,8 @@ class _Header:
             f"typedef struct {{\n{sizes}}} {self.prefix}_sizes;\n\n"
             f"typedef struct {{\n{fields}    int alignment;  // bytes that must divide the address of every buffer\n"
             "    const char *build_options;  // for the compiler, as one line\n"
+            f"    const char *entries[{len(self.run.template.steps)}];"
+            "  // of the launches, in order: what the kernels are called in a build with these options\n"
             f"}} {self.prefix}_config;\n\n"
             "// Where the buffers lie; NULL: not to be looked at.\n"
             f"typedef struct {{\n{addresses}}} {self.prefix}_buffers;\n\n"
@@ -214,9 +224,9 @@ class _Header:
 
     def _rule_comment(self) -> str:
         lines = [
-            "The config for these sizes, by this rule; where it is not feasible, the next best one there that is.",
-            "NULL outside the domain, where none is feasible, where the baseline is the fastest, and where the buffers",
-            "are not aligned as it takes (`buffers` may be NULL: all are).",
+            "The config for these sizes, by this rule; where it is not feasible, or the buffers are not aligned as it",
+            "takes, the next best one there. `buffers` may be NULL: then all are. NULL is returned outside the domain,",
+            "where the rule comes to the baseline, and where no config is left.",
             *(f"    {line}" for line in self.table.rule_lines()),
             *self.run.table_notes(),
         ]
@@ -229,9 +239,13 @@ class _Header:
         for name, expression in self.run.template.defines.items():
             if not expression.names & set(self.size_names):
                 options.append(f"-D{name}={macro_text(expression.evaluate({**self.table.limits, **config}))}")
+        pairing = Pairing(self.run.template)
+        options += [word] if (word := pairing.option(config)) else []
         words = [f'"{word}"' if " " in word else word for word in options]
+        entries = ", ".join(text_literal(pairing.entry(step.entry, config)) for step in self.run.template.steps)
         alignment = str(needed_alignment(self.run.template, config))
-        values = [*(_literal(config[name]) for name in self.general), alignment, text_literal(" ".join(words))]
+        fields = [*(_literal(config[name]) for name in self.general), alignment, text_literal(" ".join(words))]
+        values = [*fields, f"{{ {entries} }}"]
         return f"{{ {', '.join(values)} }}"
 
     # -- macros that depend on sizes -------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ class LaunchWriter:
         most = max(len(self._order(step)) for step in self._run.template.steps)
         return (
             "// One kernel launch with everything it needs.\n"
-            "typedef struct {\n    const char *entry;\n    long long grid[3];   // blocks along x, y, z\n"
+            "typedef struct {\n    const char *entry;   // the kernel's name in a build with this config's options\n"
+            "    long long grid[3];   // blocks along x, y, z\n"
             "    long long block[3];  // threads along x, y, z\n"
             "    long long shared_bytes;  // dynamic shared memory (CUDA)\n"
             "    long long cluster[3];    // blocks of a cluster along x, y, z (CUDA); 0: what the kernel declares\n"
@@ -75,8 +76,8 @@ class LaunchWriter:
 
     def functions(self) -> Iterable[str]:
         """One function for each launch, and the scratch memory of all of them."""
-        for name, step in zip(self.names, self._run.template.steps, strict=True):
-            lines = ["    memset(&launch, 0, sizeof launch);\n", f"    launch.entry = {text_literal(step.entry)};\n"]
+        for number, (name, step) in enumerate(zip(self.names, self._run.template.steps, strict=True)):
+            lines = ["    memset(&launch, 0, sizeof launch);\n", f"    launch.entry = config->entries[{number}];\n"]
             lines += [*self._extents("grid", step.grid), *self._extents("block", step.block)]
             shared = self._printer.whole(step.shared_bytes) if step.shared_bytes is not None else "0"
             lines.append(f"    launch.shared_bytes = {shared};\n")

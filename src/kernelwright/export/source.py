@@ -1,18 +1,21 @@
-"""The winning source as a file of its own: the chosen values as macros on top of the template's text."""
+"""The winning source as a file of its own: the chosen values as macros on top, unless they are given from outside."""
 
 from __future__ import annotations
 
 import re
 
-from kernelwright.engine.configured import configured_source, recorded_names
+from kernelwright.engine.configured import Macro, configured_source, recorded_names
 from kernelwright.errors import UserError
+from kernelwright.export.pairing import Pairing
 from kernelwright.export.subject import ExportedRun, one_line
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Candidate
 
 
 def source_text(run: ExportedRun) -> str:
-    """The source that won, which compiles with no macro from outside.
+    """The source that won, which compiles with no macro from outside, and with the options of the exported header.
+
+    Each value may come from outside instead: so the header's options select any of its configs in this one file.
 
     The template's own header stays as a plain comment, for its constraints and reasons, without the marks that make it
     a header: the file has no parameters any more, and a tuner would find its macros overridden by the ones on top.
@@ -45,7 +48,18 @@ def source_text(run: ExportedRun) -> str:
         f"Made from:     {template.file.name}, whose parameters are fixed here",
     ]
     head = "".join(f"// {one_line(line)}".rstrip() + "\n" for line in comment)
-    return f"{head}\n{source.define_block}\n{_without_marks(source.body, run)}"
+    prefix, sizes = f"kernelwright_{run.identifier}_define_", set(run.problem.size_names)
+    function_of = {name: f"{prefix}{name}" for name, value in template.defines.items() if value.names & sizes}
+    guard = Pairing(template).guard([macro.name for macro in source.macros], function_of=function_of)
+    defaults = "".join(_default(macro) for macro in source.macros)
+    return f"{head}\n{guard}{defaults}\n{_without_marks(source.body, run)}"
+
+
+def _default(macro: Macro) -> str:
+    """The value of the general winner, unless one is given from outside."""
+    if macro.others:  # which says why, and has its guard
+        return "".join(f"{line}\n" for line in macro.lines)
+    return f"#ifndef {macro.name}\n#define {macro.name} {macro.text}\n#endif\n"
 
 
 def _without_marks(body: str, run: ExportedRun) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -29,6 +30,8 @@ class ExportedRun:
     subject: Subject
     loss: float | None = None
     """What a shape may lose against its best config; None: what the run was probed for, else the default."""
+    faster_elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """By workload the structure, in words, whose finalist is the fastest there, where it is not the one exported."""
 
     @classmethod
     def read(cls, run: Path, *, loss: float | None = None) -> ExportedRun:
@@ -38,14 +41,16 @@ class ExportedRun:
             StoreError: no readable run there.
             SpecError: its frozen problem is damaged.
         """
-        view = RunView.read(run)
+        view, elsewhere = RunView.read(run), dict[str, str]()
         if is_optimize_run(view):  # the node that won has a run of its own; notes of the baseline are the whole's
-            run, whole = OptimizeResult(view).winner_folder, view
+            result = OptimizeResult(view)
+            elsewhere = {name: f"node {node}" for name, node in result.own_best_elsewhere.items()}
+            run, whole = result.winner_folder, view
             view = RunView.read(run)
             view = dataclasses.replace(view, notes=tuple(dict.fromkeys([*whole.notes, *view.notes])))
         with RunFolder.open(run, writable=False) as folder:
             subject = Subject.load(folder.problem_file)
-        return cls(TuneResult(view), subject, loss)
+        return cls(TuneResult(view), subject, loss, elsewhere)
 
     @property
     def problem(self) -> Problem:
@@ -99,20 +104,45 @@ class ExportedRun:
         table, lines = self.table, []
         for place, config in enumerate(table.configs):
             served = ", ".join(shape.name for shape in table.served(place)) or "nothing that was measured"
-            what = "" if config is None else ": " + ", ".join(f"{name} = {value}" for name, value in config.items())
-            lines.append(f"{table.label(place)}{what}; the choice for {served}")
-        lines.append(f"Chosen to lose at most {100 * table.loss:g} % against the best of all measured there:")
+            what = self._why_the_baseline() if config is None else _values(config)
+            lines.append(f"{table.label(place)}: {what}; the choice for {served}")
+        lines.append(f"{self._chosen_words()} What the rule's choice loses:")
         for what, losses in (
-            ("the tuned workloads", table.losses(tuned=True)),
-            ("shapes that were not tuned", table.losses(tuned=False)),
-            ("each of those by a rule made without it", table.held_out_losses),
+            ("on the tuned workloads", table.losses(tuned=True)),
+            ("on shapes that were not tuned", table.losses(tuned=False)),
+            ("on each of those, by a rule made without it", table.held_out_losses),
         ):
             found = mean_and_worst(losses)
             if found is not None:
                 lines.append(f"{what}: {100 * found[0]:.1f} % in the mean, {100 * found[1]:.1f} % at worst")
+        for name, best in self.faster_elsewhere.items():
+            lines.append(f"On {name} another structure, {best}, which this file does not hold, was the fastest.")
         if not table.is_probed:
             lines.append("No shape beside the tuned ones was measured; `kernelwright dispatch` does that.")
         return lines
+
+    def _why_the_baseline(self) -> str:
+        if self._is_partial:
+            return "where no config is surely faster"
+        limit = f"{100 * self.table.loss:g} %"
+        return f"because on a measured shape every config here surely loses more than {limit}, and it does not"
+
+    def _chosen_words(self) -> str:
+        """What the table was chosen from, and which losses count."""
+        if self._is_partial:
+            return "Used where it is surely faster than the baseline."
+        within = f"On each measured shape one of these loses at most {100 * self.table.loss:g} % against the fastest of"
+        if self.view.dispatch is None and self.view.comparison is None:
+            return f"{within} what the search measured of this source and the baseline, which was not compared again."
+        return (
+            f"{within} the baseline and the configs of this source that were compared there; a larger loss counts only "
+            "where it is sure, by the 95 % interval of the ratio."
+        )
+
+    @property
+    def _is_partial(self) -> bool:
+        """Whether the table is of one config that is used where it is surely faster."""
+        return self.view.dispatch is None and self.result.partial is not None
 
     @property
     def identifier(self) -> str:
@@ -147,6 +177,10 @@ class ExportedRun:
     def _compared_samples(self) -> list[tuple[tuple[float, ...], ...]]:
         comparison = self.view.comparison
         return [rows for rows in comparison.samples_ms.values() if rows] if comparison is not None else []
+
+
+def _values(config: Config) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in config.items())
 
 
 def wrapped(line: str) -> list[str]:
