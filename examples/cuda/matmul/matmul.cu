@@ -8,7 +8,6 @@
 // BK         = { values = [16, 32], default = 32, why = "depth of a tile in shared memory" }
 // STEPS      = { values = [8, 16, 32], default = 32, why = "of the depth, written out one after the other: fewer need less of the instruction cache" }
 // TURNED     = { values = [0, 1], default = 1, why = "A in shared memory, 0: as it is, 16 bytes a copy, a thread takes four neighbours of a row at once; 1: turned, 4 bytes a copy, half the registers" }
-// COPY_ROWS  = { values = [1, 4], default = 4, why = "rows of A that a warp copies 4 bytes a thread of at once: four reach all banks of shared memory, one is a single line of the cache" }
 // STAGES     = { values = [2, 3, 4], default = 2, why = "tiles in shared memory: one is computed with, the others are on their way" }
 // MIN_BLOCKS = { values = [1, 2, 3], default = 1, why = "blocks of a multiprocessor that registers must leave room for" }
 // ORDER      = { values = [0, 1], default = 1, why = "a step's products, 0: row by row; 1: column by column" }
@@ -21,7 +20,6 @@
 // tile_n    = "32 <= TN * (32 // LANES_M) * WARPS_N <= 256"
 // copies_a  = "TM * LANES_M * WARPS_M * BK % ((32 if TURNED == 1 else 128) * WARPS_M * WARPS_N) == 0"
 // copies_b  = "TN * (32 // LANES_M) * WARPS_N * BK % (128 * WARPS_M * WARPS_N) == 0"
-// copies    = "(COPY_ROWS == 4 or BK == 32) and (TURNED == 1 or COPY_ROWS == 4)"
 // ahead     = "AHEAD == 0 or TURNED == 1"
 // sums      = "64 <= TM * TN <= 128"
 // steps     = "STEPS <= BK and (AHEAD == 0 or STEPS == BK)"
@@ -58,9 +56,6 @@
 #ifndef TURNED
 #define TURNED 1
 #endif
-#ifndef COPY_ROWS
-#define COPY_ROWS 4
-#endif
 #ifndef STAGES
 #define STAGES 2
 #endif
@@ -85,32 +80,21 @@
 #define THREADS (32 * WARPS_M * WARPS_N)
 #define BM (TM * LANES_M * WARPS_M)
 #define BN (TN * LANES_N * WARPS_N)
-#define WARPS (WARPS_M * WARPS_N)
 #if TURNED
 #define COPY_A 1  // floats of a copy
-#define PIECE_ROWS COPY_ROWS
 #define PITCH (BM + PAD)
 #define A_FLOATS (BK * PITCH)
 #define PLACE_A(row, col) ((col) * PITCH + (row))
 #define OWN_ROW(i) ((i) / 4 * 4 * LANES_M + (i) % 4)  // from the thread's first row on
 #else
 #define COPY_A 4
-#define PIECE_ROWS (128 / BK)
 #define PITCH (BK + PAD)
 #define A_FLOATS (BM * PITCH)
 #define PLACE_A(row, col) ((row) * PITCH + (col))
 #define OWN_ROW(i) ((i) * LANES_M)
 #endif
 #define STAGE_FLOATS (A_FLOATS + BK * BN)
-// A warp copies a piece of A's tile at once, PIECE_ROWS x PIECE_COLS; PIECES of them lie side by side. A block's warps take the first
-// WARPS pieces, then the next ones. Both numbers are powers of two, so a thread's places are its first one's, moved by constants.
-#define PIECE_COLS (32 * COPY_A / PIECE_ROWS)
-#define PIECES (BK / PIECE_COLS)
-#define FIRST_ROW (threadIdx.x / 32 / PIECES * PIECE_ROWS + threadIdx.x % 32 / (PIECE_COLS / COPY_A))
-#define FIRST_COL (threadIdx.x / 32 % PIECES * PIECE_COLS + threadIdx.x % (PIECE_COLS / COPY_A) * COPY_A)
-#define MOVED_ROW(i) ((i) * WARPS / PIECES * PIECE_ROWS)
-#define MOVED_COL(i) ((i) * WARPS % PIECES * PIECE_COLS)
-#define COPIES_A (BM * BK / (THREADS * COPY_A))
+#define ROWS_APART (THREADS * COPY_A / BK)  // rows of A between two copies of a thread
 #define B_VECTORS (BN / 4)
 
 // N floats to shared memory without passing registers; zeros if not `is_inside`.
@@ -135,10 +119,10 @@ template <int N> __device__ __forceinline__ void copy(float *to, const float *fr
 
 // The thread's share of a tile of A and a tile of B that lie inside: `a` and `b` point to its first elements.
 __device__ __forceinline__ void copy_whole(float *stage, const float *a, const float *b, const int n, const int k) {
-  float *first = stage + PLACE_A(FIRST_ROW, FIRST_COL);
+  const int row = threadIdx.x / (BK / COPY_A), col = threadIdx.x % (BK / COPY_A) * COPY_A;
 #pragma unroll
-  for (int i = 0; i < COPIES_A; ++i) {
-    copy<COPY_A>(first + PLACE_A(MOVED_ROW(i), MOVED_COL(i)), a + MOVED_ROW(i) * k + MOVED_COL(i));
+  for (int i = 0; i < BM / ROWS_APART; ++i) {
+    copy<COPY_A>(stage + PLACE_A(row + i * ROWS_APART, col), a + i * ROWS_APART * k);
   }
 #pragma unroll
   for (int i = 0; i < BK * B_VECTORS / THREADS; ++i) {
@@ -152,11 +136,12 @@ __device__ __forceinline__ void copy_whole(float *stage, const float *a, const f
 // The same where a tile sticks out.
 __device__ __forceinline__ void copy_part(float *stage, const float *a, const float *b, const int m0, const int n0,
                                           const int k0, const int m, const int n, const int k) {
+  const int row = threadIdx.x / (BK / COPY_A), col = threadIdx.x % (BK / COPY_A) * COPY_A;
 #pragma unroll 1
-  for (int i = 0; i < COPIES_A; ++i) {
-    const int row = FIRST_ROW + MOVED_ROW(i), col = FIRST_COL + MOVED_COL(i);
-    const bool is_inside = m0 + row < m && k0 + col < k;
-    copy<COPY_A>(stage + PLACE_A(row, col), is_inside ? a + (size_t)(m0 + row) * k + k0 + col : a, is_inside);
+  for (int i = 0; i < BM / ROWS_APART; ++i) {
+    const int from = m0 + row + i * ROWS_APART;
+    const bool is_inside = from < m && k0 + col < k;
+    copy<COPY_A>(stage + PLACE_A(row + i * ROWS_APART, col), is_inside ? a + (size_t)from * k + k0 + col : a, is_inside);
   }
 #pragma unroll 1
   for (int i = 0; i < BK * B_VECTORS / THREADS; ++i) {
@@ -246,7 +231,7 @@ __device__ __forceinline__ void compute(float (&sums)[TM][TN], const float *rows
 template <bool IS_WHOLE>
 __device__ __forceinline__ void add_tiles(float (&sums)[TM][TN], float *shared, const float *a, const float *b, const int m0,
                                           const int n0, const int own_row, const int own_col, const int m, const int n, const int k) {
-  const float *next_a = a + (size_t)(m0 + FIRST_ROW) * k + FIRST_COL;
+  const float *next_a = a + (size_t)(m0 + threadIdx.x / (BK / COPY_A)) * k + threadIdx.x % (BK / COPY_A) * COPY_A;
   const float *next_b = b + (size_t)(threadIdx.x / B_VECTORS) * n + n0 + threadIdx.x % B_VECTORS * 4;
   const int tiles = (k + BK - 1) / BK;
 #if AHEAD
@@ -316,12 +301,8 @@ matmul(const float *__restrict__ a, const float *__restrict__ b, float *__restri
   const int m0 = (band + place % height) * BM, n0 = place / height * BN;
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Neighbours take the same rows of A, every second thread the same columns of B: then 16 threads read eight places of 16 bytes
-  // and shared memory answers a half of the warp in one pass, where it needs two for eight threads each otherwise.
-  const int quad = lane / 4;
-  const int lane_m = lane / 2 % 2 + quad / (LANES_N / 2) * 2, lane_n = lane % 2 + quad % (LANES_N / 2) * 2;
-  const int own_row = warp / WARPS_N * (TM * LANES_M) + lane_m * (TURNED ? 4 : 1);
-  const int own_col = warp % WARPS_N * (TN * LANES_N) + lane_n * 4;
+  const int own_row = warp / WARPS_N * (TM * LANES_M) + lane / LANES_N * (TURNED ? 4 : 1);
+  const int own_col = warp % WARPS_N * (TN * LANES_N) + lane % LANES_N * 4;
   float sums[TM][TN];
 #pragma unroll
   for (int i = 0; i < TM; ++i) {
