@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,16 @@ settings.load_profile("any-machine")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # Started in the background of a shell: children would inherit the deafness, and these tests interrupt them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+    # Hundreds of processes are started, and each would compile all that it imports. Kept out of the source folders.
+    bytecode = Path(__file__).parent.parent / ".pytest_cache" / "bytecode"
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(bytecode)
+    sys.dont_write_bytecode = False
+
+for library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    # Every core has a process of tests; threads that wait for work spin beside them, at each start of a worker too.
+    os.environ.setdefault(library, "1")
 
 SAXPY = """// /// kernelwright
 // [parameters]
@@ -97,6 +108,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = str((root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root) / "cache")
     os.environ["KERNELWRIGHT_CACHE_DIR"] = folder
     os.environ["KERNELWRIGHT_HOME"] = str(tmp_path_factory.mktemp("home"))  # of fixtures that outlive a test
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_copies() -> Iterator[None]:
+    """Each run measures how fast its device copies; as much as it takes for that costs more than most runs here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kernelwright.evaluate.lane.CEILING_BYTES", 16 << 20)
+        yield
 
 
 def _write_saxpy(folder: Path, *changes: tuple[str, str], is_beatable: bool = False) -> Path:

@@ -15,6 +15,13 @@ from pathlib import Path
 PATIENCE_S = 60.0
 """For a loaded machine; nothing here waits that long when all is well."""
 
+COMMAND = """import runpy
+from kernelwright.evaluate import lane
+lane.CEILING_BYTES = 16 << 20
+runpy.run_module("kernelwright", run_name="__main__", alter_sys=True)
+"""
+"""`python -m kernelwright`, which copies less to see how fast the device copies: else that is half of a small run."""
+
 
 @dataclass
 class CliRun:
@@ -56,7 +63,7 @@ def start(*words: object, folder: Path, scratch: Path) -> CliRun:
     """`kernelwright WORDS` on its own scratch folder, in a process group of its own."""
     scratch.mkdir(exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "kernelwright", *map(str, words)],
+        [sys.executable, "-c", COMMAND, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -104,7 +104,20 @@ def runs(beatable_saxpy: Path, tmp_path: Path) -> Iterator[Callable[[str], CliRu
     started: list[CliRun] = []
 
     def begin(name: str) -> CliRun:
-        words = ("tune", beatable_saxpy, "--budget", 6, "--searcher", "random", "--jobs", 1, "--rounds", 9)
+        words = (
+            "tune",
+            beatable_saxpy,
+            "--budget",
+            4,
+            "--searcher",
+            "random",
+            "--jobs",
+            1,
+            "--finalists",
+            1,
+            "--rounds",
+            5,
+        )
         run = start(*words, "--run", tmp_path / name, folder=tmp_path / name, scratch=tmp_path / "scratch")
         started.append(run)
         return run
@@ -159,4 +172,4 @@ def test_one_press_ends_a_run_at_any_moment_and_it_can_go_on(runs: Callable[[str
         view = RunView.read(run.folder)
         assert view.finished is not None
         assert view.finished.reason == "budget"
-        assert len(view.evaluations) == 6
+        assert len(view.evaluations) == 4

@@ -22,7 +22,9 @@ from kernelwright.store.view import RunView
 
 pytestmark = pytest.mark.opencl
 
-BUDGET = 6
+BUDGET = 10
+UNREACHED = 16
+"""The whole space: of a run that is stopped long before."""
 
 Start = Callable[..., CliRun]
 
@@ -39,7 +41,8 @@ def start_tune(beatable_saxpy: Path, folder: Path, tmp_path: Path) -> Iterator[S
 
     def begin(*words: object, folder: Path = folder, budget: int = BUDGET) -> CliRun:
         fixed = ("tune", beatable_saxpy, "--run", folder, "--budget", budget, "--searcher", "random", "--jobs", 1)
-        started.append(start(*fixed, *words, folder=folder, scratch=tmp_path / "scratch"))
+        short = ("--finalists", 2, "--rounds", 9)
+        started.append(start(*fixed, *short, *words, folder=folder, scratch=tmp_path / "scratch"))
         return started[-1]
 
     yield begin
@@ -82,6 +85,7 @@ def test_a_killed_run_is_resumed_to_the_same_budget(
 ) -> None:
     run = start_tune()
     run.wait_for_evaluations(2)
+    run.process.send_signal(signal.SIGSTOP)  # however long it takes to ask
 
     with pytest.raises(SystemExit) as exit_:  # its writer lives
         main(["resume", str(folder)])
@@ -118,7 +122,7 @@ def test_killed_workers_cost_time_and_blame_nobody(start_tune: Start, folder: Pa
 
 
 def test_a_machine_that_fails_stops_the_run_and_blames_nobody(start_tune: Start, folder: Path) -> None:
-    run = start_tune()
+    run = start_tune(budget=UNREACHED)
     run.wait_for_evaluations(1)
     while run.process.poll() is None:  # whatever is started is killed
         with contextlib.suppress(KeyError, OSError):
@@ -130,7 +134,7 @@ def test_a_machine_that_fails_stops_the_run_and_blames_nobody(start_tune: Start,
     assert "the baseline does not run either" in err
     assert f"kernelwright resume {folder}" in err
     view = RunView.read(folder)
-    assert 1 <= len(view.evaluations) < BUDGET
+    assert 1 <= len(view.evaluations) < UNREACHED
     assert not view.failed
     assert list(run.scratch.iterdir()) == []
 
@@ -153,7 +157,7 @@ def assert_stopped(run: CliRun) -> str:
     status, out, err = run.finish()
     assert (status, complaints(err)) == (130, [])
     view = RunView.read(run.folder)
-    assert 2 <= len(view.evaluations) < BUDGET
+    assert 2 <= len(view.evaluations) < UNREACHED
     assert view.winner is not None
     assert view.finished is not None
     assert view.finished.reason == "interrupted"
@@ -161,7 +165,7 @@ def assert_stopped(run: CliRun) -> str:
 
 
 def test_interrupt_keeps_the_best_and_says_how_to_go_on(start_tune: Start, folder: Path) -> None:
-    run = start_tune()
+    run = start_tune(budget=UNREACHED)
     run.wait_for_evaluations(3)
     workers = children_of(run.process.pid)
     run.process.send_signal(signal.SIGINT)
@@ -174,7 +178,7 @@ def test_interrupt_keeps_the_best_and_says_how_to_go_on(start_tune: Start, folde
 
 
 def test_termination_stops_a_run_also_while_it_waits_for_the_device(start_tune: Start, folder: Path) -> None:
-    run = start_tune()
+    run = start_tune(budget=UNREACHED)
     run.wait_for_evaluations(3)
     workers = children_of(run.process.pid)
     with DeviceLock(device_of(folder)):
@@ -184,7 +188,7 @@ def test_termination_stops_a_run_also_while_it_waits_for_the_device(start_tune: 
 
 
 def test_second_interrupt_ends_at_once_with_nothing_lost(start_tune: Start, folder: Path) -> None:
-    run = start_tune()
+    run = start_tune(budget=UNREACHED)
     run.wait_for_evaluations(3)
     workers = children_of(run.process.pid)
     before = evaluations(folder)
@@ -236,7 +240,20 @@ def test_a_stop_while_a_model_is_waited_for_is_recorded_and_resumed(
         service = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         service.settimeout(60)
         model = f"openai:silent@http://127.0.0.1:{service.getsockname()[1]}/v1"
-        begin = ("optimize", beatable_saxpy, "--model", model, "--in-flight", 3, "--budget", "600s", "--run", folder)
+        begin = (
+            "optimize",
+            beatable_saxpy,
+            "--model",
+            model,
+            "--in-flight",
+            3,
+            "--budget",
+            "600s",
+            "--run",
+            folder,
+            "--searcher",
+            "random",
+        )
         for words, number in ((begin, signal.SIGTERM), (("resume", folder), signal.SIGINT)):
             run = start(*words, folder=folder, scratch=tmp_path / "scratch")
             stack.callback(run.process.communicate)
@@ -325,7 +342,9 @@ def test_a_full_disk_ends_the_run_with_what_it_has(start_tune: Start, small_disk
     folder = small_disk / "run"
     run = start_tune(folder=folder)
     run.wait_for_evaluations(2)
+    run.process.send_signal(signal.SIGSTOP)
     fill(small_disk / "ballast")
+    run.process.send_signal(signal.SIGCONT)
     status, _, err = run.finish()
     assert status == 2
     (complaint,) = complaints(err)
