@@ -56,7 +56,7 @@ from kernelwright.store.event import (
     TemplateProven,
 )
 from kernelwright.tree.base import Expansion, Stop
-from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Failure, Node, Tree
 
 FINDING_COUNT = 6
 """Findings kept with a node; the rest repeats what the landscape shows."""
@@ -278,15 +278,21 @@ class Optimizer(OptimizerState):
         return [idea for idea in self.tree[index].ideas if idea.key not in taken]
 
     def _coding_first(self, action: ActionChosen) -> Step | None:
-        """Carry out the first idea of the plan that was made for this action, else the first that is open."""
-        plan, ideas = self._history.planned(action), self._untaken(action.node)
-        own = {idea.key for idea in plan.ideas} if plan is not None else set()
-        ideas.sort(key=lambda idea: idea.key not in own)
+        """Carry out an idea that was planned since this action was chosen, else the first that is open.
+
+        Where several plans for one node are on their way at once, each that arrives is carried out before any chance to
+        plan again is taken: what that would ask for is under way already.
+        """
+        ideas = self._untaken(action.node)
         if not ideas:
             nothing = Idea("nothing", "", "nothing more is proposed", "", None)
             self._refuse(self.tree[action.node], nothing, "no idea")
             return None
-        return self._coding(self._history.with_plan(action), action.node, ideas[0].key)
+        first = min(
+            ideas,
+            key=lambda idea: (idea.family == OPEN_FAMILY, self._history.plan_with(action, idea.key) is None),
+        )
+        return self._coding(self._history.with_plan(action, first.key), action.node, first.key)
 
     def _coding(self, then: Tree, index: int, key: str) -> Step | None:
         """Carry out an idea, told of what was known `then`."""

@@ -31,14 +31,15 @@ class TreeHistory:
             tree = self._trees[place] = Tree.of(self._events[: place + 1])
         return tree
 
-    def planned(self, action: ActionChosen) -> NodePlanned | None:
-        """The first plan for the action's node that was recorded after it was chosen."""
+    def plan_with(self, action: ActionChosen, key: str) -> NodePlanned | None:
+        """The plan for the action's node that brought the idea of this key; None: it was there before the choice."""
         later = self._events[self._place(action) + 1 :]
-        return next((each for each in later if isinstance(each, NodePlanned) and each.index == action.node), None)
+        plans = (each for each in later if isinstance(each, NodePlanned) and each.index == action.node)
+        return next((plan for plan in plans if any(idea.key == key for idea in plan.ideas)), None)
 
-    def with_plan(self, action: ActionChosen) -> Tree:
-        """The tree when this action was chosen, with the plan that was made for it."""
-        plan = self.planned(action)
+    def with_plan(self, action: ActionChosen, key: str) -> Tree:
+        """The tree when this action was chosen, with the plan that the idea of this key comes from."""
+        plan = self.plan_with(action, key)
         return self.at(action) if plan is None else self.at(action).after([plan])
 
     def _place(self, action: ActionChosen) -> int:

@@ -39,7 +39,7 @@ from kernelwright.tree.beliefs import (
     remaining,
 )
 from kernelwright.tree.failures import Constraint, constraints
-from kernelwright.tree.model import Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
 from kernelwright.tree.moves import START_ROLES, can_be_repaired, can_be_tuned, open_keys
 
 SLICE_EVALUATIONS = 6
@@ -70,9 +70,6 @@ all the same, and may replace both. Between 0 and 1 it hardly matters in simulat
 
 USED_UP = 0.85
 """What each useless child leaves of what is hoped of the next idea at a node: the best ideas come first. A guess."""
-
-OPEN_FAMILY = "open"
-"""Of ideas that are only a chance to plan again: what is written there as a prediction is no prediction."""
 
 
 @dataclass(frozen=True, slots=True)

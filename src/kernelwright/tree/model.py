@@ -26,6 +26,9 @@ from kernelwright.store.event import (
     TreeEvent,
 )
 
+OPEN_FAMILY = "open"
+"""Of ideas that are only a chance to plan again: what is written there as a prediction is no prediction."""
+
 Status = Literal["proposed", "working", "failed", "refused"]
 """`proposed`: not judged yet. `refused`: never built. `failed`: built or ran, and was wrong."""
 

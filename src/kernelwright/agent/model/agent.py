@@ -60,7 +60,7 @@ from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalfor
 from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply
 from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header
-from kernelwright.tree.model import Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
 
 MORE_IDEAS = 3
 """How often a node may be planned for again, each time with what came of the plans before."""
@@ -145,7 +145,7 @@ class ModelAgent:
     def code(self, context: CodeContext) -> Draft | Declined:
         """The idea carried out between its anchors; an idea that is still open is planned first."""
         idea, task, written, node = context.idea, context.task, context.written, context.node
-        if idea.family == _OPEN:
+        if idea.family == OPEN_FAMILY:
             planned = self._planned(PlanContext(task, context.tree, node, written, sample=context.sample))
             if isinstance(planned, Declined):
                 return planned
@@ -281,7 +281,7 @@ class ModelAgent:
     def _again(node: Node, idea: Idea, place: int) -> Idea:
         hoped = min(idea.predicted_gain or HOPED_GAIN, 1 + (HOPED_GAIN - 1) * 0.7 ** (place - 1))
         words = "plan again, with what came of the plans before"
-        return Idea(f"another-{node.index}-{place}", _OPEN, words, UNPLANNED, hoped)
+        return Idea(f"another-{node.index}-{place}", OPEN_FAMILY, words, UNPLANNED, hoped)
 
     # -- prompts -------------------------------------------------------------------------------------------------
 
@@ -370,9 +370,6 @@ class ModelAgent:
         name = "direct_system" if self._settings.is_direct else "system"
         return system_prompt(language, _LANGUAGES.get(language, language), name=name)
 
-
-_OPEN = "open"
-"""The family of an idea whose plan is made when it is taken."""
 
 _LANGUAGES: Mapping[str, str] = MappingProxyType(
     {"opencl": "OpenCL C", "cuda": "CUDA C++", "hip": "HIP C++", "triton": "Triton (Python)"}

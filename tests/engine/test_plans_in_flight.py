@@ -1,0 +1,76 @@
+"""Several plans for one structure on their way at once: each is carried out, and none is asked for twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from spool_runs import LIFT, TILE, VECTOR, asking, settings, working
+
+from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext
+from kernelwright.engine.optimize import optimize
+from kernelwright.store.event import Idea
+from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
+from kernelwright.tree.model import OPEN_FAMILY
+from kernelwright.tree.registry import create
+
+THIRD = ScriptedTactic("third", 1.3, "layout")
+TACTICS = (TILE, VECTOR, THIRD)
+
+
+class OneAtATime(ScriptedAgent):
+    """Plans as a model does: one idea a request, another one each time, and the chance to plan again."""
+
+    def __init__(self) -> None:
+        super().__init__(TACTICS, lifted=LIFT, plans_ahead=False)
+        self._lock = threading.Lock()
+        self._planned: dict[int, int] = {}
+        self.opened: list[str] = []
+        """Chances to plan again that were taken."""
+
+    def plan(self, context: PlanContext) -> Plan:
+        index = context.node.index
+        with self._lock:
+            place = self._planned[index] = self._planned.get(index, 0) + 1
+        left = [each for each in TACTICS if each.name not in context.written.tactics]
+        if place > len(left):
+            return Plan((), {"scripted": "nothing more"})
+        tactic = left[place - 1]
+        idea = Idea(tactic.name, tactic.family, f"apply {tactic.name}", "the script says so", tactic.predicted_gain)
+        again = [Idea(f"another-{index}-{n}", OPEN_FAMILY, "plan again", "", 1.1) for n in (1, 2, 3)]
+        return Plan((idea, *again))
+
+    def code(self, context: CodeContext) -> Draft | Declined:
+        if context.idea.family == OPEN_FAMILY:
+            self.opened.append(context.idea.key)
+            return Declined("nothing more comes to mind")
+        return super().code(context)
+
+
+@pytest.fixture
+def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
+    """A problem whose kernel has no parameters at all."""
+    folder = write_saxpy(tmp_path / "plain")
+    source = (folder / "saxpy.cl").read_text()
+    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
+    return folder
+
+
+def test_each_plan_on_its_way_is_carried_out_before_planning_again(plain: Path, tmp_path: Path) -> None:
+    agent = OneAtATime()
+    with working(tmp_path / "spool"):
+        result = optimize(
+            plain,
+            settings=settings(60, max_attempts=3),
+            run=tmp_path / "run",
+            machine=asking(tmp_path / "spool"),
+            agent=agent,
+            policy=create("gain", has_model=True),
+        )
+    first = next(node.index for node in result.tree if node.role == "template")
+    asked = [call for call in agent.calls if call.startswith(f"code {first} ")]
+    assert sorted(asked) == [f"code {first} {name}" for name in sorted(("tile", "vector", "third"))]
+    assert agent.opened == []
+    assert not [node for node in result.tree if node.status == "refused"]
