@@ -45,6 +45,14 @@ extern "C" __global__ void f(const float *x, float *y, const int n) {
   if (w < 0.1f) w *= 2.0f;
   y[i] = fmaxf(w, -0.5f);
 }""", XY, ("ceil_div(n, 32)",), ("32",), ONE_D),
+    Cuda("a helper in a namespace, the first function of all", "fast-functions", """
+namespace inner {
+template <typename F> __device__ float twice(float v, F f) { return f(f(v)); }
+}  // namespace inner
+extern "C" __global__ void f(const float *x, float *y, const int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = expf(-inner::twice(x[i], [](float v) { return v * 0.5f; }));
+}""", XY, ("ceil_div(n, 32)",), ("32",), ONE_D),
     Cuda("a template with a grid-stride loop", "vector-map", """
 template <typename T, int UNUSED = 4>
 __global__ void __launch_bounds__(256, 2) f(const T *x, T *y, size_t n) {

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from kernelwright.refactor import nodes
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.dialect import dialect
-from kernelwright.refactor.tactics.editing import Plan, declaration_start, indent
+from kernelwright.refactor.tactics.editing import Plan, indent, outermost_start
 from kernelwright.refactor.tactics.hints import allowed_error
 
 _OPENCL: Mapping[str, str] = MappingProxyType({
@@ -125,11 +125,11 @@ def _has_doubles(subject: Subject) -> bool:
 
 
 def _move_prelude(plan: Plan) -> None:
-    """Helpers of the kernel stand before it and may call these: put the text before the first function."""
+    """Helpers of the kernel stand before it, also in a namespace, and may call these: put the text before them all."""
     functions = plan.subject.analysis.tree.functions
     if functions:
         first = min(functions, key=lambda each: each.place.span.start)
-        plan.insert(declaration_start(plan.subject.source, first), "".join(plan.prelude))
+        plan.insert(outermost_start(plan.subject.source, first), "".join(plan.prelude))
         plan.prelude.clear()
 
 

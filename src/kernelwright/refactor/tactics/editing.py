@@ -280,15 +280,24 @@ def top(source: str) -> int:
 
 def declaration_start(source: str, function: nodes.Function) -> int:
     """Where a function's definition starts with everything that belongs to it: `template <...>`, `extern "C"`."""
+    return _start_at(source, function, most_depth=None)
+
+
+def outermost_start(source: str, function: nodes.Function) -> int:
+    """Where what holds a function at the source's outermost level starts: its `namespace`, else its own definition."""
+    return _start_at(source, function, most_depth=0)
+
+
+def _start_at(source: str, function: nodes.Function, *, most_depth: int | None) -> int:
     data = source.encode("utf-8", "surrogatepass")
-    start = 0
+    start = depth = 0
     is_line_start, in_directive, waiting = True, False, True
     for token in tokens_of(data.decode("latin-1")):
         if token.span.start >= function.place.span.start:
             return start if not waiting else function.place.span.start
         if token.kind == "newline":
             if in_directive:
-                waiting = True
+                waiting = waiting or most_depth is None or depth <= most_depth
             is_line_start, in_directive = True, False
             continue
         if token.is_blank or in_directive:
@@ -300,7 +309,8 @@ def declaration_start(source: str, function: nodes.Function) -> int:
         if waiting:
             start, waiting = token.span.start, False
         if token.text in (";", "}", "{"):
-            waiting = True
+            depth += {"{": 1, "}": -1}.get(token.text, 0)
+            waiting = most_depth is None or depth <= most_depth
     return function.place.span.start
 
 
