@@ -12,7 +12,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.optimize import verdict as verdict_of_tree
 from kernelwright.cli.progress import status_line
 from kernelwright.cli.tables import verdict
-from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short
+from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.optimize import optimize
@@ -157,6 +157,27 @@ def test_tune_ends_in_time(beatable_saxpy: Path, tmp_path: Path, clock: Clock, s
     assert result.view.finished.spent_s <= latest(seconds, slowness)
     assert result.view.evaluations
     assert result.view.comparison is not None or is_short(result.view)
+
+
+@pytest.mark.parametrize("slowness", [1.0, 2.0, 3.0, 5.0, 8.0, 12.0])
+@pytest.mark.parametrize("seconds", [10.0, 14.0, 20.0])
+def test_beyond_its_budget_a_run_makes_no_more_rounds_than_a_claim_needs(
+    beatable_saxpy: Path, tmp_path: Path, clock: Clock, seconds: float, slowness: float
+) -> None:
+    result = tune(
+        beatable_saxpy, settings=settings(seconds), run=tmp_path / "run", machine=SlowMachine(clock, slowness)
+    )
+    comparison, finished = result.view.comparison, result.view.finished
+    if comparison is None:
+        assert is_short(result.view)
+        return
+    rounds = {len(row) for rows in comparison.samples_ms.values() for row in rows}
+    finalists = len(comparison.candidate_ids) - 1
+    assert finished is not None
+    if finished.spent_s > seconds:
+        assert (finalists, rounds) == (1, {least_rounds(1)})
+    is_told = any(f"time for {min(rounds)} of the 20 rounds" in note.text for note in result.view.notes)
+    assert is_told == (min(rounds) < 20)
 
 
 def test_without_time_for_a_claim_none_is_made_and_that_is_said(

@@ -222,6 +222,27 @@ def test_fewer_rounds_than_a_claim_needs_are_made_only_where_they_were_asked_for
     assert (count, runner.rounds) == (5, [5])
 
 
+@pytest.mark.parametrize(("left", "more_left"), [(2.0, 2.0), (4.0, 2.0), (3.0, -1.0), (2.0, -50.0)])
+def test_rounds_beyond_those_that_a_claim_needs_fit_into_what_is_left_of_the_budget(
+    left: float, more_left: float
+) -> None:
+    """The least comparison may take a little more, and what a dear baseline has left beyond the budget; no other."""
+    costs = dataclasses.replace(COSTS, baseline_round_s=0.1, judge_s=0.0)
+    pace = FinalsPace(costs, rounds=20, left_s=lambda: left, grace_s=2.0, more_left_s=lambda: more_left)
+    count, rounds = pace.fitting([evaluated(launch_ms=100.0)])
+    assert count == 1
+    assert rounds == least_rounds(1) or costs.comparison_s([0.1], rounds) <= more_left
+    assert str(rounds) in pace.shortened_words(count, rounds)
+    assert pace.shortened_words(count, 20) == ""
+
+
+def test_a_further_finalist_fits_into_what_is_left_of_the_budget() -> None:
+    pace = FinalsPace(COSTS, rounds=20, left_s=lambda: 1000.0, grace_s=100.0, more_left_s=lambda: 1.0)
+    assert pace.may_check([], evaluated(0))
+    assert not pace.may_check([evaluated(0)], evaluated(1))
+    assert pace.fitting([evaluated(0), evaluated(1)])[0] == 1
+
+
 def test_a_comparison_that_is_too_dear_for_all_is_made_of_the_first(saxpy: Path) -> None:
     left: Callable[[], float] = lambda: 4.0  # noqa: E731
     pace = FinalsPace(dataclasses.replace(COSTS, judge_s=0.0), rounds=20, left_s=left)

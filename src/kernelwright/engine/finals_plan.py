@@ -6,7 +6,8 @@ reserve = reserved_s(costs, finalists=5, rounds=20, seconds=limit_s)
 pace = FinalsPace(costs, rounds=20, left_s=lambda: limit_s - clock.spent_s)
 ```
 A claim needs a thorough check of each finalist and so many rounds that an interval of order statistics has its
-confidence. Where even one finalist and the fewest rounds do not fit, nothing is compared and nothing is claimed.
+confidence. Where even one finalist and the fewest rounds do not fit, nothing is compared and nothing is claimed. These
+may take a little more than there is; further finalists and rounds may not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ AFTER_BASELINE = 0.5
 """Of the budget, what comes after the baseline has at least: a run that only knows its baseline helps nobody."""
 
 GRACE = 0.1
-"""Of the budget, by which the least comparison may exceed it: without it there is no claim. A guess."""
+"""Of the budget, by which the least comparison, and no other, may exceed it: without it there is no claim. A guess."""
 
 GOOD_ROUNDS = 12
 """A further finalist is taken in only if so many rounds fit: fewer make every interval wide. A guess."""
@@ -188,12 +189,29 @@ class Recent:
 class FinalsPace:
     """Lets finalists and rounds in while there is time; what checks take is learnt as they go."""
 
-    def __init__(self, costs: FinalsCosts, *, rounds: int, left_s: Callable[[], float], grace_s: float = 0.0) -> None:
-        """`rounds` are wanted; `left_s` tells the seconds left; the least comparison may take `grace_s` more."""
+    def __init__(
+        self,
+        costs: FinalsCosts,
+        *,
+        rounds: int,
+        left_s: Callable[[], float],
+        grace_s: float = 0.0,
+        more_left_s: Callable[[], float] | None = None,
+    ) -> None:
+        """Plan with what is known before the first check.
+
+        Args:
+            costs: of checks and rounds.
+            rounds: so many are wanted.
+            left_s: tells the seconds left for the least comparison, which may take `grace_s` more.
+            grace_s: see there.
+            more_left_s: the same for further finalists and rounds; None: as `left_s`.
+        """
         self._costs = costs
         self._rounds = rounds
         self._left_s = left_s
         self._grace_s = grace_s
+        self._more_left_s = more_left_s or left_s
         self._checks_s: list[float] = []
         self.is_short = False
         """Whether nothing could be compared for want of time."""
@@ -208,7 +226,7 @@ class FinalsPace:
         count = len(accepted) + 1
         rounds = self._least(count) if not accepted else max(self._least(count), min(self._rounds, GOOD_ROUNDS))
         needed_s = self._costs.check_s + self._comparison_s([*accepted, event], rounds)
-        is_time = needed_s <= self._left_s() + (0.0 if accepted else self._grace_s)
+        is_time = needed_s <= (self._more_left_s() if accepted else self._left_s() + self._grace_s)
         self.is_short = not accepted and not is_time
         return is_time
 
@@ -220,14 +238,24 @@ class FinalsPace:
     def fitting(self, accepted: Sequence[Evaluated]) -> tuple[int, int]:
         """How many of the accepted finalists are measured, the first ones, in how many rounds; (0, 0): none fits."""
         for count in range(len(accepted), 0, -1):
-            chosen, least = accepted[:count], self._least(count)
-            left_s = self._left_s() + (self._grace_s if count == 1 else 0.0)
+            chosen, least, more_left_s = accepted[:count], self._least(count), self._more_left_s()
+            left_s = self._left_s() + self._grace_s if count == 1 else more_left_s
             if self._comparison_s(chosen, least) > left_s:
                 continue
-            most = max(least, self._rounds)
-            return count, next(n for n in range(most, least - 1, -1) if self._comparison_s(chosen, n) <= left_s)
+            more = range(max(least, self._rounds), least, -1)
+            return count, next((n for n in more if self._comparison_s(chosen, n) <= more_left_s), least)
         self.is_short = True
         return 0, 0
+
+    def shortened_words(self, finalists: int, rounds: int) -> str:
+        """What a comparison of so many finalists lacks in precision for want of time; empty: nothing."""
+        if rounds >= self._rounds:
+            return ""
+        with_finalists = "" if finalists > 1 else " with one finalist"
+        return (
+            f"the budget had time for {rounds} of the {self._rounds} rounds (--rounds) of the final comparison"
+            f"{with_finalists}: intervals are wider than they would be"
+        )
 
     def words(self) -> str:
         """Why nothing was compared."""

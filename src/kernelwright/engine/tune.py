@@ -521,6 +521,9 @@ class _Session:
         )
         if comparison is not None:
             self._append([without_impossible(comparison, self._floors)])
+            rounds = min((len(rows[0]) for rows in comparison.samples_ms.values() if rows), default=0)
+            if text := pace.shortened_words(len(comparison.candidate_ids) - 1, rounds):
+                self._note(f"{text}; give more time")
         elif pace.is_short:
             self._note(f"{pace.words()}: give more time")
 
@@ -555,6 +558,7 @@ class _Session:
             rounds=rounds,
             left_s=left_until(limit_s(asked_s, view.baseline.cost), self._clock, costs, resumed_s=self._resumed_s),
             grace_s=GRACE * asked_s,
+            more_left_s=lambda: asked_s - self._clock.spent_s,
         )
 
     # -- events --------------------------------------------------------------------------------------------------
