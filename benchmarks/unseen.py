@@ -4,8 +4,8 @@
 python benchmarks/unseen.py --out results.json [--seconds 60] [--only NAME,...] [--folder FOLDER] [--device D]
 ```
 Each folder below `--folder` is a problem whose kernel is its own baseline. A kernel is *improved* when the interval of
-the final comparison lies above 1, *left alone* when the verdict is to keep the baseline, and *broken* when the run gave
-no verdict. Structures that failed their check never win; they are counted, with the message.
+the final comparison lies above 1, *left alone* when the verdict is to keep the baseline, *no claim* when
+the budget did not reach the comparison, *broken* when the run could not be made. Structures that failed their check never win; they are counted, with the message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def measured(problem: Path, seconds: float, device: str | None) -> dict[str, Any
 def verdict(result: OptimizeResult) -> dict[str, Any]:
     """The claim, the way to it, and what failed."""
     speedup = result.speedup
-    words = "broken" if speedup is None else "improved" if result.is_gain else "left alone"
+    words = "no claim" if speedup is None else "improved" if result.is_gain else "left alone"
     winner = result.winner
     path = [step.tactic or step.role for step in result.tree.path(winner.index)[1:]] if winner else []
     return {
