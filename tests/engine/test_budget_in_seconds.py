@@ -13,19 +13,21 @@ from kernelwright.cli.optimize import verdict as verdict_of_tree
 from kernelwright.cli.progress import status_line
 from kernelwright.cli.tables import verdict
 from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds
-from kernelwright.engine.listener import Progress
+from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.loop import RunClock
-from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.site import LocalSite
-from kernelwright.engine.time_spent import FINALS, SEARCH, SET_UP, Ledger, time_words
-from kernelwright.engine.tune import tune
+from kernelwright.engine.time_spent import BASELINE, FINALS, KILLED, SEARCH, SET_UP, Ledger, time_words
+from kernelwright.engine.tune import resume, tune
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.lane import STRESS_SECONDS
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Cost, Evaluation, Passed
+from kernelwright.store.event import Evaluated, Event
+from kernelwright.store.run_folder import LOG_NAME
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
@@ -217,6 +219,72 @@ def test_a_run_says_what_its_time_went_into(beatable_saxpy: Path, tmp_path: Path
         machine=SlowMachine(clock, 1.0),
     )
     assert time_words(no_limit.view) == ""
+
+
+class Interrupting(SilentListener):
+    """Somebody presses Ctrl-C after the third evaluation."""
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        if isinstance(event, Evaluated) and event.index == 2:
+            raise KeyboardInterrupt
+
+
+def accounted(view: RunView) -> tuple[dict[str, float], float]:
+    """What the account of a run's time tells, without what is beside the budget, and what it cannot tell."""
+    assert view.finished is not None
+    told = {purpose: seconds for purpose, seconds in view.finished.spent_on.items() if purpose != SET_UP}
+    return told, view.finished.spent_s - sum(told.values())
+
+
+def test_a_resumed_run_tells_what_the_time_of_all_its_sessions_went_into(
+    beatable_saxpy: Path, tmp_path: Path, clock: Clock
+) -> None:
+    machine = SlowMachine(clock, 1.0)
+    first = tune(
+        beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=machine, listener=Interrupting()
+    )
+    before, _ = accounted(first.view)
+    after, other_s = accounted(resume(run, machine=machine).view)
+    assert after[BASELINE] == before[BASELINE] > 0
+    assert after[SEARCH] > before[SEARCH] > 0
+    assert after[FINALS] > 0
+    assert abs(other_s) < 0.05
+
+
+def test_of_a_session_that_was_killed_the_baseline_is_told_and_the_rest_called_so(
+    beatable_saxpy: Path, tmp_path: Path, clock: Clock
+) -> None:
+    machine = SlowMachine(clock, 1.0)
+    tune(beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=machine, listener=Interrupting())
+    log = tmp_path / "run" / LOG_NAME
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if '"run_finished"' not in line))
+    result = resume(tmp_path / "run", machine=machine)
+    after, other_s = accounted(result.view)
+    assert after[BASELINE] == pytest.approx(2.0)
+    assert after[KILLED] > 0
+    assert abs(other_s) < 0.05
+    assert KILLED in time_words(result.view)
+
+
+def test_a_resumed_tree_tells_what_the_time_of_all_its_sessions_went_into(
+    plain: Path, tmp_path: Path, clock: Clock
+) -> None:
+    machine = SlowMachine(clock, 1.0)
+    first = optimize(
+        plain,
+        settings=OptimizeSettings(tune=settings(60.0), memory="off"),
+        run=tmp_path / "run",
+        machine=machine,
+        agent=ScriptedAgent([TILE], lifted=LIFT),
+        listener=Interrupting(),
+    )
+    assert first.reason == "interrupted"
+    before, _ = accounted(first.view)
+    rest = resume_optimize(tmp_path / "run", machine=machine, agent=ScriptedAgent([TILE], lifted=LIFT))
+    after, _ = accounted(rest.view)
+    assert after[BASELINE] == before[BASELINE] > 0
+    assert all(after[purpose] >= seconds for purpose, seconds in before.items())
 
 
 def test_set_up_is_told_beside_what_was_used() -> None:

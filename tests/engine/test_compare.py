@@ -119,8 +119,30 @@ def test_wrong_words_are_refused_before_anything_runs(tmp_path: Path, problem: P
         compare([problem, other / "problem.toml"], settings("gain"), out=tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("policies", "options", "words"),
+    [
+        (("default", "default"), {}, "the policy 'default' is named twice"),
+        (("default", "stark", "gain"), {}, "'default' and 'gain' are the same policy"),
+        (("gain",), {"models": ("rules", "openai:m", "rules")}, "the model 'rules' is named twice"),
+        (("gain",), {"memories": ("off", "read", "off")}, "the memory 'off' is named twice"),
+        ((), {}, "no policy is named"),
+    ],
+)
+def test_what_would_be_compared_with_itself_is_refused(
+    policies: tuple[str, ...], options: dict[str, tuple[str, ...]], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        settings(*policies, **options)  # type: ignore[arg-type]
+
+
+def test_a_problem_that_is_named_twice_is_refused(problem: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is named twice"):
+        compare([problem, problem / "problem.toml"], settings("gain"), out=tmp_path / "out")
+
+
 def test_arms_are_all_combinations_and_their_folders_are_names() -> None:
-    chosen = settings("default", "gain", "stark", models=("rules", "openai:m@http://h:1/v1"), memories=("off", "read"))
+    chosen = settings("default", "stark", models=("rules", "openai:m@http://h:1/v1"), memories=("off", "read"))
     assert len(chosen.arms) == 8
     assert chosen.arms[0] == Arm("gain", "rules", "off")
     folders = {arm.folder for arm in chosen.arms}

@@ -84,7 +84,10 @@ class CompareSettings:
         """Refuse what cannot work, before anything is started."""
         if self.repeats < 1:
             raise UsageError(f"repeats is {self.repeats!r}, expected at least 1")
-        object.__setattr__(self, "policies", tuple(dict.fromkeys(known(each) for each in self.policies)))
+        _refuse_repeats("policy", self.policies, tuple(known(each) for each in self.policies))
+        _refuse_repeats("model", self.models, self.models)
+        _refuse_repeats("memory", self.memories, self.memories)
+        object.__setattr__(self, "policies", tuple(known(each) for each in self.policies))
         if self.roles and set(self.models) == {"rules"}:
             raise UsageError("roles are played by models, and all arms have rules", hint="say --models PROVIDER:NAME")
         for arm in self.arms:
@@ -94,10 +97,7 @@ class CompareSettings:
     def arms(self) -> tuple[Arm, ...]:
         """Every policy with every model and every memory; the first is what the others are compared with."""
         return tuple(
-            Arm(policy, model, memory)
-            for model in dict.fromkeys(self.models)
-            for memory in dict.fromkeys(self.memories)
-            for policy in self.policies
+            Arm(policy, model, memory) for model in self.models for memory in self.memories for policy in self.policies
         )
 
     def of(self, arm: Arm, repeat: int) -> OptimizeSettings:
@@ -117,6 +117,24 @@ class CompareSettings:
             own.pop(name)
         own["roles"] = self.roles
         return cast("dict[str, Any]", json.loads(json.dumps({**record, "optimize": own})))
+
+
+def _refuse_repeats(what: str, named: Sequence[str], meant: Sequence[str]) -> None:
+    """Refuse what cannot be compared: nothing at all, or a thing with itself, which would run once and look like two.
+
+    Raises:
+        UsageError: nothing is named, or two of `named` stand for the same of `meant`.
+    """
+    if not named:
+        raise UsageError(f"no {what} is named to compare")
+    first: dict[str, str] = {}
+    for name, meaning in zip(named, meant, strict=True):
+        other = first.setdefault(meaning, name)
+        if other != name:
+            raise UsageError(f"{other!r} and {name!r} are the same {what}", hint="leave one of them out")
+        if named.count(name) > 1:
+            hint = "leave one out; --repeats says how often each of them runs"
+            raise UsageError(f"the {what} {name!r} is named twice", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +256,8 @@ def _files(problems: Sequence[Path | str]) -> dict[str, Path]:
         path = Path(each).resolve()
         file = path / PROBLEM_FILE_NAME if path.is_dir() else path
         name = file.parent.name
+        if files.get(name) == file:
+            raise UsageError(f"the problem {str(each)!r} is named twice", hint="leave one out; see --repeats")
         if files.setdefault(name, file) != file:
             raise UsageError(f"two problems are in folders named {name!r}", hint="compare them one after the other")
     if not files:

@@ -346,6 +346,7 @@ class _Session:
         spent_s = view.spent_s + self._unrecorded_s(view)
         self._clock = RunClock(earlier_s=spent_s, now=site.now_s)
         self._resumed_s = spent_s
+        self._ledger.take_over(view, spent_s=spent_s)
         self._append([self._session_started(spent_s)])
         if view.started.device.get("name") != site.device.name:
             text = f"resumed on {site.device.name!r}; it was started on {view.started.device.get('name')!r}: "

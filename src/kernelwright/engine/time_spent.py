@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from kernelwright.engine.finals_plan import baseline_s
 from kernelwright.store.view import RunView
 
 SET_UP = "set-up"
@@ -26,6 +27,8 @@ PROOFS = "proofs of templates"
 SEARCH = "parameters"
 PROPOSALS = "proposals"
 FINALS = "final comparison"
+KILLED = "sessions that were killed"
+"""What they went into beside the baseline is not known: nothing was recorded of it."""
 
 
 class Ledger:
@@ -49,6 +52,21 @@ class Ledger:
         """So many seconds more."""
         with self._lock:
             self._seconds[purpose] = self._seconds.get(purpose, 0.0) + seconds
+
+    def take_over(self, view: RunView, *, spent_s: float) -> None:
+        """Begin with what earlier sessions of a run have spent, `spent_s` in all."""
+        end, told_s = view.last_end, 0.0
+        if end is not None and end.spent_on:
+            told_s = end.spent_s
+            for purpose, seconds in end.spent_on.items():
+                self.add(purpose, seconds)
+        rest_s = max(0.0, spent_s - told_s)
+        if view.baseline is not None and BASELINE not in self.seconds:
+            of_baseline_s = min(baseline_s(view.baseline.cost), rest_s)
+            self.add(BASELINE, of_baseline_s)
+            rest_s -= of_baseline_s
+        if rest_s > 0:
+            self.add(KILLED, rest_s)
 
     @property
     def seconds(self) -> Mapping[str, float]:

@@ -337,6 +337,7 @@ class _Session:
     def run_again(self, runner: MeasuringRunner, view: RunView) -> TuneResult:
         self._clock = RunClock(earlier_s=view.spent_s)
         self._resumed_s = view.spent_s
+        self._ledger.take_over(view, spent_s=view.spent_s)
         self._floors = recorded_floors(view.started)
         self._append([self._session_started(view.spent_s)])
         if view.started.device.get("name") != self._device.name:

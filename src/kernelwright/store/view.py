@@ -71,6 +71,8 @@ class RunView:
     notes: tuple[Noted, ...] = ()
     finished: RunFinished | None = None
     """None while the run goes on, after a crash, and once a later session has taken the run up again."""
+    last_end: RunFinished | None = None
+    """The latest end of a session that was recorded, also where a later session has taken the run up again."""
     tree_events: tuple[TreeEvent, ...] = ()
     """Of `optimize`, in order; `kernelwright.tree` makes the tree of them."""
     proofs: tuple[TemplateProven, ...] = ()
@@ -115,6 +117,7 @@ class RunView:
         notes: list[Noted] = []
         tree_events: list[TreeEvent] = []
         finished: RunFinished | None = None
+        last_end: RunFinished | None = None
         proofs: list[TemplateProven] = []
         latest: dict[str, Any] = {}
         for event in events:
@@ -133,7 +136,7 @@ class RunView:
                 case TemplateProven():
                     proofs.append(event)
                 case RunFinished():
-                    finished = event
+                    finished = last_end = event
                 case RunStarted():
                     raise StoreError(
                         f"two runs in one log: {started.run_id!r} and {event.run_id!r}",
@@ -152,6 +155,7 @@ class RunView:
             dispatch=latest.get("dispatch_probed"),
             notes=tuple(notes),
             finished=finished,
+            last_end=last_end,
             tree_events=tuple(tree_events),
             proofs=tuple(proofs),
             recalled=latest.get("memory_recalled"),
