@@ -244,7 +244,7 @@ def test_a_resumed_run_tells_what_the_time_of_all_its_sessions_went_into(
         beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=machine, listener=Interrupting()
     )
     before, _ = accounted(first.view)
-    after, other_s = accounted(resume(run, machine=machine).view)
+    after, other_s = accounted(resume(tmp_path / "run", machine=machine).view)
     assert after[BASELINE] == before[BASELINE] > 0
     assert after[SEARCH] > before[SEARCH] > 0
     assert after[FINALS] > 0
