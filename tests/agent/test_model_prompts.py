@@ -252,6 +252,9 @@ def test_runs_from_before_there_was_a_choice_are_repeated_as_they_were() -> None
     assert OptimizeSettings.from_record(record).child_defaults == "parent"
     del record["optimize"]["child_defaults"]
     assert OptimizeSettings.from_record(record).child_defaults == "declared"
+    assert OptimizeSettings.from_record(record).rest == "policy"
+    del record["optimize"]["rest"]
+    assert OptimizeSettings.from_record(record).rest == "best"
 
 
 # -- noise

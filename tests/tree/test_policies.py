@@ -230,3 +230,25 @@ def test_every_choice_can_be_carried_out_and_is_made_again(policy: SelectionPoli
             assert node.is_working
             assert not node.tuning.is_exhausted
             assert chosen.evaluations > 0
+
+
+def test_without_attempts_left_structures_that_were_hardly_searched_are_searched() -> None:
+    """Not only the fastest so far: beside it are two at their defaults that may come to more."""
+    policy, left = GainPerCost(has_model=True), BudgetLeft(evaluations=60, attempts=0)
+    events = [*lifted(), proposed(2, 1, "tile"), working(2, 0.93), planned(2), proposed(3, 1, "rows"), working(3, 0.95)]
+    counts = {1: 16, 2: 0, 3: 0}
+    for _ in range(12):
+        chosen = policy.choose(Tree.of(events), left)
+        if isinstance(chosen, Stop):
+            break
+        assert chosen.action == "tune"
+        counts[chosen.node] += chosen.evaluations
+        events.append(tuned(chosen.node, 0.9, counts[chosen.node], expected=0.01))
+    assert counts[2] > 0
+    assert counts[3] > 0
+
+
+def test_without_attempts_left_no_structure_is_asked_for() -> None:
+    for policy in (GainPerCost(), GainPerCost(has_model=True)):
+        chosen = policy.choose(Tree.of(lifted(idea("tile", 9.0))), BudgetLeft(evaluations=60, attempts=0))
+        assert isinstance(chosen, Stop) or chosen.action == "tune"

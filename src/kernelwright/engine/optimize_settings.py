@@ -66,6 +66,8 @@ class OptimizeSettings:
     """Who plays which role, and how; the tables of a file of roles, see `engine.model_roles`."""
     child_defaults: Literal["parent", "declared"] = "parent"
     """`parent`: what a model writes from a node begins at the node's best values where its parameters stay."""
+    rest: Literal["policy", "best"] = "policy"
+    """Once no more structures may be asked for: the policy chooses whose parameters are tuned, or the fastest node's are."""
 
     runner: str = ""
     """`spool:DIR`: the device is on another machine; empty: here."""
@@ -128,7 +130,9 @@ class OptimizeSettings:
             "in_flight",
             "part_evaluations",
         )
-        own = {name: getattr(self, name) for name in (*names, "max_attempts", "roles", "memory", "child_defaults")}
+        own = {
+            name: getattr(self, name) for name in (*names, "max_attempts", "roles", "memory", "child_defaults", "rest")
+        }
         return {**self.tune.as_record(), RECORD_KEY: own}
 
     @classmethod
@@ -136,7 +140,7 @@ class OptimizeSettings:
         """The settings of a recorded run; fields that this version does not know are ignored."""
         known = {each.name for each in dataclasses.fields(cls)} - {"tune"}
         own = {name: value for name, value in dict(record.get(RECORD_KEY, {})).items() if name in known}
-        own.setdefault("child_defaults", "declared")  # of runs from before there was a choice
+        own = {"child_defaults": "declared", "rest": "best", **own}  # of runs from before there was a choice
         return cls(tune=TuneSettings.from_record(record), **own)
 
 

@@ -114,14 +114,14 @@ class Optimizer(OptimizerState):
             return "budget"
         choice = self._parts.policy.choose(self._offered(), self._left())
         if not isinstance(choice, Stop):
-            return self._tuning_instead() if choice.action != "tune" and self._attempts_are_spent() else choice
+            return self._tuning_instead() if choice.action != "tune" and self._attempts_left() == 0 else choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
         return choice.reason
 
     def _tuning_instead(self) -> Expansion | str:
-        """More of the best structure's parameters, where no more structures may be asked for."""
+        """More of the best structure's parameters: for policies that know no cap of structures to ask for."""
         open_nodes = [node for node in self._offered().working if node.best_value and not node.tuning.is_exhausted]
         best = min(open_nodes, key=lambda node: node.best_value or math.inf, default=None)
         if best is None:

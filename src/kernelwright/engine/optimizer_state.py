@@ -188,6 +188,7 @@ class OptimizerState:
         return BudgetLeft(
             seconds=self._seconds_left(),
             evaluations=evaluations,
+            attempts=self._attempts_left() if self._parts.settings.rest == "policy" else None,
             limit_value=self._parts.task.limit_value,
             min_gain_fraction=budget.min_expected_gain_fraction,
         )
@@ -242,10 +243,11 @@ class OptimizerState:
         evaluations = [event for run in list(self._runs.values()) for event in run.evaluations]
         return FinalsCosts.of(self._parts.problem, self._parts.shared.baseline, evaluations)
 
-    def _attempts_are_spent(self) -> bool:
-        """Whether as many structures were asked for as may be, those under way included, the first ones not."""
+    def _attempts_left(self) -> int | None:
+        """How many structures may still be asked for; those under way are, the first ones are not counted."""
         most = self._parts.settings.max_attempts
-        return most is not None and sum(each.action in ("expand", "repair") for each in self.tree.actions) >= most
+        asked = sum(each.action in ("expand", "repair") for each in self.tree.actions)
+        return None if most is None else max(0, most - asked)
 
     def _is_spent(self) -> bool:
         left = self._left()

@@ -31,6 +31,8 @@ class BudgetLeft:
     """None: no limit in time."""
     evaluations: int | None = None
     """Over all nodes; None: no limit."""
+    attempts: int | None = None
+    """Structures that may still be asked for; None: as many as the rest allows."""
     limit_value: float | None = None
     """The objective that the device's measured bandwidth allows at best; None: unknown."""
     min_gain_fraction: float | None = None

@@ -185,6 +185,8 @@ class _Scoring:
         return max(0.0, until - node.tuning.evaluated_count)
 
     def _structures(self) -> Iterator[_Scored]:
+        if self._budget.attempts == 0:
+            return
         for node in self._tree:
             # What could be made of a useless node can be made of its parent, by rules.
             if node.is_working and (self._policy.has_model or not self._was_useless(node)):
