@@ -79,6 +79,8 @@ n = 65536
 weight = 2
 """
 
+LARGE = PROBLEM[PROBLEM.rindex("[[workloads]]") :]
+
 REFERENCE = """def saxpy(x, y, a):
     return a * x + y
 """
@@ -118,14 +120,14 @@ def short_copies() -> Iterator[None]:
         yield
 
 
-def _write_saxpy(folder: Path, *changes: tuple[str, str], is_beatable: bool = False) -> Path:
+def _write_saxpy(folder: Path, *changes: tuple[str, str], is_beatable: bool = False, is_small: bool = False) -> Path:
     source = SAXPY
     for old, new in changes:
         assert old in source
         source = source.replace(old, new, 1)
     folder.mkdir()
     (folder / "saxpy.cl").write_text(source)
-    (folder / "problem.toml").write_text(PROBLEM)
+    (folder / "problem.toml").write_text(PROBLEM.replace(LARGE, "") if is_small else PROBLEM)
     (folder / "reference.py").write_text(REFERENCE)
     if is_beatable:
         (folder / "slow.cl").write_text(SLOW_BASELINE)
@@ -139,6 +141,7 @@ def write_saxpy() -> Callable[..., Path]:
     """Write the saxpy problem into a new folder, with `(old, new)` changes to its source.
 
     `is_beatable` gives it a baseline so slow that every configuration surely beats it.
+    `is_small` leaves out the large workload.
     """
     return _write_saxpy
 

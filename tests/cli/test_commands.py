@@ -18,6 +18,7 @@ from kernelwright.cli.main import main
 from kernelwright.problem.load import load_problem
 from kernelwright.store.view import RunView
 from kernelwright.template.load import load_template
+from short_command import COMMAND
 
 COMMANDS = ((), ("doctor",), ("init",), ("tune",), ("resume",), ("report",), ("export",), ("show",), ("show", "runs"),
             ("show", "run"), ("show", "candidate"))  # fmt: skip
@@ -46,7 +47,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, write_saxpy: Callable[...
     """A finished run, made by the command line beside no terminal: its folder, standard output and error."""
     folder = tmp_path_factory.mktemp("recorded")
     problem = write_saxpy(folder / "saxpy", is_beatable=True)
-    command = [sys.executable, "-m", "kernelwright", "tune", problem, "--budget", "6", "--run", "run", "--json"]
+    command = [*COMMAND, "tune", problem, "--budget", "6", "--run", "run", "--json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "run", done.stdout, done.stderr
@@ -316,7 +317,7 @@ def test_plain_progress_lines_where_there_is_no_terminal(beatable_saxpy: Path, i
 @pytest.mark.opencl
 def test_live_progress_on_a_terminal_gives_the_cursor_back(beatable_saxpy: Path, in_tmp: Path) -> None:
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "kernelwright", "tune", beatable_saxpy, "--budget", "2", "--searcher", "random"]
+    command = [*COMMAND, "tune", beatable_saxpy, "--budget", "2", "--searcher", "random"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
     os.close(terminal)

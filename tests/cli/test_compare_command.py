@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kernelwright.cli.main import main
+from short_command import COMMAND
 
 
 def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,9 +22,9 @@ def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.Capture
 
 @pytest.mark.opencl
 def test_rules_are_compared_and_nothing_runs_twice(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
-    problem = write_saxpy(tmp_path / "saxpy", is_beatable=True)
+    problem = write_saxpy(tmp_path / "saxpy", is_beatable=True, is_small=True)
     words = ["compare", str(problem), "--policies", "direct,tune-only", "--repeats", "1", "--budget", "3"]
-    command = [sys.executable, "-m", "kernelwright", *words, "--rounds", "5", "--out", "cmp", "--json"]
+    command = [*COMMAND, *words, "--rounds", "5", "--searcher", "random", "--out", "cmp", "--json"]
 
     def told() -> dict[str, object]:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

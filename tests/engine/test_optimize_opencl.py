@@ -32,7 +32,7 @@ def optimised(tmp_path_factory: pytest.TempPathFactory, write_saxpy: Callable[..
     problem = write_saxpy(folder / "saxpy")
     (problem / "saxpy.cl").write_text(COLUMN_WALK)
     text = (problem / "problem.toml").read_text()
-    (problem / "problem.toml").write_text(text.replace("n // 32", "ceil_div(n, 32)").replace("65536", "1048576"))
+    (problem / "problem.toml").write_text(text.replace("n // 32", "ceil_div(n, 32)").replace("65536", "262144"))
     return kernelwright.optimize(problem, budget="14", run=folder / "run")
 
 

@@ -18,6 +18,8 @@ from kernelwright.template.model import Candidate
 
 pytestmark = pytest.mark.opencl
 
+VALUE = "a * x[base + k] + y[base + k]"
+LINE = f"y[base + k] = {VALUE};"
 SMALL = '[[workloads]]\nname = "small"\nn = 4096\n'
 LARGE = '[[workloads]]\nname = "large"\nn = 65536\nweight = 2\n'
 
@@ -30,8 +32,14 @@ def subject(saxpy: Path) -> Subject:
     assert SMALL in text
     assert LARGE in text
     # Far apart, and both far above the least limit that times on a CPU device are raced against, however fast it is.
-    larger, smaller = LARGE.replace("65536", "8388608"), SMALL.replace("4096", "2097152")
+    larger, smaller = LARGE.replace("65536", "262144"), SMALL.replace("4096", "65536")
     file.write_text(text.replace(LARGE, "").replace(SMALL, larger + "\n" + smaller))
+    source = saxpy / "saxpy.cl"
+    text = source.read_text()
+    assert LINE in text
+    source.write_text(
+        text.replace(LINE, f"{{ volatile float z; for (int r = 0; r < 200; r++) z = {VALUE}; y[base + k] = z; }}")
+    )
     return Subject.load(saxpy)
 
 

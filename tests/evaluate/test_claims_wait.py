@@ -41,10 +41,13 @@ def runner_of(monkeypatch):
     running = []
 
     def make(folder):
-        machine, subject, settings = LocalMachine(), Subject.load(folder), TuneSettings(build_processes=1, data_seed=3)
+        machine, subject = LocalMachine(), Subject.load(folder)
+        settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
         runner = machine.runner(subject.problem, machine.device("opencl", "opencl"), settings)
         running.append(runner.__enter__())
-        runner._stations[0].lane.can_judge_aside = True
+        lane = runner._stations[0].lane
+        lane.can_judge_aside = True
+        lane._settings = replace(lane._settings, wall_ratio_limit=1e6)  # a busy machine is no reason to fail here
         return runner, subject
 
     yield make

@@ -6,21 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from short_command import COMMAND
+
 PATIENCE_S = 60.0
 """For a loaded machine; nothing here waits that long when all is well."""
-
-COMMAND = """import runpy
-from kernelwright.evaluate import lane
-lane.CEILING_BYTES = 16 << 20
-runpy.run_module("kernelwright", run_name="__main__", alter_sys=True)
-"""
-"""`python -m kernelwright`, which copies less to see how fast the device copies: else that is half of a small run."""
 
 
 @dataclass
@@ -63,7 +57,7 @@ def start(*words: object, folder: Path, scratch: Path) -> CliRun:
     """`kernelwright WORDS` on its own scratch folder, in a process group of its own."""
     scratch.mkdir(exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *map(str, words)],
+        [*COMMAND, *map(str, words)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

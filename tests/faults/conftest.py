@@ -14,9 +14,4 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture
 def beatable_saxpy(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
     """The small workload alone: what is killed, and when, does not depend on how much there is to compute."""
-    folder = write_saxpy(tmp_path / "saxpy", is_beatable=True)
-    text = (folder / "problem.toml").read_text()
-    large = '[[workloads]]\nname = "large"\nn = 65536\nweight = 2\n'
-    assert large in text
-    (folder / "problem.toml").write_text(text.replace(large, ""))
-    return folder
+    return write_saxpy(tmp_path / "saxpy", is_beatable=True, is_small=True)

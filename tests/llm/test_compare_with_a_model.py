@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from short_command import COMMAND
 
 PLAN = {
     "because": "few bytes are under way",
@@ -199,8 +199,9 @@ def test_a_comparison_that_is_killed_asks_nothing_twice(plain: Path, tmp_path: P
 
     with answering_server(slow_once) as server:
         words = ["compare", str(plain), "--policies", "direct", "--models", f"openai:m@{server.url}", "--repeats", "1"]
-        words += ["--budget", "6", "--max-attempts", "2", "--rounds", "5", "--start", "baseline", "--out", "cmp"]
-        command = [sys.executable, "-m", "kernelwright", *words, "--max-tokens", "1000000", "--json"]
+        words += ["--budget", "6", "--max-attempts", "2", "--rounds", "5", "--searcher", "random"]
+        words += ["--start", "baseline", "--out", "cmp"]
+        command = [*COMMAND, *words, "--max-tokens", "1000000", "--json"]
         killed = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL)
         assert reached.wait(800), "no second request came"
         os.killpg(killed.pid, signal.SIGKILL)

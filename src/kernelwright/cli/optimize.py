@@ -317,7 +317,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "reason": result.reason,
         "is_gain": result.is_gain,
         "speedup": interval_data(result.speedup),
-        "partial": partial_data(result.compared),
+        "partial": partial_data(result.partial),
         "winner": result.winner.index if result.winner is not None else None,
         "fastest_node": fastest.index if fastest is not None else None,
         "best_config": dict(result.best_config) if result.best_config is not None else None,

@@ -15,12 +15,13 @@ from rich.console import Console
 
 from kernelwright.cli.optimize import print_optimize_run
 from kernelwright.cli.optimize import verdict as verdict_of_tree
-from kernelwright.cli.tables import interval_text, open_console, print_result, summary, verdict
+from kernelwright.cli.tables import interval_text, open_console, partial_data, print_result, summary, verdict
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run, tuned_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record
 from kernelwright.engine.tune import Subject
+from kernelwright.engine.workload_gains import PartialGain, gain_on_some
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.outcome import Conditions, Failed, Passed
@@ -166,11 +167,15 @@ def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
     if kept is not None:
         _print_kept(run, kept, is_json=is_json)
         return
+    partial = TuneResult(RunView.read(run)).partial  # of a tree the whole's: a node's own comparison is a part of it
     run = tuned_run(run)
     view = RunView.read(run)
-    event = find_candidate(view, wanted)
+    event = find_candidate(view, wanted, best_id=partial.candidate_id if partial is not None else "")
+    if partial is not None and event.candidate_id != partial.candidate_id:
+        partial = None
     if is_json:
-        typer.echo(json.dumps(dataclasses.asdict(event), indent=2, default=str))
+        document = {**dataclasses.asdict(event), "partial": partial_data(partial)}
+        typer.echo(json.dumps(document, indent=2, default=str))
         return
     console = open_console()
 
@@ -187,6 +192,8 @@ def print_candidate(run: Path, wanted: str, *, is_json: bool) -> None:
                 line("log:\n" + failed.log)
         case Passed() as passed:
             line(f"speedup over the baseline: {1 / event.value:.3f}x (during the search)" if event.value else "")
+            if partial is not None:
+                line(f"on some workloads only: {partial.words}")
             for text in _passed_lines(run, view, passed):
                 line(text)
     cost = event.cost
@@ -209,14 +216,17 @@ class _Kept:
 
 
 def _kept_baseline(run: Path) -> _Kept | None:
-    """The baseline, where it is what a run says to use; None where something else is, or nothing was measured."""
+    """The baseline, where it is what a run says to use; None where something else is, or nothing was measured.
+
+    A candidate that is used on some workloads is something else.
+    """
     view = RunView.read(run)
     if view.baseline is None:
         return None
     if is_optimize_run(view):
         result = OptimizeResult(view)
         fastest, is_over = result.fastest, result.reason not in (None, "interrupted")
-        if result.winner is not None or fastest is None or not (is_over or fastest.parent is None):
+        if result.used is not None or fastest is None or not (is_over or fastest.parent is None):
             return None
         shown = f"kernelwright show node {shlex.quote(str(run))} {fastest.index}" if fastest.parent is not None else ""
         return _Kept(view, view.baseline, verdict_of_tree(result), shown)
@@ -260,15 +270,18 @@ def _baseline_source(run: Path, baseline: BaselineMeasured) -> str:
         return ""
 
 
-def find_candidate(view: RunView, wanted: str) -> Evaluated:
+def find_candidate(view: RunView, wanted: str, *, best_id: str = "") -> Evaluated:
     """The evaluation that `wanted` means: `best`, an index, or the start of an id.
+
+    `best_id`: the best where this view cannot tell it; else the winner over all workloads, or on some where none is.
 
     Raises:
         UsageError: none or several.
     """
     if wanted == "best":
-        winner = view.winner
-        found = [event for event in view.evaluations if winner and event.candidate_id == winner.candidate_id][:1]
+        partial, winner = TuneResult(view).partial, view.winner
+        wanted_id = best_id or (partial.candidate_id if partial else winner.candidate_id if winner else None)
+        found = [event for event in view.evaluations if event.candidate_id == wanted_id][:1]
     elif wanted.isdigit() and len(wanted) < 8:  # longer digits are an id
         found = [event for event in view.evaluations if event.index == int(wanted)]
     else:
@@ -291,11 +304,13 @@ def print_node(run: Path, index: int, *, is_json: bool, has_replies: bool = Fals
     result = OptimizeResult.read(run)
     story = Story(result)
     facts, diff = story.node(index), story.diff(index)
+    partial = _gain_on_some(result, facts)
     if is_json:
-        typer.echo(json.dumps(facts_record(facts, diff), indent=2, default=str))
+        document = {**facts_record(facts, diff), "partial": partial_data(partial)}
+        typer.echo(json.dumps(document, indent=2, default=str))
         return
     console = open_console()
-    for text in _node_lines(facts):
+    for text in _node_lines(facts, partial):
         console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
     if diff:
         console.print("changes against its parent:", highlight=False, markup=False)
@@ -316,7 +331,18 @@ def print_node(run: Path, index: int, *, is_json: bool, has_replies: bool = Fals
 _DIFF_STYLES = {"add": "green", "del": "red", "hunk": "cyan", "head": "bold"}
 
 
-def _node_lines(facts: NodeFacts) -> Iterator[str]:
+def _gain_on_some(result: OptimizeResult, facts: NodeFacts) -> PartialGain | None:
+    """Where a node without a gain over all workloads is surely faster on some; None: nowhere, or it has one."""
+    if facts.node.parent is None or (facts.total is not None and facts.total.low > 1):
+        return None
+    partial, comparison = result.partial, result.view.comparison
+    if partial is not None and comparison is not None and comparison.nodes[partial.place] == facts.node.index:
+        return partial
+    row = result.compared_row(facts.node)
+    return gain_on_some(result.view, row) if row else None
+
+
+def _node_lines(facts: NodeFacts, partial: PartialGain | None) -> Iterator[str]:
     node = facts.node
     origin = f", from node {node.parent}" if node.parent is not None else ""
     yield f"node {node.index} {node.label} ({node.role}{origin}): {node.status}"
@@ -326,6 +352,8 @@ def _node_lines(facts: NodeFacts) -> Iterator[str]:
     yield f"predicted and measured: {facts.happened}"
     if facts.total is not None and node.parent is not None:
         yield f"since the baseline: {interval_text(facts.total)}"
+    if partial is not None:
+        yield f"on some workloads only: {partial.claim}; nothing is claimed on {', '.join(partial.others)}"
     if facts.proof_words:
         yield f"proof: {facts.proof_words}"
     if facts.proof is not None:

@@ -18,6 +18,7 @@ from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
 from kernelwright.engine.time_spent import time_words
 from kernelwright.engine.verdict_words import caveats
+from kernelwright.engine.workload_gains import PartialGain
 from kernelwright.evaluate import words
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.outcome import Passed
@@ -62,7 +63,7 @@ def summary(result: TuneResult) -> dict[str, Any]:
         "reason": result.reason,
         "is_gain": result.is_gain,
         "speedup": interval_data(result.speedup),
-        "partial": partial_data(result),
+        "partial": partial_data(result.partial),
         "best_config": dict(result.best_config) if result.best_config is not None else None,
         "workloads": workload_rows(result),
         "counts": counts(result),
@@ -88,9 +89,8 @@ def prospect_data(prospect: Prospect | None) -> dict[str, float] | None:
     }
 
 
-def partial_data(result: TuneResult) -> dict[str, Any] | None:
-    """Where there is no gain over all workloads: what is surely faster on some of them, as data."""
-    partial = result.partial
+def partial_data(partial: PartialGain | None) -> dict[str, Any] | None:
+    """What is surely faster on some workloads only, as data."""
     if partial is None:
         return None
     return {

@@ -55,14 +55,15 @@ class PartialGain:
         return tuple(each.workload for each in self.verdicts if each.finding != "faster")
 
     @property
+    def claim(self) -> str:
+        """Where it is how many times as fast."""
+        gains = ", ".join(f"on {each.workload} {interval_text(each.speedup)}" for each in self.faster)
+        return f"{gains} as fast as the baseline, with 95% confidence over all finalists and workloads"
+
+    @property
     def words(self) -> str:
         """The claim, and what it leaves to the baseline."""
-        gains = ", ".join(f"on {each.workload} {interval_text(each.speedup)}" for each in self.faster)
-        rest = ", ".join(self.others)
-        return (
-            f"{gains} as fast as the baseline, with 95% confidence over all finalists and workloads; "
-            f"use the baseline on {rest}"
-        )
+        return f"{self.claim}; use the baseline on {', '.join(self.others)}"
 
 
 def finalist_count(comparison: FinalistsCompared) -> int:
@@ -96,6 +97,17 @@ def partial_gain(view: RunView) -> PartialGain | None:
         if found.faster and (best is None or _log_gain(view, found) > _log_gain(view, best)):
             best = found
     return best
+
+
+def gain_on_some(view: RunView, place: int) -> PartialGain | None:
+    """The finalist at `place` where it is surely faster on some workloads and not on all; None: it is not so."""
+    comparison = view.comparison
+    if comparison is None or place == 0:
+        return None
+    found = PartialGain(
+        place, comparison.candidate_ids[place], Config(comparison.configs[place]), workload_verdicts(view, place)
+    )
+    return found if found.faster and found.others else None
 
 
 def _verdicts(view: RunView, comparison: FinalistsCompared, place: int, confidence: float) -> Iterator[WorkloadVerdict]:
