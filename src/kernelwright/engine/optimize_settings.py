@@ -67,7 +67,7 @@ class OptimizeSettings:
     child_defaults: Literal["parent", "declared"] = "parent"
     """`parent`: what a model writes from a node begins at the node's best values where its parameters stay."""
     rest: Literal["policy", "best"] = "policy"
-    """Whose parameters are tuned once no more structures may be asked for: whose the policy chooses, or the fastest's."""
+    """Whose parameters are tuned once no more structures may be asked for: the policy's choice, or the fastest's."""
 
     runner: str = ""
     """`spool:DIR`: the device is on another machine; empty: here."""
