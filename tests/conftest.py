@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says something of the machine and what else it does, not of what is tested.
@@ -117,6 +119,14 @@ def short_copies() -> Iterator[None]:
     """Each run measures how fast its device copies; as much as it takes for that costs more than most runs here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kernelwright.evaluate.lane.CEILING_BYTES", 16 << 20)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def parsed_once() -> Iterator[None]:
+    """A process of a person's makes the table of all commands and options once; one of tests makes it once too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
         yield
 
 
