@@ -18,12 +18,12 @@ import argparse
 import importlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 
 from kernelwright.bench.leave_one_out import Options, choose_without_each, leave_one_out_table
+from kernelwright.bench.pool import process_pool
 from kernelwright.bench.priors import priors_for, sources_for
 from kernelwright.bench.recorded import RecordedSpace, load_recorded
 from kernelwright.bench.score import Repeat, baseline_of, score_of
@@ -94,7 +94,7 @@ def settings(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
         if word is None or sources_for(one, word, spaces)
     }
     scores: dict[Options, dict[str, float]] = {}
-    with ProcessPoolExecutor(words.jobs, mp_context=get_context("spawn"), initializer=load, initargs=(spaces,)) as pool:
+    with process_pool(words.jobs, prepare=load, given=(spaces,)) as pool:
         jobs: dict[Options, dict[str, list[Future[list[Repeat]]]]] = {
             options: {
                 cell: [pool.submit(repeats_with, one.name, word, options, seeds) for seeds in chunks]

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
+from kernelwright.bench.pool import process_pool
 from kernelwright.bench.recorded import RecordedSpace, load_recorded
 from kernelwright.search.base import Forecaster
 from kernelwright.search.registry import create
@@ -53,7 +52,7 @@ def main() -> None:
     words = parser.parse_args()
     spaces = load_recorded(*words.recordings)
     for name in words.searcher or ["surrogate", "random"]:
-        with ProcessPoolExecutor(words.jobs, mp_context=get_context("spawn")) as pool:
+        with process_pool(words.jobs) as pool:
             jobs = [pool.submit(run, one, name, seed) for one in spaces for seed in range(words.repeats)]
             runs = [job.result() for job in jobs]
         print(f"\n**{name}**, {len(runs)} runs\n")

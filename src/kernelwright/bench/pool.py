@@ -5,16 +5,32 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait
+from typing import Any
 
 
-def process_pool(jobs: int) -> ProcessPoolExecutor:
+def process_pool(
+    jobs: int, *, prepare: Callable[..., None] | None = None, given: tuple[Any, ...] = ()
+) -> ProcessPoolExecutor:
     """A pool of `jobs` fresh processes, which are gone at once when this process is killed.
 
     The standard pool's processes look for their parent between two tasks only, and a task here takes minutes.
+
+    Args:
+        jobs: how many processes.
+        prepare: called with `given` in each process before its first task.
+        given: what `prepare` is called with.
     """
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(prepare, given))
+
+
+def _begin(prepare: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
+    _end_with_parent()
+    if prepare is not None:
+        prepare(*given)
 
 
 def _end_with_parent() -> None:
