@@ -542,6 +542,8 @@ def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
 def sharing(row: Shared) -> Effect:
     """What it brings that threads share rows; guesses."""
     if row.subject.device.kind == "cpu":
+        if not row.vector_loops:
+            return Effect(1.1, "several threads walk a row, none of whose loops becomes SIMD")
         return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
     return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
 
