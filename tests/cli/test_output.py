@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from kernelwright.cli.main import main
 from kernelwright.cli.progress import PlainView
 from kernelwright.cli.show import run_lines
 from kernelwright.cli.tables import interval_text, print_figures, verdict
-from kernelwright.cli.tune import stopping_in_words
+from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
 from kernelwright.engine.limits import check_memory
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.settings import Budget, TuneSettings
@@ -237,12 +238,37 @@ def test_a_folder_of_runs_that_is_not_there_is_an_error(in_tmp: Path, capsys: py
 
 def test_an_interrupt_names_the_run_to_continue_where_there_is_one(saxpy: Path, in_tmp: Path) -> None:
     run = in_tmp / "my run"
-    with pytest.raises(StopRun, match="show runs"), stopping_in_words(run):
+    with pytest.raises(StopRun, match="nothing was recorded yet"), stopping_in_words(run):
         raise KeyboardInterrupt
+    run.mkdir()
+    (run / "events.jsonl").write_text('{"half of an event')
+    with pytest.raises(StopRun, match="nothing was recorded yet"), stopping_in_words(run):
+        raise KeyboardInterrupt
+    shutil.rmtree(run)
     tune(saxpy, settings=TuneSettings(budget=Budget(evaluations=2)), run=run, machine=SimulatedMachine(cost))
     with pytest.raises(StopRun) as caught, stopping_in_words(run):
         raise KeyboardInterrupt
     assert caught.value.hint == f"continue with `kernelwright resume '{run}'`"
+
+
+def test_an_interrupt_names_the_run_that_was_made_meanwhile_where_nobody_named_one(saxpy: Path, in_tmp: Path) -> None:
+    settings = TuneSettings(budget=Budget(evaluations=2))
+    before = tune(saxpy, settings=settings, machine=SimulatedMachine(cost)).folder
+    with pytest.raises(StopRun, match="nothing was recorded yet"), stopping_in_words():
+        raise KeyboardInterrupt
+    made: Path | None = None
+
+    def interrupted() -> None:
+        nonlocal made
+        made = tune(saxpy, settings=settings, machine=SimulatedMachine(cost)).folder
+        raise KeyboardInterrupt
+
+    with pytest.raises(StopRun) as caught, stopping_in_words():
+        interrupted()
+    assert made != before
+    assert caught.value.hint == f"continue with `kernelwright resume {made}`"
+    with pytest.raises(StopRun, match="start it again"), stopping_in_words(made, advice=REPLAY_AGAIN):
+        raise KeyboardInterrupt
 
 
 def test_the_list_of_commands_fits_eighty_columns_in_full(

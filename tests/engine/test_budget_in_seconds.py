@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -285,6 +286,45 @@ def test_a_resumed_tree_tells_what_the_time_of_all_its_sessions_went_into(
     after, _ = accounted(rest.view)
     assert after[BASELINE] == before[BASELINE] > 0
     assert all(after[purpose] >= seconds for purpose, seconds in before.items())
+
+
+class SlowToStart(SlowMachine):
+    """Whose workers take a while before anything can be asked of them."""
+
+    def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SlowRunner:
+        clock = self._clock
+
+        class Starting(SlowRunner):
+            def __enter__(self) -> Self:
+                clock.seconds += 7.0
+                super().__enter__()
+                return self
+
+        return Starting(problem, clock, self._slowness)
+
+
+@pytest.mark.parametrize("has_baseline", [False, True])
+def test_the_set_up_of_a_resumed_session_is_beside_the_budget_too(
+    beatable_saxpy: Path, tmp_path: Path, clock: Clock, has_baseline: bool
+) -> None:
+    class AtOnce(SilentListener):
+        def on_event(self, event: Event, progress: Progress) -> None:
+            if isinstance(event, Evaluated) and has_baseline:
+                raise KeyboardInterrupt
+
+        def on_progress(self, progress: Progress) -> None:
+            if progress.phase == "baseline" and not has_baseline:
+                raise KeyboardInterrupt
+
+    machine = SlowToStart(clock, 1.0)
+    first = tune(beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=machine, listener=AtOnce())
+    assert first.reason == "interrupted"
+    assert (first.view.baseline is not None) == has_baseline
+    result = resume(tmp_path / "run", machine=machine)
+    assert result.view.finished is not None
+    assert result.view.finished.spent_on[SET_UP] >= 14.0
+    _, other_s = accounted(result.view)
+    assert abs(other_s) < 0.05
 
 
 def test_set_up_is_told_beside_what_was_used() -> None:

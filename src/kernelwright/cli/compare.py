@@ -70,7 +70,7 @@ def run_compare(words: CompareWords) -> int:
         came = f"{cell.speedup:.2f}x" if isinstance(cell, Cell) else f"not ended: {cell.message}"
         progress.print(f"[{ended}/{count}] {what}: {came}", highlight=False, markup=False, soft_wrap=True)
 
-    with stopping_in_words():
+    with stopping_in_words(advice="the same command goes on where it was"):
         comparison = compare(words.problems, settings, out=words.out, on_cell=told)
     if words.is_json:
         typer.echo(json.dumps(comparison_data(comparison), indent=2))

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
+from typing import NoReturn
 
 AGAIN_S = 0.01
 """After which a dropped interrupt is sent again, so that whatever dropped it has ended; it may be dropped again."""
@@ -53,17 +54,16 @@ def _send_again() -> None:
 
 
 def run_command() -> None:
-    """The command line as a process of its own: an interrupt at any time ends it in one line, with status 130."""
+    """The command line as a process of its own: an interrupt at any time ends it in words, with status 130.
+
+    Further presses end it sooner: with one line, and what was recorded by then.
+    """
     before = sys.excepthook
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if not issubclass(kind, KeyboardInterrupt):
-            before(kind, error, trace)
-            return
-        with contextlib.suppress(OSError):
-            sys.stderr.write("kernelwright: interrupted\n")
-            sys.stderr.flush()
-        os._exit(130)
+        if issubclass(kind, KeyboardInterrupt):
+            _end_interrupted()
+        before(kind, error, trace)
 
     sys.excepthook = told
     with heard_interrupts():
@@ -71,6 +71,31 @@ def run_command() -> None:
             from kernelwright.cli.main import main
 
             main()
+        except KeyboardInterrupt:
+            _end_interrupted()
+        except SystemExit as end:
+            if _is_silent_interrupt(end):
+                _end_interrupted()
+            raise
         finally:
             # All is done or told by now; what is left is Python's own end, which has nothing to say of an interrupt.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _end_interrupted() -> NoReturn:
+    """Say so and end; presses that come meanwhile change nothing."""
+    while True:
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            break
+        except KeyboardInterrupt:  # a press just before
+            continue
+    with contextlib.suppress(OSError):
+        sys.stderr.write("kernelwright: interrupted\n")
+        sys.stderr.flush()
+    os._exit(130)
+
+
+def _is_silent_interrupt(end: SystemExit) -> bool:
+    """Whether the library of the command line turned an interrupt into a status, without a word."""
+    return end.code == 130 and isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt)

@@ -27,7 +27,7 @@ from kernelwright.cli.tables import (
     prospect_data,
     workload_rows,
 )
-from kernelwright.cli.tune import stopping_in_words
+from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
 from kernelwright.engine.compare import figures_of
 from kernelwright.engine.finals_plan import is_short
 from kernelwright.engine.model_agent import account_of
@@ -124,7 +124,7 @@ def _dollars(text: str | None) -> float | None:
 def run_optimize(words: OptimizeWords) -> int:
     """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
     settings = words.settings()
-    with stopping_in_words():
+    with stopping_in_words(words.run):
         with open_progress(is_quiet=words.is_json) as view:
             result = optimize(words.problem, settings=settings, run=words.run, listener=view)
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
@@ -148,7 +148,7 @@ def require_problem(problem: Path | None, replay: Path | None) -> Path:
 
 def run_replay_optimize(recorded: Path, *, run: Path | None, is_json: bool, writes_report: bool) -> int:
     """Repeat a recorded run and show it; exit status as for `run_optimize`, and an error where it diverges."""
-    with stopping_in_words():
+    with stopping_in_words(run, advice=REPLAY_AGAIN):
         with open_progress(is_quiet=is_json) as view:
             replay = replay_optimize(recorded, run=run, listener=view)
         told = {"of": str(recorded), "events": replay.event_count, "differences": list(replay.differences)}
@@ -164,7 +164,7 @@ def run_replay_optimize(recorded: Path, *, run: Path | None, is_json: bool, writ
 
 def run_resume_optimize(run: Path, *, is_json: bool, runner: str = "") -> int:
     """Resume and show; exit status as for `run_optimize`."""
-    with stopping_in_words():
+    with stopping_in_words(run):
         with open_progress(is_quiet=is_json) as view:
             result = resume_optimize(run, listener=view, runner=_absolute(runner))
         return _show(result, is_json=is_json, writes_report=True)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,9 +24,11 @@ from kernelwright.engine.tune import Subject, priors_of, replay, resume, tune
 from kernelwright.errors import KernelwrightError, StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
-from kernelwright.store.run_folder import LOG_NAME, RunFolder
+from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.load import problem_files
+
+REPLAY_AGAIN = "a replay is not resumed: start it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class TuneWords:
 def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
-    with stopping_in_words(words.run):
+    with stopping_in_words(words.run, advice=REPLAY_AGAIN if words.replay is not None else ""):
         with open_progress(is_quiet=words.is_json) as view:
             priors = priors_of([tuned_run(path) for path in words.priors])
             if words.replay is not None:
@@ -166,20 +168,48 @@ def _write_files(result: TuneResult) -> tuple[list[Path], KernelwrightError | No
 
 
 @contextlib.contextmanager
-def stopping_in_words(run: Path | None = None) -> Iterator[None]:
-    """SIGTERM stops like Ctrl-C: cleanly, with the best so far. An interrupt that no run recorded ends in one line."""
+def stopping_in_words(run: Path | None = None, *, advice: str = "") -> Iterator[None]:
+    """SIGTERM stops like Ctrl-C: cleanly, with the best so far. An interrupt that no run recorded ends in one line.
+
+    Args:
+        run: the run folder; None: one that is made meanwhile where runs are made by themselves.
+        advice: what to do about an interrupt, where it is not to resume a run.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         raise KeyboardInterrupt
 
+    known = _folders() if run is None and not advice else frozenset()
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
     except KeyboardInterrupt:
-        advice = "`kernelwright show runs` lists what can be resumed"
-        if run is not None and (run / LOG_NAME).exists():
-            advice = f"continue with `kernelwright resume {shlex.quote(str(run))}`"
-        raise StopRun("interrupted", hint=advice) from None
+        made = (run,) if run is not None else tuple(sorted(_folders() - known))
+        raise StopRun("interrupted", hint=advice or _resume_words(made)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _folders() -> frozenset[Path]:
+    """Run folders that nobody named."""
+    return frozenset(DEFAULT_FOLDER.iterdir()) if DEFAULT_FOLDER.is_dir() else frozenset()
+
+
+def _resume_words(made: Sequence[Path]) -> str:
+    """How to go on with what was recorded of one of these runs, of which one is the interrupted command's."""
+    begun = [path for path in made if _has_event(path / LOG_NAME)]
+    if not begun:
+        return "nothing was recorded yet: start it again"
+    if len(begun) > 1:  # others began at the same time
+        return "`kernelwright show runs` lists what can be resumed"
+    return f"continue with `kernelwright resume {shlex.quote(str(begun[0]))}`"
+
+
+def _has_event(log: Path) -> bool:
+    """Whether a whole event was written: what has none cannot be resumed."""
+    try:
+        with log.open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except OSError:
+        return False

@@ -353,15 +353,20 @@ class _Session:
             self._append([Noted("warning", text + "times before and after do not compare")])
         with self._stopping_cleanly(), site:
             if view.baseline is None:
+                self._set_up_again(spent_s)
                 baseline = self._measure_baseline(view.started)
             else:
                 baseline = view.baseline
                 self._enter("baseline")
-                with self._ledger.on(SET_UP):
-                    site.calibrate_again(parts.subject.baseline)
-                self._clock = RunClock(earlier_s=spent_s, now=site.now_s)  # which the budget has paid for once
+                site.calibrate_again(parts.subject.baseline)
+                self._set_up_again(spent_s)  # which the budget has paid for once
             self._work(view.started, baseline, view)
         return self._result()
+
+    def _set_up_again(self, spent_s: float) -> None:
+        """What this session has done so far is beside the budget, of which earlier ones have used so much."""
+        self._ledger.add(SET_UP, self._clock.spent_s - spent_s)
+        self._clock = RunClock(earlier_s=spent_s, now=self._site.now_s)
 
     def _work(self, started: RunStarted, baseline: BaselineMeasured, view: RunView | None) -> None:
         """Search, compare, record the end."""

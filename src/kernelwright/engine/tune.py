@@ -347,18 +347,23 @@ class _Session:
             )
         with self._stopping_cleanly(), runner:
             if view.baseline is None:
+                self._set_up_again(view.spent_s)
                 baseline = self._measure_baseline(runner)
             else:
                 baseline = view.baseline
                 self._enter("baseline")
-                with self._ledger.on(SET_UP):
-                    runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
-                self._clock = RunClock(earlier_s=view.spent_s)  # which the budget has paid for once
+                runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
+                self._set_up_again(view.spent_s)  # which the budget has paid for once
             searcher = self.searcher(self._kept_priors(view))
             searcher.tell(observations(view.evaluations))
             reason = self._search(runner, searcher, baseline, view.evaluations)
             self._finish(runner, reason)
         return self._result()
+
+    def _set_up_again(self, spent_s: float) -> None:
+        """What this session has done so far is beside the budget, of which earlier ones have used so much."""
+        self._ledger.add(SET_UP, self._clock.spent_s - spent_s)
+        self._clock = RunClock(earlier_s=spent_s)
 
     def run_replay(self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher) -> TuneResult:
         started = dataclasses.replace(

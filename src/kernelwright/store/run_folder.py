@@ -258,7 +258,11 @@ def is_run(path: Path) -> bool:
         return False
 
 
-def default_run_path(problem_name: str, *, folder: Path = Path("runs"), now: datetime.datetime | None = None) -> Path:
+DEFAULT_FOLDER = Path("runs")
+"""Where a run is made that nobody named, in the current folder."""
+
+
+def default_run_path(problem_name: str, *, folder: Path = DEFAULT_FOLDER, now: datetime.datetime | None = None) -> Path:
     """A new, empty folder `PROBLEM-YYYYmmdd-HHMMSS[-n]` in `folder`, for `RunFolder.create`.
 
     The folder is made, so that two runs that start in the same second get two names.
