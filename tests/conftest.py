@@ -32,6 +32,15 @@ for library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     # Every core has a process of tests; threads that wait for work spin beside them, at each start of a worker too.
     os.environ.setdefault(library, "1")
 
+LONG_AREAS = ("faults", "engine", "evaluate", "cli", "llm", "export")
+"""Of few tests that take long each: begun first, so that processes of tests end at about the same time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put modules that take long before the others; the order is kept otherwise."""
+    items.sort(key=lambda item: LONG_AREAS.index(area) if (area := item.path.parent.name) in LONG_AREAS else 99)
+
+
 SAXPY = """// /// kernelwright
 // [parameters]
 // BLOCK = { values = [16, 32, 64, 128], default = 32, why = "threads of a block" }
