@@ -4,8 +4,9 @@
 python benchmarks/unseen.py --out results.json [--seconds 60] [--only NAME,...] [--folder FOLDER] [--device D]
 ```
 Each folder below `--folder` is a problem whose kernel is its own baseline. A kernel is *improved* when the interval of
-the final comparison lies above 1, *left alone* when the verdict is to keep the baseline, *no claim* when
-the budget did not reach the comparison, *broken* when the run could not be made. Structures that failed their check never win; they are counted, with the message.
+the final comparison lies above 1, *left alone* when the verdict is to keep the baseline, *no claim* when the budget did
+not reach the comparison, *broken* when the run could not be made. Structures that failed their check never win; they
+are counted, with the message.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ python benchmarks/winners_together.py --out FILE.json RUN [RUN ...] [--rounds 31
 ```
 Runs that were made at different times and loads claim speedups that do not compare with each other. Here the plain
 kernel and every run's winner are checked on every dataset and then measured in one process, in interleaved rounds. A
-run that kept the baseline counts as the baseline. FILE gets for each run its own claim and the ratio measured here with
-a 95 % interval; runs named FOLDER/POLICY*/NNN (those of `compare`) are grouped by policy, with the geometric mean, the
-standard deviation from run to run as a factor, the lowest and the highest.
+run that kept the baseline counts as the baseline; a winner that fails its check here is told and counts nowhere. FILE
+gets for each run its own claim and the ratio measured here with a 95 % interval; runs named FOLDER/POLICY*/NNN (those
+of `compare`) are grouped by policy, with the geometric mean, the standard deviation from run to run as a factor, the
+lowest and the highest.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def by_policy(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Means and spreads; the policy is the first word of the folder that holds the run."""
     groups: dict[str, list[float]] = {}
     for row in rows:
+        if row["failed_here"]:
+            continue
         groups.setdefault(Path(row["run"]).parent.name.partition("_")[0], []).append(row["measured"]["estimate"])
     told = {}
     for policy, values in groups.items():

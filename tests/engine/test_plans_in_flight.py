@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,10 @@ TACTICS = (TILE, VECTOR, THIRD)
 class OneAtATime(ScriptedAgent):
     """Plans as a model does: one idea a request, another one each time, and the chance to plan again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, key: str = "") -> None:
         super().__init__(TACTICS, lifted=LIFT, plans_ahead=False)
+        self._key = key
+        """What every idea is called; empty: each has its tactic's name."""
         self._lock = threading.Lock()
         self._planned: dict[int, int] = {}
         self.opened: list[str] = []
@@ -38,7 +41,8 @@ class OneAtATime(ScriptedAgent):
         if place > len(left):
             return Plan((), {"scripted": "nothing more"})
         tactic = left[place - 1]
-        idea = Idea(tactic.name, tactic.family, f"apply {tactic.name}", "the script says so", tactic.predicted_gain)
+        name = self._key or tactic.name
+        idea = Idea(name, tactic.family, f"apply {tactic.name}", "the script says so", tactic.predicted_gain)
         again = [Idea(f"another-{index}-{n}", OPEN_FAMILY, "plan again", "", 1.1) for n in (1, 2, 3)]
         return Plan((idea, *again))
 
@@ -46,7 +50,8 @@ class OneAtATime(ScriptedAgent):
         if context.idea.family == OPEN_FAMILY:
             self.opened.append(context.idea.key)
             return Declined("nothing more comes to mind")
-        return super().code(context)
+        name = context.idea.instruction.removeprefix("apply ")
+        return super().code(replace(context, idea=replace(context.idea, key=name)))
 
 
 @pytest.fixture
@@ -58,8 +63,10 @@ def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
     return folder
 
 
-def test_each_plan_on_its_way_is_carried_out_before_planning_again(plain: Path, tmp_path: Path) -> None:
-    agent = OneAtATime()
+@pytest.mark.parametrize("key", ["", "same"])
+def test_each_plan_on_its_way_is_carried_out_before_planning_again(plain: Path, tmp_path: Path, key: str) -> None:
+    """Also where a model calls all of its ideas the same."""
+    agent = OneAtATime(key=key)
     with working(tmp_path / "spool"):
         result = optimize(
             plain,

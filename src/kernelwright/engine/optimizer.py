@@ -9,8 +9,9 @@ What was decided and what came of it is durable before the next decision, so a r
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.written import written_template
 from kernelwright.engine.elsewhere import Elsewhere, NodeDone, TemplateAsked
 from kernelwright.engine.node_run import NodeRun
+from kernelwright.engine.optimize_settings import UNTUNED
 from kernelwright.engine.optimizer_state import LARGE_GAIN, OptimizerState
 from kernelwright.engine.steps import Step
 from kernelwright.engine.template_proof import (
@@ -118,10 +120,13 @@ class Optimizer(OptimizerState):
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
-        return choice.reason
+        return "budget" if choice.reason == "exhausted" and self._attempts_left() == 0 else choice.reason
 
     def _tuning_instead(self) -> Expansion | str:
         """More of the best structure's parameters: for policies that know no cap of structures to ask for."""
+        settings = self._parts.settings
+        if settings.rest == "policy" and settings.policy in UNTUNED:
+            return "budget"
         open_nodes = [node for node in self._offered().working if node.best_value and not node.tuning.is_exhausted]
         best = min(open_nodes, key=lambda node: node.best_value or math.inf, default=None)
         if best is None:
@@ -259,8 +264,8 @@ class Optimizer(OptimizerState):
         parts, index = self._parts, action.node
         if action.idea:
             return self._coding(self._history.at(action), index, action.idea)
-        has_more = not parts.agent.plans_ahead and not self._untaken(index)
-        if self.tree[index].is_planned and not has_more:  # a session that ended behind the plan has left it recorded
+        is_known = parts.agent.plans_ahead or any(idea.family != OPEN_FAMILY for idea in self._untaken(index))
+        if self.tree[index].is_planned and is_known:  # a session that ended behind the plan has left it recorded
             return self._coding_first(action)
         then = self._history.at(action)
         context = PlanContext(parts.task, then, then[index], self._written(then[index]))
@@ -641,8 +646,23 @@ class Optimizer(OptimizerState):
                 if any(idea.key == other.key for other in better.ideas):
                     ideas.remove(idea)
                     refused[idea.key] = f"planned for node {better.index}, which is the same with parameters"
-        return NodePlanned(index, tuple(ideas), refused, elapsed_s=self._parts.clock.spent_s)
+        return NodePlanned(index, self._with_own_keys(index, ideas), refused, elapsed_s=self._parts.clock.spent_s)
+
+    def _with_own_keys(self, index: int, ideas: Sequence[Idea]) -> tuple[Idea, ...]:
+        """Ideas under keys that the node has not: two plans on their way at once may have called theirs the same."""
+        known = {idea.key: idea.instruction for idea in self.tree[index].ideas}
+        return tuple(
+            replace(idea, key=_free(idea.key, known))
+            if idea.family != OPEN_FAMILY and known.get(idea.key, idea.instruction) != idea.instruction
+            else idea
+            for idea in ideas
+        )
 
     def _lifted_child(self, node: Node) -> Node | None:
         children = self.tree.children(node.index)
         return next((each for each in children if each.role == "template" and each.is_planned), None)
+
+
+def _free(key: str, taken: Collection[str]) -> str:
+    """The key with the first number behind it that none has."""
+    return next(name for name in (f"{key}-{number}" for number in itertools.count(2)) if name not in taken)

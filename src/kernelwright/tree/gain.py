@@ -137,6 +137,8 @@ class _Scoring:
         looks = [each for node in self._tree.working for each in self._looking(node)]
         tunings = [each for node in self._tree.working for each in self._tuning(node)]
         if not structures and not tunings:
+            if self._budget.attempts == 0:
+                return Stop("exhausted", "no more structures may be asked for, and there is nothing left to tune")
             return Stop("exhausted", "every idea was tried and every space is used up")
         best_structure = max(structures, key=lambda each: each.rate, default=None)
         best_tuning = max(tunings, key=lambda each: each.rate, default=None)
