@@ -13,7 +13,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.optimize import verdict as verdict_of_tree
 from kernelwright.cli.progress import status_line
 from kernelwright.cli.tables import verdict
-from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds
+from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds, limit_s
 from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.optimize import optimize, resume_optimize
@@ -49,13 +49,14 @@ class Clock:
 class SlowRunner(SimulatedRunner):
     """Everything takes as long as on a machine that is so many times slower than one of ours when it is quiet."""
 
-    def __init__(self, problem: Problem, clock: Clock, slowness: float) -> None:
+    def __init__(self, problem: Problem, clock: Clock, slowness: float, baseline_s: float | None = None) -> None:
         super().__init__(problem, cost, noise=0.005)
         self._clock, self._slowness = clock, slowness
+        self._baseline_check_s = 1.4 if baseline_s is None else baseline_s / slowness - 0.6
         self._best = 1.0
 
     def calibrate(self, baseline: Candidate) -> Evaluation:
-        return self._taking(super().calibrate(baseline), check_s=1.4, time_s=0.6)
+        return self._taking(super().calibrate(baseline), check_s=self._baseline_check_s, time_s=0.6)
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         future = super().submit(request)
@@ -82,8 +83,8 @@ class SlowRunner(SimulatedRunner):
 
 
 class SlowMachine:
-    def __init__(self, clock: Clock, slowness: float) -> None:
-        self._clock, self._slowness = clock, slowness
+    def __init__(self, clock: Clock, slowness: float, baseline_s: float | None = None) -> None:
+        self._clock, self._slowness, self._baseline_s = clock, slowness, baseline_s
 
     def device(self, selector: str | None, language: object) -> DeviceInfo:
         del selector, language
@@ -91,7 +92,7 @@ class SlowMachine:
 
     def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SlowRunner:
         del device, settings
-        return SlowRunner(problem, self._clock, self._slowness)
+        return SlowRunner(problem, self._clock, self._slowness, self._baseline_s)
 
 
 def cost(config: Config, workload: Workload) -> float:
@@ -164,7 +165,7 @@ def test_tune_ends_in_time(beatable_saxpy: Path, tmp_path: Path, clock: Clock, s
 
 @pytest.mark.parametrize("slowness", [1.0, 2.0, 3.0, 5.0, 8.0, 12.0])
 @pytest.mark.parametrize("seconds", [10.0, 14.0, 20.0])
-def test_beyond_its_budget_a_run_makes_no_more_rounds_than_a_claim_needs(
+def test_beyond_its_end_a_run_makes_no_more_rounds_than_a_claim_needs(
     beatable_saxpy: Path, tmp_path: Path, clock: Clock, seconds: float, slowness: float
 ) -> None:
     result = tune(
@@ -177,10 +178,25 @@ def test_beyond_its_budget_a_run_makes_no_more_rounds_than_a_claim_needs(
     rounds = {len(row) for rows in comparison.samples_ms.values() for row in rows}
     finalists = len(comparison.candidate_ids) - 1
     assert finished is not None
-    if finished.spent_s > seconds:
+    assert result.view.baseline is not None
+    if finished.spent_s > limit_s(seconds, result.view.baseline.cost):
         assert (finalists, rounds) == (1, {least_rounds(1)})
     is_told = any(f"time for {min(rounds)} of the 20 rounds" in note.text for note in result.view.notes)
     assert is_told == (min(rounds) < 20)
+
+
+@pytest.mark.parametrize("baseline_s", [8.0, 24.0, 30.0, 38.0, 60.0])
+def test_what_a_dear_baseline_has_left_is_enough_for_the_whole_final_comparison(
+    beatable_saxpy: Path, tmp_path: Path, clock: Clock, baseline_s: float
+) -> None:
+    machine = SlowMachine(clock, 0.05, baseline_s)
+    result = tune(beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=machine)
+    comparison, finished = result.view.comparison, result.view.finished
+    assert comparison is not None
+    assert len(comparison.candidate_ids) - 1 == 5
+    assert {len(row) for rows in comparison.samples_ms.values() for row in rows} == {20}
+    assert finished is not None
+    assert finished.spent_s <= max(40.0, baseline_s + AFTER_BASELINE * 40.0)
 
 
 def test_without_time_for_a_claim_none_is_made_and_that_is_said(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernelwright.engine.finals import compare_finalists
 from kernelwright.engine.finals_plan import (
     AFTER_BASELINE,
+    GOOD_ROUNDS,
     MOST_SHARE,
     NOT_ENOUGH,
     FinalsCosts,
@@ -24,7 +25,8 @@ from kernelwright.engine.finals_plan import (
     limit_s,
     reserved_s,
 )
-from kernelwright.engine.tune import Subject
+from kernelwright.engine.loop import RunClock
+from kernelwright.engine.tune import Subject, left_until
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.stats import confidence_for, median_interval
 from kernelwright.problem.config import Config
@@ -222,25 +224,37 @@ def test_fewer_rounds_than_a_claim_needs_are_made_only_where_they_were_asked_for
     assert (count, runner.rounds) == (5, [5])
 
 
-@pytest.mark.parametrize(("left", "more_left"), [(2.0, 2.0), (4.0, 2.0), (3.0, -1.0), (2.0, -50.0)])
-def test_rounds_beyond_those_that_a_claim_needs_fit_into_what_is_left_of_the_budget(
-    left: float, more_left: float
-) -> None:
-    """The least comparison may take a little more, and what a dear baseline has left beyond the budget; no other."""
+@pytest.mark.parametrize("left", [10.0, 4.0, 2.2, 1.3, 0.6, 0.0])
+def test_only_the_rounds_that_a_claim_needs_may_take_more_than_is_left(left: float) -> None:
+    event = evaluated(launch_ms=100.0)
     costs = dataclasses.replace(COSTS, baseline_round_s=0.1, judge_s=0.0)
-    pace = FinalsPace(costs, rounds=20, left_s=lambda: left, grace_s=2.0, more_left_s=lambda: more_left)
-    count, rounds = pace.fitting([evaluated(launch_ms=100.0)])
+    pace = FinalsPace(costs, rounds=20, left_s=lambda: left, grace_s=2.0)
+    count, rounds = pace.fitting([event])
     assert count == 1
-    assert rounds == least_rounds(1) or costs.comparison_s([0.1], rounds) <= more_left
-    assert str(rounds) in pace.shortened_words(count, rounds)
-    assert pace.shortened_words(count, 20) == ""
+    assert rounds == least_rounds(1) or costs.comparison_s([costs.round_of(event)], rounds) <= left
+    assert rounds == 20 or costs.comparison_s([costs.round_of(event)], rounds + 1) > left
+    assert (pace.shortened_words(count, rounds) == "") == (rounds == 20)
 
 
-def test_a_further_finalist_fits_into_what_is_left_of_the_budget() -> None:
-    pace = FinalsPace(COSTS, rounds=20, left_s=lambda: 1000.0, grace_s=100.0, more_left_s=lambda: 1.0)
+def test_a_further_finalist_fits_into_what_is_left() -> None:
+    pace = FinalsPace(COSTS, rounds=20, left_s=lambda: 1.0, grace_s=1000.0)
     assert pace.may_check([], evaluated(0))
     assert not pace.may_check([evaluated(0)], evaluated(1))
     assert pace.fitting([evaluated(0), evaluated(1)])[0] == 1
+
+
+@pytest.mark.parametrize("end_s", [0.0, 5.0, 100.0])
+def test_a_resumed_run_has_the_time_for_a_good_number_of_rounds_of_one_finalist(end_s: float) -> None:
+    clock, event = Clock(), evaluated(launch_ms=100.0)
+    costs = dataclasses.replace(COSTS, round_s=COSTS.round_of(event))
+    run_clock = RunClock(earlier_s=100.0, now=clock.now)
+    pace = FinalsPace(costs, rounds=20, left_s=left_until(end_s, run_clock, costs, resumed_s=99.0))
+    assert pace.may_check([], event)
+    clock.seconds += 0.95 * costs.check_s  # a whole round is longer than what is over
+    pace.note_check(costs.check_s)
+    assert not pace.may_check([event], event)
+    count, rounds = pace.fitting([event])
+    assert (count, rounds) == (1, GOOD_ROUNDS)
 
 
 def test_a_comparison_that_is_too_dear_for_all_is_made_of_the_first(saxpy: Path) -> None:

@@ -196,22 +196,19 @@ class FinalsPace:
         rounds: int,
         left_s: Callable[[], float],
         grace_s: float = 0.0,
-        more_left_s: Callable[[], float] | None = None,
     ) -> None:
         """Plan with what is known before the first check.
 
         Args:
             costs: of checks and rounds.
             rounds: so many are wanted.
-            left_s: tells the seconds left for the least comparison, which may take `grace_s` more.
-            grace_s: see there.
-            more_left_s: the same for further finalists and rounds; None: as `left_s`.
+            left_s: tells the seconds that are left.
+            grace_s: so much more the least comparison may take: one finalist, the fewest rounds.
         """
         self._costs = costs
         self._rounds = rounds
         self._left_s = left_s
         self._grace_s = grace_s
-        self._more_left_s = more_left_s or left_s
         self._checks_s: list[float] = []
         self.is_short = False
         """Whether nothing could be compared for want of time."""
@@ -226,7 +223,7 @@ class FinalsPace:
         count = len(accepted) + 1
         rounds = self._least(count) if not accepted else max(self._least(count), min(self._rounds, GOOD_ROUNDS))
         needed_s = self._costs.check_s + self._comparison_s([*accepted, event], rounds)
-        is_time = needed_s <= (self._more_left_s() if accepted else self._left_s() + self._grace_s)
+        is_time = needed_s <= self._left_s() + (0.0 if accepted else self._grace_s)
         self.is_short = not accepted and not is_time
         return is_time
 
@@ -238,12 +235,11 @@ class FinalsPace:
     def fitting(self, accepted: Sequence[Evaluated]) -> tuple[int, int]:
         """How many of the accepted finalists are measured, the first ones, in how many rounds; (0, 0): none fits."""
         for count in range(len(accepted), 0, -1):
-            chosen, least, more_left_s = accepted[:count], self._least(count), self._more_left_s()
-            left_s = self._left_s() + self._grace_s if count == 1 else more_left_s
-            if self._comparison_s(chosen, least) > left_s:
+            chosen, least, left_s = accepted[:count], self._least(count), self._left_s()
+            if self._comparison_s(chosen, least) > left_s + (self._grace_s if count == 1 else 0.0):
                 continue
             more = range(max(least, self._rounds), least, -1)
-            return count, next((n for n in more if self._comparison_s(chosen, n) <= more_left_s), least)
+            return count, next((n for n in more if self._comparison_s(chosen, n) <= left_s), least)
         self.is_short = True
         return 0, 0
 

@@ -564,7 +564,6 @@ class _Session:
             rounds=rounds,
             left_s=left_until(limit_s(asked_s, view.baseline.cost), self._clock, costs, resumed_s=self._resumed_s),
             grace_s=GRACE * asked_s,
-            more_left_s=lambda: asked_s - self._clock.spent_s,
         )
 
     # -- events --------------------------------------------------------------------------------------------------
