@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -74,44 +75,103 @@ def test_times_of_the_search_are_not_said_to_be_compared(
     assert "where it is sure" not in words
 
 
-GAINS: Mapping[str, tuple[float, float]] = {"": (1.0, 1.0), "ALPHA": (6.0, 1.5), "BETA": (4.0, 2.0)}
+Gains = Mapping[str, tuple[float, float]]
 """By what was done last, how many times as fast on the large workload, and on the small one."""
+TWO_WINNERS: Gains = {"": (1.0, 1.0), "ALPHA": (6.0, 1.5), "BETA": (4.0, 2.0)}
+"""One structure is the fastest over all, the other on the small workload."""
+BEATEN_BY_THE_BASELINE: Gains = {"": (0.3, 0.3), "ALPHA": (1.3, 0.5), "BETA": (1.1, 0.526)}
+"""On the small workload one structure is less slow than the other, which is faster on the large one alone."""
 
 
 @pytest.fixture
-def two_structures(tmp_path: Path, write_saxpy: Callable[..., Path]) -> OptimizeResult:
-    """Of two structures one is the fastest over all, the other on the small workload."""
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
+def with_gains(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Callable[[Gains], OptimizeResult]:
+    """A run of two structures with such gains."""
 
-    def cost(config: Config, workload: Workload) -> float:
-        last = next((name for name in ("BETA", "ALPHA") if name in config), "")
-        return 10.0 / GAINS[last][0 if workload.sizes["n"] > 10_000 else 1]
+    def run(gains: Gains) -> OptimizeResult:
+        folder = write_saxpy(tmp_path / "plain")
+        source = (folder / "saxpy.cl").read_text()
+        (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
 
-    tactics = [ScriptedTactic("alpha", 6.0, "map"), ScriptedTactic("beta", 4.0, "memory")]
-    search = TuneSettings(budget=Budget(evaluations=60), searcher="random", data_seed=1, comparison_rounds=10)
-    return optimize(
-        folder,
-        settings=OptimizeSettings(tune=search, memory="off"),
-        run=tmp_path / "run",
-        machine=SimulatedMachine(cost, noise=0.005),
-        agent=ScriptedAgent(tactics, lifted=ScriptedTactic("lift", 1.0, "launch")),
-    )
+        def cost(config: Config, workload: Workload) -> float:
+            if not config:
+                return 10.0
+            last = next((name for name in ("BETA", "ALPHA") if name in config), "")
+            return 10.0 / gains[last][0 if workload.sizes["n"] > 10_000 else 1]
+
+        tactics = [ScriptedTactic("alpha", 6.0, "map"), ScriptedTactic("beta", 4.0, "memory")]
+        search = TuneSettings(budget=Budget(evaluations=60), searcher="random", data_seed=1, comparison_rounds=10)
+        return optimize(
+            folder,
+            settings=OptimizeSettings(tune=search, memory="off"),
+            run=tmp_path / "run",
+            machine=SimulatedMachine(cost, noise=0.005),
+            agent=ScriptedAgent(tactics, lifted=ScriptedTactic("lift", 1.0, "launch")),
+        )
+
+    return run
+
+
+def own_best(result: OptimizeResult, workload: str) -> tuple[int, int]:
+    """Of the fastest finalist on a workload: its place, and its node."""
+    comparison = result.view.comparison
+    assert comparison is not None
+    place = comparison.candidate_ids.index(result.view.winner_per_workload[workload].candidate_id, 1)
+    return place, comparison.nodes[place]
+
+
+def rows_with_nodes(result: OptimizeResult) -> list[str]:
+    """The first words of the console's rows that name a node."""
+    console = Console(width=200, file=io.StringIO())
+    print_workloads(result.compared, console, elsewhere=result.own_best_elsewhere)
+    assert isinstance(console.file, io.StringIO)
+    return [line.split()[0] for line in console.file.getvalue().splitlines() if "node " in line]
+
+
+def test_a_structure_that_the_baseline_beats_is_not_told_to_be_faster(
+    with_gains: Callable[[Gains], OptimizeResult], tmp_path: Path
+) -> None:
+    result = with_gains(BEATEN_BY_THE_BASELINE)
+    assert result.partial is not None
+    assert result.fastest is not None
+    assert result.folder is not None
+    ((workload),) = result.partial.others
+    assert own_best(result, workload)[1] != result.fastest.index
+    assert result.own_best_elsewhere == {}
+    assert "another structure" not in words_of(result.folder, tmp_path / "out")
+    assert rows_with_nodes(result) == []
+
+
+def test_a_structure_that_is_not_surely_faster_than_the_exported_one_is_not_told(
+    with_gains: Callable[[Gains], OptimizeResult],
+) -> None:
+    result = with_gains(TWO_WINNERS)
+    ((workload, node),) = result.own_best_elsewhere.items()
+    comparison, fastest = result.view.comparison, result.fastest
+    assert comparison is not None
+    assert fastest is not None
+    place, _ = own_best(result, workload)
+    times = list(comparison.samples_ms[workload])
+    for each in range(1, len(times)):
+        if comparison.nodes[each] == fastest.index:  # faster in every third round, slower in the others
+            times[each] = tuple(ms * (0.9 if at % 3 == 0 else 1.01) for at, ms in enumerate(times[place]))
+    close = dataclasses.replace(comparison, samples_ms={**comparison.samples_ms, workload: tuple(times)})
+    changed = OptimizeResult(dataclasses.replace(result.view, comparison=close))
+    assert own_best(changed, workload) == (place, node)
+    assert changed.fastest == fastest
+    assert changed.own_best_elsewhere == {}
 
 
 def test_a_workloads_own_best_of_another_structure_is_told_by_header_and_console_alike(
-    two_structures: OptimizeResult, tmp_path: Path
+    with_gains: Callable[[Gains], OptimizeResult], tmp_path: Path
 ) -> None:
-    assert two_structures.winner is not None
-    assert two_structures.folder is not None
-    assert "alpha" in two_structures.winner.tactics
-    ((workload, node),) = two_structures.own_best_elsewhere.items()
-    assert "beta" in two_structures.tree[node].tactics
-    words = words_of(two_structures.folder, tmp_path / "out")
-    assert f"On {workload} another structure, node {node}, which this file does not hold, was the fastest." in words
-    console = Console(width=200, file=io.StringIO())
-    print_workloads(two_structures.compared, console, elsewhere=two_structures.own_best_elsewhere)
-    assert isinstance(console.file, io.StringIO)
-    rows = [line for line in console.file.getvalue().splitlines() if f"node {node}" in line]
-    assert [row.split()[0] for row in rows] == [workload.split()[0]]
+    result = with_gains(TWO_WINNERS)
+    assert result.winner is not None
+    assert result.folder is not None
+    assert "alpha" in result.winner.tactics
+    ((workload, node),) = result.own_best_elsewhere.items()
+    assert "beta" in result.tree[node].tactics
+    words = words_of(result.folder, tmp_path / "out")
+    assert (
+        f"On {workload} another structure, node {node}, which this file does not hold, was surely faster than" in words
+    )
+    assert rows_with_nodes(result) == [workload.split()[0]]

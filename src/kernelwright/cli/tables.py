@@ -175,7 +175,8 @@ def print_verdict(text: str, view: RunView, console: Console) -> None:
 def print_workloads(result: TuneResult, console: Console, *, elsewhere: Mapping[str, int] | None = None) -> None:
     """The final table for a terminal, a pipe or a log.
 
-    `elsewhere`: by workload the node of its own best, where that is another one than the winner.
+    `elsewhere`: by workload the node of its own best, where another than the winner is to be named (a run's
+    `own_best_elsewhere`: those that are surely faster there).
     """
     floors = recorded_floors(result.view.started)
     rows = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelwright.engine.optimize_settings import NODES_FOLDER, RECORD_KEY
 from kernelwright.engine.result import TuneResult, WorkloadResult
 from kernelwright.engine.speed_of_light import recorded_floors, share_of_floor
-from kernelwright.engine.workload_gains import PartialGain
+from kernelwright.engine.workload_gains import PartialGain, workload_verdicts
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.stats import Interval, confidence_for, geometric_mean_interval
 from kernelwright.problem.config import Config
@@ -95,13 +95,30 @@ class OptimizeResult:
 
     @property
     def own_best_elsewhere(self) -> Mapping[str, int]:
-        """By workload the node whose finalist is its own best, where that is not the node of the fastest."""
+        """By workload the node of its own best, where that is surely faster than the baseline and the fastest node.
+
+        Sure is what an interval says that is wide enough for all finalists on all workloads together.
+        """
         comparison, fastest = self.view.comparison, self.fastest
         if comparison is None or fastest is None or not comparison.nodes:
             return {}
-        node_of = dict(zip(comparison.candidate_ids[1:], comparison.nodes[1:], strict=True))
-        found = {name: node_of.get(best.candidate_id) for name, best in self.view.winner_per_workload.items()}
-        return {name: node for name, node in found.items() if node is not None and node != fastest.index}
+        beaten = [0, *(place for place in self._standing(comparison) if comparison.nodes[place] == fastest.index)]
+        found = {}
+        for name, best in self.view.winner_per_workload.items():
+            place = comparison.candidate_ids.index(best.candidate_id, 1)
+            if place not in beaten and all(self._is_faster(place, name, against=each) for each in beaten):
+                found[name] = comparison.nodes[place]
+        return found
+
+    def _standing(self, comparison: FinalistsCompared) -> list[int]:
+        """The places of the finalists that were not rejected; place 0 is the baseline."""
+        ids = comparison.candidate_ids
+        return [place for place in range(1, len(ids)) if ids[place] not in comparison.rejected]
+
+    def _is_faster(self, place: int, workload: str, *, against: int) -> bool:
+        """Whether one finalist is surely faster than another on a workload."""
+        verdicts = workload_verdicts(self.view, place, against=against)
+        return any(each.workload == workload and each.finding == "faster" for each in verdicts)
 
     @cached_property
     def fastest(self) -> Node | None:

@@ -25,12 +25,12 @@ Finding = Literal["faster", "slower", "no claim"]
 
 @dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
-    """How one finalist compares with the baseline on one workload."""
+    """How one finalist compares with the baseline, or with another finalist, on one workload."""
 
     workload: str
     finding: Finding
     speedup: Interval
-    """Over the baseline; wide enough for all finalists on all workloads together."""
+    """Over what it is held against; wide enough for all finalists on all workloads together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,16 @@ def finalist_count(comparison: FinalistsCompared) -> int:
     return max(len(comparison.candidate_ids) - 1, comparison.finalist_count)
 
 
-def workload_verdicts(view: RunView, place: int) -> tuple[WorkloadVerdict, ...]:
-    """How the finalist at `place` compares with the baseline on each workload; empty without its samples."""
+def workload_verdicts(view: RunView, place: int, *, against: int = 0) -> tuple[WorkloadVerdict, ...]:
+    """How the finalist at `place` compares with the one at `against` on each workload; empty without its samples.
+
+    `against`: 0 is the baseline.
+    """
     comparison = view.comparison
     if comparison is None:
         return ()
     confidence = confidence_for(finalist_count(comparison) * len(view.weights))
-    return tuple(_verdicts(view, comparison, place, confidence))
+    return tuple(_verdicts(view, comparison, (against, place), confidence))
 
 
 def partial_gain(view: RunView) -> PartialGain | None:
@@ -110,12 +113,15 @@ def gain_on_some(view: RunView, place: int) -> PartialGain | None:
     return found if found.faster and found.others else None
 
 
-def _verdicts(view: RunView, comparison: FinalistsCompared, place: int, confidence: float) -> Iterator[WorkloadVerdict]:
+def _verdicts(
+    view: RunView, comparison: FinalistsCompared, places: tuple[int, int], confidence: float
+) -> Iterator[WorkloadVerdict]:
+    against, place = places
     for name in view.weights:
         rows = comparison.samples_ms.get(name, ())
-        if len(rows) <= place or not rows[0] or not rows[place]:
+        if len(rows) <= max(places) or not rows[against] or not rows[place]:
             continue
-        speedup = speedup_interval(rows[0], rows[place], confidence=confidence)
+        speedup = speedup_interval(rows[against], rows[place], confidence=confidence)
         finding: Finding = "no claim"
         if speedup.confidence >= confidence - 1e-9:
             finding = "faster" if speedup.low > 1 else "slower" if speedup.high < 1 else "no claim"

@@ -31,7 +31,7 @@ class ExportedRun:
     loss: float | None = None
     """What a shape may lose against its best config; None: what the run was probed for, else the default."""
     faster_elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """By workload the structure, in words, whose finalist is the fastest there, where it is not the one exported."""
+    """By workload another structure, in words, that is surely faster there than the exported one and the baseline."""
 
     @classmethod
     def read(cls, run: Path, *, loss: float | None = None) -> ExportedRun:
@@ -116,7 +116,10 @@ class ExportedRun:
             if found is not None:
                 lines.append(f"{what}: {100 * found[0]:.1f} % in the mean, {100 * found[1]:.1f} % at worst")
         for name, best in self.faster_elsewhere.items():
-            lines.append(f"On {name} another structure, {best}, which this file does not hold, was the fastest.")
+            lines.append(
+                f"On {name} another structure, {best}, which this file does not hold, was surely faster than this one "
+                "and the baseline in the final comparison."
+            )
         if not table.is_probed:
             lines.append("No shape beside the tuned ones was measured; `kernelwright dispatch` does that.")
         return lines
