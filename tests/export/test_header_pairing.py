@@ -4,6 +4,8 @@ nothing else has the kernels that the header launches."""
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,7 +15,12 @@ from exported_operators import write_scale
 from header_hosts import built_for, run_host
 
 from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo
+from kernelwright.export.pairing import Pairing
 from kernelwright.export.run import export_run
+from kernelwright.problem.config import Config
+from kernelwright.problem.expression import Expression
+from kernelwright.problem.model import LaunchStep
+from kernelwright.template.model import Template
 
 RecordRun = Callable[..., Path]
 KERNEL = """// /// kernelwright
@@ -119,7 +126,7 @@ def test_a_build_without_the_headers_options_or_for_another_config_has_none_eith
 @pytest.mark.parametrize("name", ["BLOCK", "ITEMS", "TWICE", "ROW"])
 def test_a_value_that_is_missing_from_the_options_is_an_error(stamp_run: Path, tmp_path: Path, name: str) -> None:
     options = re.sub(rf"-D{name}=\S+", "", options_of(stamp_run, tmp_path, 128))
-    wanted = "kernelwright_stamp_define_ROW" if name == "ROW" else "all of its words"
+    wanted = "kernelwright_stamp_define_ROW" if name == "ROW" else f"{name} is not defined: build this file with all"
     with pytest.raises(AssertionError, match=wanted):
         host(stamp_run, tmp_path, 128, options=options)
 
@@ -191,3 +198,41 @@ def test_cuda_sources_are_built_as_each_config_of_the_header(record_run: RecordR
         for text, words in ((template, options), (source.read_text(), ""), (source.read_text(), others)):
             with pytest.raises(BuildFailed):
                 compiled(text, words, entries)
+
+
+# Names
+
+
+def pairing_of(*entries: str) -> Pairing:
+    steps = tuple(LaunchStep(entry, (Expression.parse("1"),), (Expression.parse("64"),)) for entry in entries)
+    return Pairing(Template("any", Path("any.cu"), "cuda", "", steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("entry", "scope", "name", "arguments"),
+    [
+        ("scale", "", "scale", ""),
+        ("space::inner::scale<VEC>", "space::inner::", "scale", "<VEC>"),
+        ("softmax<cuda::std::array<float, 4>>", "", "softmax", "<cuda::std::array<float, 4>>"),
+        ("scale<ns::T<int>>", "", "scale", "<ns::T<int>>"),
+        ("space::scale <detail::K<2>::value>", "space::", "scale", "<detail::K<2>::value>"),
+    ],
+)
+def test_template_arguments_with_scopes_and_templates_leave_the_kernels_name(
+    entry: str, scope: str, name: str, arguments: str
+) -> None:
+    pairing = pairing_of(entry)
+    token = pairing.option(Config({})).partition("=")[2]
+    assert pairing.entry(entry, Config({})) == f"{scope}{name}_{token}{arguments}"
+    assert f"#define {name} " in pairing.guard([], function_of={})
+
+
+def test_a_kernel_whose_name_begins_with_anothers_is_called_after_the_config_once(tmp_path: Path) -> None:
+    kernels = ("scale", "scale_")
+    pairing = pairing_of(*kernels)
+    text = tmp_path / "text.c"
+    text.write_text(pairing.guard([], function_of={}) + " ".join(kernels) + "\n")
+    found = shutil.which("gcc") or pytest.skip("no gcc on this machine")
+    words = [found, "-E", "-P", pairing.option(Config({})), str(text)]
+    out = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert out.split() == [pairing.entry(each, Config({})) for each in kernels]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from kernelwright.problem.config import Config
 from kernelwright.template.model import Candidate, Template
 
-_ENTRY = re.compile(r"(?P<scope>.*::\s*)?(?P<name>[A-Za-z_]\w*)\s*(?P<rest><.*)?", re.DOTALL | re.ASCII)
+_ENTRY = re.compile(r"(?P<scope>[^<]*::\s*)?(?P<name>[A-Za-z_]\w*)\s*(?P<rest><.*>)?", re.DOTALL | re.ASCII)
+"""A kernel's scope ends before its template arguments, which may have scopes of their own."""
 _ANY_SOURCE = "KERNELWRIGHT_EXPORTED_SOURCE"
 """Defined by every exported source, so that the second one in a translation unit knows of the first."""
 _JOIN = "KERNELWRIGHT_BUILD_NAME"
@@ -61,10 +62,10 @@ class Pairing:
             f"#ifdef {self.mark}",
             *_unless_all(macros, function_of),
             f"#ifndef {_JOIN}",
-            f"#define {_JOIN}_(kernel, build) kernel##build",
+            f"#define {_JOIN}_(kernel, build) kernel##_##build",
             f"#define {_JOIN}(kernel, build) {_JOIN}_(kernel, build)",
             "#endif",
-            *(f"#define {kernel} {_JOIN}({kernel}_, {self.mark})" for kernel in kernels),
+            *(f"#define {kernel} {_JOIN}({kernel}, {self.mark})" for kernel in kernels),
             "#endif",
             *_alone(macros),
         ]
@@ -87,9 +88,10 @@ def _parts(template: Template, entry: str) -> re.Match[str] | None:
 def _unless_all(macros: Sequence[str], function_of: Mapping[str, str]) -> Iterator[str]:
     """An error where the mark came without the values that belong to it."""
     fixed = [name for name in macros if name not in function_of]
+    for place, name in enumerate(fixed):
+        yield f"#{'elif' if place else 'if'} !defined({name})"
+        yield f'#error "{name} is not defined: build this file with all build_options of the exported header"'
     if fixed:
-        yield from _condition("!(", " && ", fixed, ")")
-        yield '#error "of build_options of the exported header, values are missing: build with all of its words"'
         yield "#endif"
     for name, function in function_of.items():
         yield f"#ifndef {name}"
