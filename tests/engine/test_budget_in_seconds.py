@@ -14,7 +14,7 @@ from kernelwright.cli.optimize import verdict as verdict_of_tree
 from kernelwright.cli.progress import status_line
 from kernelwright.cli.tables import verdict
 from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds, limit_s
-from kernelwright.engine.listener import Progress, SilentListener
+from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
@@ -33,6 +33,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedRunner
+from kernelwright.tree.model import Tree
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 TILE = ScriptedTactic("tile", 8.0, "memory")
@@ -239,11 +240,21 @@ def test_a_run_says_what_its_time_went_into(beatable_saxpy: Path, tmp_path: Path
 
 
 class Interrupting(SilentListener):
-    """Somebody presses Ctrl-C after the third evaluation."""
+    """Somebody presses Ctrl-C after the third evaluation, or another one."""
+
+    def __init__(self, index: int = 2) -> None:
+        self._index = index
 
     def on_event(self, event: Event, progress: Progress) -> None:
-        if isinstance(event, Evaluated) and event.index == 2:
+        if isinstance(event, Evaluated) and event.index == self._index:
             raise KeyboardInterrupt
+
+
+def kill(run: Path) -> None:
+    """Make of an interrupted run one whose process was killed: it has no end."""
+    for log in run.rglob(LOG_NAME):
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if '"run_finished"' not in line))
 
 
 def accounted(view: RunView) -> tuple[dict[str, float], float]:
@@ -273,9 +284,7 @@ def test_of_a_session_that_was_killed_the_baseline_is_told_and_the_rest_called_s
 ) -> None:
     machine = SlowMachine(clock, 1.0)
     tune(beatable_saxpy, settings=settings(40.0), run=tmp_path / "run", machine=machine, listener=Interrupting())
-    log = tmp_path / "run" / LOG_NAME
-    lines = log.read_text().splitlines(keepends=True)
-    log.write_text("".join(line for line in lines if '"run_finished"' not in line))
+    kill(tmp_path / "run")
     result = resume(tmp_path / "run", machine=machine)
     after, other_s = accounted(result.view)
     assert after[BASELINE] == pytest.approx(2.0)
@@ -284,24 +293,52 @@ def test_of_a_session_that_was_killed_the_baseline_is_told_and_the_rest_called_s
     assert KILLED in time_words(result.view)
 
 
-def test_a_resumed_tree_tells_what_the_time_of_all_its_sessions_went_into(
-    plain: Path, tmp_path: Path, clock: Clock
-) -> None:
-    machine = SlowMachine(clock, 1.0)
-    first = optimize(
+def interrupted_tree(plain: Path, run: Path, machine: SlowMachine) -> RunView:
+    """A run of `optimize` that was stopped while a node's parameters were searched."""
+    result = optimize(
         plain,
         settings=OptimizeSettings(tune=settings(60.0), memory="off"),
-        run=tmp_path / "run",
+        run=run,
         machine=machine,
         agent=ScriptedAgent([TILE], lifted=LIFT),
         listener=Interrupting(),
     )
-    assert first.reason == "interrupted"
-    before, _ = accounted(first.view)
-    rest = resume_optimize(tmp_path / "run", machine=machine, agent=ScriptedAgent([TILE], lifted=LIFT))
-    after, _ = accounted(rest.view)
+    assert result.reason == "interrupted"
+    assert Tree.of(result.view.tree_events).under_way
+    return result.view
+
+
+def resumed_tree(run: Path, machine: SlowMachine, listener: RunListener | None = None) -> RunView:
+    agent = ScriptedAgent([TILE], lifted=LIFT)
+    return resume_optimize(run, machine=machine, agent=agent, listener=listener).view
+
+
+def test_a_resumed_tree_tells_what_the_time_of_all_its_sessions_went_into(
+    plain: Path, tmp_path: Path, clock: Clock
+) -> None:
+    machine = SlowMachine(clock, 1.0)
+    first = interrupted_tree(plain, tmp_path / "run", machine)
+    before, _ = accounted(first)
+    rest = resumed_tree(tmp_path / "run", machine)
+    after, _ = accounted(rest)
     assert after[BASELINE] == before[BASELINE] > 0
     assert all(after[purpose] >= seconds for purpose, seconds in before.items())
+    assert first.finished is not None
+    assert rest.sessions[-1].spent_s == first.finished.spent_s, "what the search under way took is paid for once"
+    assert KILLED not in after, "none was killed"
+
+
+def test_what_a_killed_session_has_spent_on_a_node_is_paid_for_once(plain: Path, tmp_path: Path, clock: Clock) -> None:
+    run, machine = tmp_path / "run", SlowMachine(clock, 1.0)
+    spent = [interrupted_tree(plain, run, machine).finished]
+    kill(run)
+    again = resumed_tree(run, machine, Interrupting(4))
+    spent.append(again.finished)
+    assert Tree.of(again.tree_events).under_way
+    kill(run)
+    sessions = resumed_tree(run, machine).sessions
+    assert [each.spent_s for each in sessions[1:]] == [pytest.approx(each.spent_s) for each in spent if each]
+    assert sessions[1].spent_s < sessions[2].spent_s
 
 
 class SlowToStart(SlowMachine):
@@ -341,6 +378,58 @@ def test_the_set_up_of_a_resumed_session_is_beside_the_budget_too(
     assert result.view.finished.spent_on[SET_UP] >= 14.0
     _, other_s = accounted(result.view)
     assert abs(other_s) < 0.05
+
+
+class Stopped(SlowMachine):
+    """On which somebody presses Ctrl-C four seconds into the set-up: while workers start, or while they calibrate."""
+
+    def __init__(self, clock: Clock, *, is_ready: bool) -> None:
+        super().__init__(clock, 1.0)
+        self._is_ready = is_ready
+
+    def runner(self, problem: Problem, device: DeviceInfo, settings: TuneSettings) -> SlowRunner:
+        clock, is_ready = self._clock, self._is_ready
+
+        class Stopping(SlowRunner):
+            def __enter__(self) -> Self:
+                super().__enter__()
+                if not is_ready:
+                    self._press()
+                return self
+
+            def calibrate(self, baseline: Candidate) -> Evaluation:
+                self._press()
+                return super().calibrate(baseline)
+
+            def _press(self) -> None:
+                clock.seconds += 4.0
+                raise KeyboardInterrupt
+
+        return Stopping(problem, clock, self._slowness)
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_an_interrupt_while_a_resumed_session_is_set_up_costs_nothing_of_the_budget(
+    beatable_saxpy: Path, plain: Path, tmp_path: Path, clock: Clock, is_tree: bool, is_ready: bool
+) -> None:
+    run, machine = tmp_path / "run", SlowMachine(clock, 1.0)
+    if is_tree:
+        first = interrupted_tree(plain, run, machine).finished
+        view = resumed_tree(run, Stopped(clock, is_ready=is_ready))
+    else:
+        first = tune(
+            beatable_saxpy, settings=settings(40.0), run=run, machine=machine, listener=Interrupting()
+        ).view.finished
+        view = resume(run, machine=Stopped(clock, is_ready=is_ready)).view
+    assert first is not None
+    assert view.finished is not None
+    assert view.finished.reason == "interrupted"
+    assert view.finished.spent_s == pytest.approx(first.spent_s)
+    before = first.spent_on.get(SET_UP, 0.0)
+    assert view.finished.spent_on == {**first.spent_on, SET_UP: pytest.approx(before + 4.0, abs=0.01)}
+    rest = resumed_tree(run, machine) if is_tree else resume(run, machine=machine).view
+    assert rest.sessions[-1].spent_s == pytest.approx(first.spent_s)
 
 
 def test_set_up_is_told_beside_what_was_used() -> None:

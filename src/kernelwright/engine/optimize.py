@@ -312,6 +312,7 @@ class _Session:
         self._ledger = Ledger()
         self._resumed_s: float | None = None
         """Spent before this session; None: this is the first."""
+        self._is_set_up = False
         self._progress = Progress(phase="prepare")
         self._optimizer: Optimizer | None = None
         self._pending: Sequence[Event] = ()
@@ -336,8 +337,7 @@ class _Session:
             )
             started = dataclasses.replace(started, environment=dict(site.environment))
             self._append([started, self._session_started(0.0)])
-            self._ledger.add(SET_UP, self._clock.spent_s)
-            self._clock = RunClock(now=site.now_s)
+            self._end_set_up()
             self._work(started, self._measure_baseline(started), None)
         return self._result()
 
@@ -353,20 +353,22 @@ class _Session:
             self._append([Noted("warning", text + "times before and after do not compare")])
         with self._stopping_cleanly(), site:
             if view.baseline is None:
-                self._set_up_again(spent_s)
+                self._end_set_up()
                 baseline = self._measure_baseline(view.started)
             else:
                 baseline = view.baseline
                 self._enter("baseline")
                 site.calibrate_again(parts.subject.baseline)
-                self._set_up_again(spent_s)  # which the budget has paid for once
+                self._end_set_up()  # which the budget has paid for once
             self._work(view.started, baseline, view)
         return self._result()
 
-    def _set_up_again(self, spent_s: float) -> None:
-        """What this session has done so far is beside the budget, of which earlier ones have used so much."""
-        self._ledger.add(SET_UP, self._clock.spent_s - spent_s)
-        self._clock = RunClock(earlier_s=spent_s, now=self._site.now_s)
+    def _end_set_up(self) -> None:
+        """What this session has done so far is beside the budget; whatever comes now is not."""
+        if not self._is_set_up:
+            earlier_s = self._resumed_s or 0.0
+            self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
+            self._clock, self._is_set_up = RunClock(earlier_s=earlier_s, now=self._site.now_s), True
 
     def _work(self, started: RunStarted, baseline: BaselineMeasured, view: RunView | None) -> None:
         """Search, compare, record the end."""
@@ -507,6 +509,7 @@ class _Session:
         try:
             yield
         except KeyboardInterrupt:
+            self._end_set_up()
             events = closing_events(
                 self._parts.folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
             )
@@ -629,17 +632,22 @@ class _Session:
         return max(min(wanted, MIN_ROUNDS), min(wanted, int(1e3 * available_s / round_ms) if round_ms else wanted))
 
     def _unrecorded_s(self, view: RunView) -> float:
-        """What a node's run had spent when the session was killed, and the whole run had not recorded yet."""
-        tree = Tree.of(view.tree_events)
-        return sum(self._unrecorded_of(tree[each.action.node]) for each in tree.under_way)
+        """What nodes' runs had spent when the session was killed, and the whole run had not recorded yet."""
+        if view.finished is not None:  # an end that was recorded tells all of it
+            return 0.0
+        tree, begin_s = Tree.of(view.tree_events), view.sessions[-1].time_s if view.sessions else 0.0
+        return sum(self._unrecorded_of(tree[each.action.node], begin_s) for each in tree.under_way)
 
-    def _unrecorded_of(self, node: Node) -> float:
+    def _unrecorded_of(self, node: Node, begin_s: float) -> float:
+        """Of a node's run, in the session of the whole run that began then: it knows what was spent before."""
         path = self._parts.folder.path / NODES_FOLDER / f"{node.index:03d}"
         try:
-            spent_s = RunView.read(path).spent_s
+            own = RunView.read(path)
         except StoreError:
             return 0.0
-        return max(0.0, spent_s - node.tuning.spent_s)
+        before_s = next((each.spent_s for each in own.sessions if each.time_s >= begin_s), own.spent_s)
+        proof_s = own.passed[0].elapsed_s if own.passed else 0.0  # recorded when the node was judged
+        return max(0.0, own.spent_s - max(before_s, proof_s, node.tuning.spent_s))
 
     # -- events --------------------------------------------------------------------------------------------------
 

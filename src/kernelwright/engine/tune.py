@@ -290,6 +290,7 @@ class _Session:
         self._ledger = Ledger()
         self._resumed_s: float | None = None
         """Spent before this session; None: this is the first."""
+        self._is_set_up = False
         self._progress = Progress(phase="prepare")
         self._floors: Mapping[str, Floor] = {}
         self._pending: Sequence[Event] = ()
@@ -307,8 +308,7 @@ class _Session:
             started = self._started(problem_id, ceilings, priors)
             self._floors = recorded_floors(started)
             self._append([started, self._session_started()])
-            self._ledger.add(SET_UP, self._clock.spent_s)
-            self._clock = RunClock()
+            self._end_set_up()
             baseline = self._measure_baseline(runner)
             self._tell_if_budget_is_spent(baseline)
             reason = self._search(runner, searcher, baseline, (), ahead=ahead)
@@ -347,23 +347,25 @@ class _Session:
             )
         with self._stopping_cleanly(), runner:
             if view.baseline is None:
-                self._set_up_again(view.spent_s)
+                self._end_set_up()
                 baseline = self._measure_baseline(runner)
             else:
                 baseline = view.baseline
                 self._enter("baseline")
                 runner.calibrate(self._subject.baseline)  # the referee's tolerances live in its process
-                self._set_up_again(view.spent_s)  # which the budget has paid for once
+                self._end_set_up()  # which the budget has paid for once
             searcher = self.searcher(self._kept_priors(view))
             searcher.tell(observations(view.evaluations))
             reason = self._search(runner, searcher, baseline, view.evaluations)
             self._finish(runner, reason)
         return self._result()
 
-    def _set_up_again(self, spent_s: float) -> None:
-        """What this session has done so far is beside the budget, of which earlier ones have used so much."""
-        self._ledger.add(SET_UP, self._clock.spent_s - spent_s)
-        self._clock = RunClock(earlier_s=spent_s)
+    def _end_set_up(self) -> None:
+        """What this session has done so far is beside the budget; whatever comes now is not."""
+        if not self._is_set_up:
+            earlier_s = self._resumed_s or 0.0
+            self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
+            self._clock, self._is_set_up = RunClock(earlier_s=earlier_s), True
 
     def run_replay(self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher) -> TuneResult:
         started = dataclasses.replace(
@@ -385,6 +387,7 @@ class _Session:
         try:
             yield
         except KeyboardInterrupt:
+            self._end_set_up()
             events = closing_events(
                 self._folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
             )
