@@ -271,6 +271,27 @@ def test_an_interrupt_names_the_run_that_was_made_meanwhile_where_nobody_named_o
         raise KeyboardInterrupt
 
 
+def test_an_interrupt_does_not_name_the_run_of_another_command(
+    saxpy: Path, in_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = TuneSettings(budget=Budget(evaluations=2))
+
+    def of_another(*, is_ours_begun: bool) -> Path | None:
+        with monkeypatch.context() as another:
+            another.setattr("os.getpid", lambda: 1)
+            tune(saxpy, settings=settings, machine=SimulatedMachine(cost))
+        Path("runs/zz-not-begun").mkdir(exist_ok=True)
+        own = tune(saxpy, settings=settings, machine=SimulatedMachine(cost)) if is_ours_begun else None
+        raise KeyboardInterrupt(str(own.folder) if own else "")
+
+    with pytest.raises(StopRun, match="nothing was recorded yet"), stopping_in_words():
+        of_another(is_ours_begun=False)
+    with pytest.raises(StopRun) as caught, stopping_in_words():
+        of_another(is_ours_begun=True)
+    assert caught.value.__context__ is not None
+    assert caught.value.hint == f"continue with `kernelwright resume {caught.value.__context__}`"
+
+
 def test_the_list_of_commands_fits_eighty_columns_in_full(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,9 +23,10 @@ from kernelwright.engine.optimize_settings import NODES_FOLDER
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.tune import Subject, priors_of, replay, resume, tune
-from kernelwright.errors import KernelwrightError, StopRun, UsageError
+from kernelwright.errors import KernelwrightError, StopRun, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
+from kernelwright.store.event import SessionStarted
 from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.load import problem_files
@@ -185,8 +188,10 @@ def stopping_in_words(run: Path | None = None, *, advice: str = "") -> Iterator[
     try:
         yield
     except KeyboardInterrupt:
-        made = (run,) if run is not None else tuple(sorted(_folders() - known))
-        raise StopRun("interrupted", hint=advice or _resume_words(made)) from None
+        begun = run if run is not None and _has_event(run / LOG_NAME) else None
+        if run is None and not advice:
+            begun = next((path for path in sorted(_folders() - known) if _is_ours(path)), None)
+        raise StopRun("interrupted", hint=advice or _resume_words(begun)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -196,14 +201,20 @@ def _folders() -> frozenset[Path]:
     return frozenset(DEFAULT_FOLDER.iterdir()) if DEFAULT_FOLDER.is_dir() else frozenset()
 
 
-def _resume_words(made: Sequence[Path]) -> str:
-    """How to go on with what was recorded of one of these runs, of which one is the interrupted command's."""
-    begun = [path for path in made if _has_event(path / LOG_NAME)]
-    if not begun:
+def _resume_words(begun: Path | None) -> str:
+    """How to go on with the interrupted command's run; None: nothing of it was recorded."""
+    if begun is None:
         return "nothing was recorded yet: start it again"
-    if len(begun) > 1:  # others began at the same time
-        return "`kernelwright show runs` lists what can be resumed"
-    return f"continue with `kernelwright resume {shlex.quote(str(begun[0]))}`"
+    return f"continue with `kernelwright resume {shlex.quote(str(begun))}`"
+
+
+def _is_ours(run: Path) -> bool:
+    """Whether this process has begun the run: commands that go on at the same time make theirs in the same folder."""
+    try:
+        first = itertools.islice(RunFolder.open(run, writable=False).read(), 2)
+        return any(isinstance(event, SessionStarted) and event.process_id == os.getpid() for event in first)
+    except StoreError:
+        return False
 
 
 def _has_event(log: Path) -> bool:
