@@ -53,6 +53,26 @@ extern "C" __global__ void f(const float *x, float *y, const int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = expf(-inner::twice(x[i], [](float v) { return v * 0.5f; }));
 }""", XY, ("ceil_div(n, 32)",), ("32",), ONE_D),
+    Cuda("a namespace and extern C, each in a conditional", "fast-functions", """
+#ifndef ONCE
+#define ONCE
+namespace inner {
+__device__ float least(float v) { return fminf(v, 1.0f); }
+#ifdef __cplusplus
+template <typename F> __device__ float twice(float v, F f) { return f(f(v)); }
+#endif
+}  // namespace inner
+#ifdef __cplusplus
+extern "C" {
+#endif
+__global__ void f(const float *x, float *y, const int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = expf(-inner::twice(inner::least(x[i]), [](float v) { return v * 0.5f; }));
+}
+#ifdef __cplusplus
+}
+#endif
+#endif""", XY, ("ceil_div(n, 32)",), ("32",), ONE_D),
     Cuda("a template with a grid-stride loop", "vector-map", """
 template <typename T, int UNUSED = 4>
 __global__ void __launch_bounds__(256, 2) f(const T *x, T *y, size_t n) {

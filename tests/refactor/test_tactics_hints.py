@@ -106,6 +106,55 @@ def test_functions_of_vectors_take_vectors(vector: str, runner: Runner) -> None:
     assert assert_same(runner, subject, _rewritten(FAST_FUNCTIONS, subject), SIZES[:2], count=3, rtol=1e-4) >= 2
 
 
+EXPONENTIAL = """__kernel void f(__global const float *x, __global float *y, const int n) {
+  const int i = get_global_id(0);
+  if (i < n) y[i] = SHARE * exp(-x[i]);
+}
+"""
+CONDITIONALS = {
+    "extern C in C++ alone": """#ifdef __cplusplus
+extern "C" {
+#endif
+float halved(float v) { return exp(v) * 0.5f; }
+KERNEL#ifdef __cplusplus
+}
+#endif
+""",
+    "extern C in C++ alone, before the kernel": """# if defined(__cplusplus) // C++
+extern "C" {
+# endif
+KERNEL# if defined(__cplusplus)
+}
+# endif
+""",
+    "of two helpers the compiler has another": """#ifdef __ENDIAN_LITTLE__
+float halved(float v) { return exp(v) * 0.5f; }
+#else
+float halved(float v) { return exp(v) * 0.25f; }
+#endif
+KERNEL""",
+    "all of the file": """#ifndef ONCE
+#define ONCE
+#ifdef __cplusplus
+extern "C" {
+#endif
+float halved(float v) { return exp(v) * 0.5f; }
+KERNEL#ifdef __cplusplus
+}
+#endif
+#endif
+""",
+}
+
+
+@pytest.mark.parametrize("source", CONDITIONALS.values(), ids=CONDITIONALS.keys())
+def test_fast_functions_are_defined_where_every_function_sees_them(source: str, runner: Runner) -> None:
+    share = "halved(0.5f)" if "halved" in source else "0.5f"
+    source = source.replace("KERNEL", EXPONENTIAL.replace("SHARE", share))
+    subject = subject_of(source, ARGUMENTS, ("ceil_div(n, 16)",), ("16",), SIZES)
+    assert assert_same(runner, subject, _rewritten(FAST_FUNCTIONS, subject), SIZES[:2], count=3, rtol=1e-4) >= 2
+
+
 def test_a_block_that_the_source_has_as_a_number_becomes_a_parameter(runner: Runner) -> None:
     arguments = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
     subject = subject_of(TREE, arguments, ("ceil_div(n, 64)",), ("64",), [{"n": 640}])

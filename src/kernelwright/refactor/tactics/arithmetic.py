@@ -128,8 +128,7 @@ def _move_prelude(plan: Plan) -> None:
     """Helpers of the kernel stand before it, also in a namespace, and may call these: put the text before them all."""
     functions = plan.subject.analysis.tree.functions
     if functions:
-        first = min(functions, key=lambda each: each.place.span.start)
-        plan.insert(outermost_start(plan.subject.source, first), "".join(plan.prelude))
+        plan.insert(outermost_start(plan.subject.source, functions), "".join(plan.prelude))
         plan.prelude.clear()
 
 

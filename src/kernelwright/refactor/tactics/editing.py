@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from kernelwright.refactor.span import Span
 from kernelwright.refactor.syntax import parse
 from kernelwright.refactor.tactics.base import Effect, Family, Rewrite, Subject, Unfit
 from kernelwright.refactor.tactics.draft import HeaderDraft
-from kernelwright.refactor.tokens import integer_value, tokens_of
+from kernelwright.refactor.tokens import Token, integer_value, tokens_of
 from kernelwright.space.parameter import Parameter
 
 
@@ -280,21 +281,27 @@ def top(source: str) -> int:
 
 def declaration_start(source: str, function: nodes.Function) -> int:
     """Where a function's definition starts with everything that belongs to it: `template <...>`, `extern "C"`."""
-    return _start_at(source, function, most_depth=None)
+    return _start_at(source, [function], most_depth=None)
 
 
-def outermost_start(source: str, function: nodes.Function) -> int:
-    """Where what holds a function at the source's outermost level starts: its `namespace`, else its own definition."""
-    return _start_at(source, function, most_depth=0)
+def outermost_start(source: str, functions: Sequence[nodes.Function]) -> int:
+    """Where what holds the first of some functions at the outermost level starts: its `namespace`, else its definition.
+
+    What stands there is there for all of them: a conditional (`#if` to `#endif`) that does not hold every function does
+    not count, neither as a place nor as what holds them. (`extern "C" {` may be there in C++ only.)
+    """
+    return _start_at(source, functions, most_depth=0)
 
 
-def _start_at(source: str, function: nodes.Function, *, most_depth: int | None) -> int:
-    data = source.encode("utf-8", "surrogatepass")
+def _start_at(source: str, functions: Sequence[nodes.Function], *, most_depth: int | None) -> int:
+    tokens = [*tokens_of(source.encode("utf-8", "surrogatepass").decode("latin-1"))]
+    branches = _branches(tokens)
+    at, shared = _first_of(tokens, branches, sorted(each.place.span.start for each in functions))
     start = depth = 0
     is_line_start, in_directive, waiting = True, False, True
-    for token in tokens_of(data.decode("latin-1")):
-        if token.span.start >= function.place.span.start:
-            return start if not waiting else function.place.span.start
+    for token, inside in zip(tokens, branches, strict=True):
+        if token.span.start >= at:
+            return start if not waiting else at
         if token.kind == "newline":
             if in_directive:
                 waiting = waiting or most_depth is None or depth <= most_depth
@@ -302,16 +309,60 @@ def _start_at(source: str, function: nodes.Function, *, most_depth: int | None) 
             continue
         if token.is_blank or in_directive:
             continue
-        if token.text == "#" and is_line_start:
-            in_directive = True
+        in_directive, is_line_start = token.text == "#" and is_line_start, False
+        if in_directive or inside != shared[: len(inside)]:
             continue
-        is_line_start = False
         if waiting:
             start, waiting = token.span.start, False
         if token.text in (";", "}", "{"):
             depth += {"{": 1, "}": -1}.get(token.text, 0)
             waiting = most_depth is None or depth <= most_depth
-    return function.place.span.start
+    return at
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """What a conditional has between two of its directives."""
+
+    opened: int
+    """The byte at which the conditional starts."""
+    start: int
+    """The byte of the directive that this branch follows."""
+
+
+_ALTERNATIVES = ("elif", "elifdef", "elifndef", "else")
+
+
+def _branches(tokens: Sequence[Token]) -> list[tuple[_Branch, ...]]:
+    """For each token the branches of conditionals that it stands in, from the outermost."""
+    found: list[tuple[_Branch, ...]] = []
+    now: tuple[_Branch, ...] = ()
+    sign: int | None = None
+    is_line_start = True
+    for token in tokens:
+        if not token.is_blank:
+            if sign is not None and token.text in ("if", "ifdef", "ifndef"):
+                now = (*now, _Branch(sign, sign))
+            elif sign is not None and token.text in (*_ALTERNATIVES, "endif"):
+                last, now = now[-1:], now[:-1]
+                now += tuple(_Branch(each.opened, sign) for each in last if token.text != "endif")
+            sign = token.span.start if is_line_start and token.text == "#" else None
+        is_line_start = token.kind == "newline" or (is_line_start and token.is_blank)
+        found.append(now)
+    return found
+
+
+def _first_of(
+    tokens: Sequence[Token], branches: Sequence[tuple[_Branch, ...]], places: Sequence[int]
+) -> tuple[int, tuple[_Branch, ...]]:
+    """The first of these places, or where a conditional starts that holds it and not all; and the branches of all."""
+    starts = [token.span.start for token in tokens]
+    held = [branches[max(bisect_left(starts, place) - 1, 0)] if branches else () for place in places]
+    shared = held[0]
+    for each in held:
+        count = next((n for n, (a, b) in enumerate(zip(shared, each, strict=False)) if a != b), None)
+        shared = shared[: len(each) if count is None else count]
+    return (held[0][len(shared)].opened if len(held[0]) > len(shared) else places[0]), shared
 
 
 def line_start(source: str, at: int) -> int:
