@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -114,15 +114,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(f"kernelwright.engine.{module}.Ledger", functools.partial(Ledger, now=made.now))
     monkeypatch.setattr(LocalSite, "now_s", lambda _: made.seconds)
     return made
-
-
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    """A problem whose kernel has no parameters at all."""
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
-    return folder
 
 
 def settings(seconds: float) -> TuneSettings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,15 +63,6 @@ def settings(evaluations: int = 120, **changes: object) -> OptimizeSettings:
 
 def agent(*tactics: ScriptedTactic, lifted: ScriptedTactic | None = LIFT, plans_ahead: bool = True) -> ScriptedAgent:
     return ScriptedAgent(tactics, lifted=lifted, plans_ahead=plans_ahead)
-
-
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    """A problem whose kernel has no parameters at all."""
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
-    return folder
 
 
 def run(plain: Path, tmp_path: Path, *tactics: ScriptedTactic, **options: object) -> OptimizeResult:

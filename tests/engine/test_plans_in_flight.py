@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,15 +51,6 @@ class OneAtATime(ScriptedAgent):
             return Declined("nothing more comes to mind")
         name = context.idea.instruction.removeprefix("apply ")
         return super().code(replace(context, idea=replace(context.idea, key=name)))
-
-
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    """A problem whose kernel has no parameters at all."""
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
-    return folder
 
 
 @pytest.mark.parametrize("key", ["", "same"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,6 @@ def cost(config: Config, workload: Workload) -> float | Failed:
 def settings(evaluations: int = 100, **changes: object) -> OptimizeSettings:
     tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", data_seed=1, comparison_rounds=10)
     return dataclasses.replace(OptimizeSettings(tune=tune), **changes)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
-    return folder
 
 
 def run(plain: Path, path: Path, **changes: object) -> OptimizeResult:

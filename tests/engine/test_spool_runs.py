@@ -50,15 +50,6 @@ from kernelwright.tree.model import Node, Tree
 
 
 @pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    """A problem whose kernel has no parameters at all."""
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
-    return folder
-
-
-@pytest.fixture
 def spool(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,14 +36,6 @@ LIFT = ScriptedTactic("lift", 1.0, "launch", values=(1, 2, 4, 8))
 def settings(evaluations: int = 160, **changes: object) -> OptimizeSettings:
     tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", data_seed=1, comparison_rounds=10)
     return dataclasses.replace(OptimizeSettings(tune=tune), **changes)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    folder = write_saxpy(tmp_path / "plain")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("#ifndef") :])
-    return folder
 
 
 def wrong_at_eight(config: Config, workload: Workload) -> float | Failed:

@@ -9,9 +9,8 @@ What was decided and what came of it is durable before the next decision, so a r
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -58,7 +57,7 @@ from kernelwright.store.event import (
     TemplateProven,
 )
 from kernelwright.tree.base import Expansion, Stop
-from kernelwright.tree.model import OPEN_FAMILY, Failure, Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Failure, Node, Tree, free_key
 
 FINDING_COUNT = 6
 """Findings kept with a node; the rest repeats what the landscape shows."""
@@ -114,13 +113,14 @@ class Optimizer(OptimizerState):
         """What to begin next, or why nothing."""
         if self._is_spent() or len(self.tree) + len(self._steps) > self._parts.settings.most_nodes:
             return "budget"
-        choice = self._parts.policy.choose(self._offered(), self._left())
+        left = self._left()
+        choice = self._parts.policy.choose(self._offered(), left)
         if not isinstance(choice, Stop):
             return self._tuning_instead() if choice.action != "tune" and self._attempts_left() == 0 else choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
-        return "budget" if choice.reason == "exhausted" and self._attempts_left() == 0 else choice.reason
+        return "budget" if choice.reason == "exhausted" and left.attempts == 0 else choice.reason
 
     def _tuning_instead(self) -> Expansion | str:
         """More of the best structure's parameters: for policies that know no cap of structures to ask for."""
@@ -652,7 +652,7 @@ class Optimizer(OptimizerState):
         """Ideas under keys that the node has not: two plans on their way at once may have called theirs the same."""
         known = {idea.key: idea.instruction for idea in self.tree[index].ideas}
         return tuple(
-            replace(idea, key=_free(idea.key, known))
+            replace(idea, key=free_key(idea.key, known))
             if idea.family != OPEN_FAMILY and known.get(idea.key, idea.instruction) != idea.instruction
             else idea
             for idea in ideas
@@ -661,8 +661,3 @@ class Optimizer(OptimizerState):
     def _lifted_child(self, node: Node) -> Node | None:
         children = self.tree.children(node.index)
         return next((each for each in children if each.role == "template" and each.is_planned), None)
-
-
-def _free(key: str, taken: Collection[str]) -> str:
-    """The key with the first number behind it that none has."""
-    return next(name for name in (f"{key}-{number}" for number in itertools.count(2)) if name not in taken)

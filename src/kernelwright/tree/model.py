@@ -10,7 +10,7 @@ tree.path(tree.best.index)      # baseline, ..., best
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, assert_never
@@ -337,4 +337,11 @@ def _tuned(node: Node, event: NodeTuned) -> Node:
     known = [value for value in (node.best_value, event.best_value) if value is not None]
     return dataclasses.replace(
         node, tuning=tuning, best_value=min(known, default=None), best_config=dict(event.best_config)
+    )
+
+
+def free_key(key: str, taken: Collection[str]) -> str:
+    """The key of an idea, with the first number behind it that none has where it is taken."""
+    return next(
+        name for name in (key, *(f"{key}-{number}" for number in range(2, len(taken) + 3))) if name not in taken
     )

@@ -60,7 +60,7 @@ from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalfor
 from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply
 from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header
-from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
+from kernelwright.tree.model import OPEN_FAMILY, Node, Tree, free_key
 
 MORE_IDEAS = 3
 """How often a node may be planned for again, each time with what came of the plans before."""
@@ -383,8 +383,7 @@ def _complaint_in(text: str) -> str:
 
 def _free(key: str, tree: Tree, node: Node) -> str:
     """The key, with a number where the node or one of its children has it."""
-    taken = {each.tactic for each in tree.children(node.index)} | {each.key for each in node.ideas}
-    return next(each for each in (key, *(f"{key}-{n}" for n in range(2, 999))) if each not in taken)
+    return free_key(key, {each.tactic for each in tree.children(node.index)} | {each.key for each in node.ideas})
 
 
 def _require_reasons(made: Written) -> None:
