@@ -82,7 +82,8 @@ def describe(event: Event) -> str | None:
         case NodeProposed() | NodeJudged() | NodeTuned():
             return _node_line(event) if event.index > 0 else None  # 0 is the baseline
         case ActionChosen():
-            what = {"expand": event.idea or "a new idea", "tune": "search its parameters"}.get(event.action, "repair")
+            known = {"expand": event.idea or "a new idea", "tune": "search its parameters", "lift": "lift its numbers"}
+            what = known.get(event.action, "repair")
             return f"node {event.node}: {what} ({event.reason})"
     return None
 

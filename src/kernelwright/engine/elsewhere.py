@@ -10,7 +10,7 @@ Both block until the answer is there, which may take minutes, and may be called 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kernelwright.problem.config import Config
@@ -24,6 +24,8 @@ class TemplateAsked:
 
     points: int
     seconds: float | None
+    origin: Mapping[str, bytes] = field(default_factory=dict)
+    """The files of the problem of its origin; none: it is the run's baseline."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from kernelwright.agent.base import Agent
+from kernelwright.agent.lifting import LiftingAgent
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.mixed import MixedAgent
 from kernelwright.agent.model.settings import ModelSettings
@@ -63,13 +64,19 @@ def agent_of(
             opened = _replayed(settings, roles, folder, tell)
         else:
             opened = _opened(settings, roles, folder, opener, stack)
-        agent = ModelAgent(
-            opened[settings.model],
-            settings=_of_run(roles, settings),
-            source_of=functools.partial(_source_of, folder),
-            evidence_of=_evidence(settings, roles, folder),
-            models={role: opened[name] for role, name in roles.models.items() if name in opened},
-        )
+        players = {role: opened[name] for role, name in roles.models.items() if name in opened}
+        evidence = _evidence(settings, roles, folder)
+        source_of = functools.partial(_source_of, folder)
+
+        def played(manner: ModelSettings) -> ModelAgent:
+            return ModelAgent(
+                opened[settings.model], settings=manner, source_of=source_of, evidence_of=evidence, models=players
+            )
+
+        asked = _of_run(roles, settings)
+        agent: Agent = played(asked)
+        if settings.lifts_later:
+            agent = LiftingAgent(played(dataclasses.replace(asked, is_direct=True)), agent)
         by_rules = {role for role, name in roles.models.items() if name == RULES}
         yield MixedAgent(agent, by_rules) if by_rules else agent
 

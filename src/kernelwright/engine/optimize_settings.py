@@ -14,7 +14,7 @@ from kernelwright.errors import UsageError
 from kernelwright.llm.names import parse_models
 from kernelwright.search.registry import known_searcher
 from kernelwright.tree.base import SelectionPolicy
-from kernelwright.tree.registry import create, known
+from kernelwright.tree.registry import LIFT, create, known
 
 REPLAY = "replay:"
 """Before a run folder in the place of a model: its recorded replies answer."""
@@ -102,6 +102,11 @@ class OptimizeSettings:
                 raise UsageError(f"{name} is {number!r}, expected 1 to {MOST_IN_FLIGHT}")
         if self.most_nodes < 1:
             raise UsageError(f"most_nodes is {self.most_nodes!r}, expected at least 1")
+
+    @property
+    def lifts_later(self) -> bool:
+        """Whether kernels are written without parameters, and lifted into templates where the policy says so."""
+        return self.policy == LIFT and self.model != "rules"
 
     def in_flight_count(self, *, is_elsewhere: bool) -> int:
         """How many structures may be under way."""

@@ -56,6 +56,7 @@ from kernelwright.store.event import (
     NodeTuned,
     TemplateProven,
 )
+from kernelwright.template.model import Candidate
 from kernelwright.tree.base import Expansion, Stop
 from kernelwright.tree.model import OPEN_FAMILY, Failure, Node, Tree, free_key
 
@@ -116,7 +117,8 @@ class Optimizer(OptimizerState):
         left = self._left()
         choice = self._parts.policy.choose(self._offered(), left)
         if not isinstance(choice, Stop):
-            return self._tuning_instead() if choice.action != "tune" and self._attempts_left() == 0 else choice
+            is_structure = choice.action in ("expand", "repair")
+            return self._tuning_instead() if is_structure and self._attempts_left() == 0 else choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
             self._parts.show(self.progress("expand"))
@@ -215,6 +217,9 @@ class Optimizer(OptimizerState):
             case "repair":
                 self._say(f"node {node.index}: repair: {action.reason}")
                 return self._repairing(action)
+            case "lift":
+                self._say(f"node {node.index}: its numbers are lifted into parameters: {action.reason}")
+                return self._lifting(node)
             case "tune":
                 self._say(f"node {node.index} ({node.label}): tuning: {action.reason}", phase="search")
                 return self._tuning(node, action.until_evaluations)
@@ -238,11 +243,12 @@ class Optimizer(OptimizerState):
             self._say("the problem's own template")
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
-        if "template" not in roles and not (parts.given is not None and self._is_spent()):
+        is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self._is_spent())
+        if LIFTED not in roles and is_lifted_first:
             self._say("lifting launch shape and literals into parameters")
             lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0])))
             if isinstance(lifted, Draft):
-                self._begin_first(self._propose(0, "template", lifted))
+                self._begin_first(self._propose(0, LIFTED, lifted))
         self._begin_what_is_proposed()
         while any(node.status == "proposed" for node in self.tree):
             self._take_one()
@@ -320,6 +326,16 @@ class Optimizer(OptimizerState):
             lambda result: self._proposed(node.index, "debug", idea, result),
         )
 
+    def _lifting(self, node: Node) -> Step:
+        """A kernel whose numbers are written out gets parameters: a child, which has to reproduce it."""
+        parts, index = self._parts, node.index
+        context = TemplateContext(parts.task, self._written(node))
+        idea = Idea("lift", node.family, "lift the numbers into parameters", "", None)
+        return Step(
+            lambda: self._timed(PROPOSALS, lambda: parts.agent.template(context)),
+            lambda result: self._proposed(index, LIFTED, idea, result),
+        )
+
     def _proposed(self, parent: int, role: str, idea: Idea, result: Draft | Declined) -> Step | None:
         """Record what a role has written, or why it has not; its proof comes next."""
         node = self.tree[parent]
@@ -386,7 +402,7 @@ class Optimizer(OptimizerState):
             return None
         if self._parts.elsewhere is not None:
             return self._judging_elsewhere(index, run, self._parts.elsewhere)
-        original = self._parts.baseline if self._is_lifted(node) else None
+        original = self._original_of(node)
         shared, limit_s = self._parts.shared, self._parts.limit_s
         most_s = None if limit_s is None else PROOF_SHARE * limit_s
         return Step(
@@ -417,7 +433,9 @@ class Optimizer(OptimizerState):
         until, asked = settings.first_part, None
         if self._is_lifted(self.tree[index]):
             budget = proof_budget(settings.tune.budget, points=settings.proof_points)
-            asked = TemplateAsked(budget.points, budget.seconds)
+            origin = self._origin_of(self.tree[index])
+            files = self._node_run(origin).files if origin is not None and origin.index else {}
+            asked = TemplateAsked(budget.points, budget.seconds, files)
             until += budget.points
         until = max(1, until if most is None else min(until, most))
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), template=asked)
@@ -453,17 +471,36 @@ class Optimizer(OptimizerState):
     # -- proofs of lifted templates --------------------------------------------------------------------------------
 
     def _is_lifted(self, node: Node) -> bool:
-        """Whether it has to reproduce the baseline: a lifted template, or the repair of one."""
+        """Whether it has to reproduce what it was made from: a lifted template, or the repair of one."""
         if node.role == LIFTED:
             return True
         return node.role == "debug" and node.parent is not None and self._is_lifted(self.tree[node.parent])
 
+    def _origin_of(self, node: Node) -> Node | None:
+        """What a lifted template has to reproduce; None: it is none."""
+        if not self._is_lifted(node):
+            return None
+        while self._is_lifted(node):
+            assert node.parent is not None
+            node = self.tree[node.parent]
+        return node
+
+    def _original_of(self, node: Node) -> Candidate | None:
+        origin = self._origin_of(node)
+        if origin is None or origin.index == 0:
+            return self._parts.baseline if origin is not None else None
+        run = self._node_run(origin)
+        default = run.proven_default
+        assert default is not None, "what is lifted works"
+        return Candidate(run.template, default)
+
     def _proving_again(self, node: Node) -> Step | None:
         if self._parts.elsewhere is not None:
             return None  # what was measured there came with its proof, or not at all
-        run, shared, baseline = self._node_run(node), self._parts.shared, self._parts.baseline
+        run, shared, original = self._node_run(node), self._parts.shared, self._original_of(node)
+        assert original is not None
         return Step(
-            lambda: reproduction_of(run, baseline, shared),
+            lambda: reproduction_of(run, original, shared),
             lambda reproduction: self._proving_template(node.index, run, reproduction),
         )
 

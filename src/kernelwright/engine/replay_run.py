@@ -52,7 +52,7 @@ from kernelwright.store.event import (
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tree.model import Tree
+from kernelwright.tree.model import Tree, action_of
 
 _T = TypeVar("_T")
 
@@ -492,7 +492,6 @@ class RecordedSteps(Steps):
             case NodePlanned():
                 return action.action == "expand" and action.node == event.index
             case NodeProposed():
-                wanted = "repair" if event.role == "debug" else "expand"
                 is_idea = not action.idea or action.idea == event.tactic
-                return action.action == wanted and action.node == event.parent and is_idea
+                return action.action == action_of(event.role) and action.node == event.parent and is_idea
         return False

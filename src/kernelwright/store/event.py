@@ -235,7 +235,7 @@ class ActionChosen:
     """What the selection policy decided to spend the next part of the budget on."""
 
     node: int
-    action: Literal["expand", "repair", "tune"]
+    action: Literal["expand", "repair", "lift", "tune"]
     reason: str
     """In words."""
     idea: str = ""

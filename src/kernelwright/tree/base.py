@@ -5,6 +5,7 @@ choice = policy.choose(tree, budget)
 match choice:
     case Expansion(node=index, action="expand", idea=key): ...      # a new structure below that node
     case Expansion(node=index, action="repair"): ...                # the failed node is handed to the debugger
+    case Expansion(node=index, action="lift"): ...                  # its numbers are lifted into parameters
     case Expansion(node=index, action="tune", evaluations=n): ...   # n more evaluations of its parameters
     case Stop(reason=reason): ...
 ```
@@ -20,7 +21,7 @@ from typing import Literal, Protocol
 
 from kernelwright.tree.model import Tree
 
-Action = Literal["expand", "repair", "tune"]
+Action = Literal["expand", "repair", "lift", "tune"]
 
 
 @dataclass(frozen=True, slots=True)

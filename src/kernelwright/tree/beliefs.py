@@ -13,7 +13,7 @@ from functools import cached_property
 
 from kernelwright.tree.failures import closeness
 from kernelwright.tree.model import Done, Node, Tree
-from kernelwright.tree.moves import START_ROLES
+from kernelwright.tree.moves import START_ROLES, can_be_lifted, is_start, lifted_child
 
 BELIEF = 0.7
 """How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
@@ -68,6 +68,9 @@ SPREAD_OF_TUNING = 0.75
 MEASURED_DEVIATION = 0.03
 """Of a logarithm that was measured once, on a quiet device. A guess."""
 
+LIFTING_CHANCE = 0.8
+"""That numbers can be lifted into parameters that reproduce the kernel and have something to search. A guess."""
+
 REPAIR_WEIGHT = 2.0
 AGAIN = 0.7
 """Of its chance, what each repair before it in the same chain that failed leaves."""
@@ -104,12 +107,21 @@ class Gain:
 class Beliefs:
     """Of one tree at one time."""
 
-    def __init__(self, tree: Tree, *, has_model: bool, tunes: bool, is_timed: bool) -> None:
-        """`tunes`: whether parameters are searched at all; `is_timed`: whether time counts, rather than evaluations."""
+    def __init__(self, tree: Tree, *, has_model: bool, tunes: bool, is_timed: bool, lifts: bool = False) -> None:
+        """Nothing is computed yet.
+
+        Args:
+            tree: to look at.
+            has_model: whether a language model proposes.
+            tunes: whether parameters are searched at all.
+            is_timed: whether time counts, rather than evaluations.
+            lifts: whether kernels are written without parameters, and lifted into templates where that promises most.
+        """
         self._tree = tree
         self._has_model = has_model
         self._tunes = tunes
         self._is_timed = is_timed
+        self._lifts = lifts
         self._truths: dict[str, float] = {}
         self._chances: dict[str, float] = {}
         self._levels: dict[int, Level] = {}
@@ -196,7 +208,7 @@ class Beliefs:
 
     def fresh(self, node: Node) -> Gain:
         """What an idea gains that nobody has had yet, if it works; first rewrites are told from later ones."""
-        return self._fresh_of[node.role in START_ROLES]
+        return self._fresh_of[is_start(node)]
 
     @cached_property
     def _fresh_of(self) -> Mapping[bool, Gain]:
@@ -206,7 +218,7 @@ class Beliefs:
             gain, before = self._gain(node), self._tree.ancestor(node.index)
             if gain is not None and before is not None:
                 noise = self.measured(node).deviation ** 2 + self.measured(before).deviation ** 2
-                groups[before.role in START_ROLES].append((gain, noise))
+                groups[is_start(before)].append((gain, noise))
         overall = _gain_of(overall, FRESH_WEIGHT, [*groups[True], *groups[False]])
         return {is_first: _gain_of(overall, FRESH_WEIGHT, found) for is_first, found in groups.items()}
 
@@ -241,7 +253,8 @@ class Beliefs:
             is_same = node.role == "template" and node.tuning.evaluated_count <= 1
             is_searched = node.tuning.is_exhausted and not is_same
             is_known = node.tuning.evaluated_count >= LEAST_TUNED or not self._tunes or is_searched
-            at_most = self.measured(before).mean - self.potential(node) / 2
+            above_log = self.measured(before).mean if not self._lifts else math.log(before.best_value or math.inf)
+            at_most = above_log - self.potential(node) / 2
             return own if is_known else Level(min(own.mean, at_most), own.deviation)
         expected = self.expected(node, before)
         above = self.measured(before)
@@ -268,11 +281,26 @@ class Beliefs:
     def potential(self, node: Node) -> float:
         """How much (in logarithms) tuning this node to the end is expected to bring yet."""
         tuning = node.tuning
-        if not self._tunes or (tuning.is_exhausted and node.index not in self._being_tuned):
+        is_used_up = tuning.is_exhausted and node.index not in self._being_tuned
+        if self._lifts and is_used_up and tuning.evaluated_count <= 1:
+            return self._potential_of_lifting(node)
+        if not self._tunes or is_used_up:
             return 0.0
         if tuning.expected_gain_fraction is not None:
             return -math.log1p(-min(max(tuning.expected_gain_fraction, 0.0), 0.9))
         return self.tuning_gain * remaining(tuning.evaluated_count)
+
+    def _potential_of_lifting(self, node: Node) -> float:
+        """Of a kernel without parameters: what the search of its template brings, once it has one."""
+        lifted = lifted_child(self._tree, node)
+        if lifted is not None:
+            return self.potential(lifted)
+        is_under_way = any(
+            each.action.action == "lift" for each in self._tree.under_way if each.action.node == node.index
+        )
+        if is_under_way or can_be_lifted(self._tree, node):
+            return LIFTING_CHANCE * self.tuning_gain
+        return 0.0
 
     @cached_property
     def tuning_gain(self) -> float:
@@ -292,7 +320,7 @@ class Beliefs:
             return PROOF_EVALUATIONS
         replies = 0.0
         if self._has_model:
-            replies = MODEL_REPLY_EVALUATIONS * (1 if action == "repair" else 2)
+            replies = MODEL_REPLY_EVALUATIONS * (1 if action in ("repair", "lift") else 2)
         prior = PROOF_EVALUATIONS + replies
         if self._evaluation_s is None:
             return prior

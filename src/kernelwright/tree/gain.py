@@ -9,6 +9,8 @@ will be, not by where they are: what tuning brings on average is still to come f
   this run, times the chance that such an attempt works;
 - *repair*: as the expansion that failed, times the chance of a repair, which depends on how close the failure is to
   working. So failures are a queue, of which the nearest and most promising is mended first;
+- *lift* (only where kernels are written without parameters): a kernel's numbers become parameters, so that it can be
+  tuned; valued as its tuning, less what the lifting costs;
 - *tune*: early, to learn which of the nodes to build upon: the knowledge gradient. Late, for what it brings: a part of
   the budget is kept for it, as much as it takes until new structures promise more for the same cost. Tuning early what
   another structure replaces would be lost, and it can as well be done later.
@@ -40,7 +42,7 @@ from kernelwright.tree.beliefs import (
 )
 from kernelwright.tree.failures import Constraint, constraints
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
-from kernelwright.tree.moves import START_ROLES, can_be_repaired, can_be_tuned, open_keys
+from kernelwright.tree.moves import START_ROLES, can_be_lifted, can_be_repaired, can_be_tuned, lifted_child, open_keys
 
 SLICE_EVALUATIONS = 6
 """A structure is looked at in steps of half as many; after so many the steps grow, up to `MAX_SLICE`."""
@@ -94,10 +96,14 @@ class GainPerCost:
     """Whether a language model proposes: its replies cost time, and it can always plan again."""
     tunes: bool = True
     """False: every structure stays at its default, as when code is rewritten directly."""
+    lifts: bool = False
+    """Whether kernels are written without parameters, and lifted into templates where that promises most."""
 
     @property
     def name(self) -> str:
-        """`gain`, or `direct` where nothing is tuned."""
+        """`gain`, `lift` where kernels are lifted after they were written, or `direct` where nothing is tuned."""
+        if self.lifts:
+            return "lift"
         return "gain" if self.tunes else "direct"
 
     def choose(self, tree: Tree, budget: BudgetLeft) -> Expansion | Stop:
@@ -120,12 +126,15 @@ class _Scoring:
         self._policy = policy
         self._budget = budget
         is_timed = budget.seconds is not None or budget.evaluations is None
-        self._beliefs = Beliefs(tree, has_model=policy.has_model, tunes=policy.tunes, is_timed=is_timed)
+        self._beliefs = Beliefs(
+            tree, has_model=policy.has_model, tunes=policy.tunes, is_timed=is_timed, lifts=policy.lifts
+        )
         assert tree.best is not None
         assert tree.best.best_value is not None
         self._best_index = tree.best.index
         self._best_log = math.log(tree.best.best_value)
-        levels = sorted((self._beliefs.level(node).mean, node.index) for node in tree.working)
+        own = [node for node in tree.working if not policy.lifts or lifted_child(tree, node) is None]
+        levels = sorted((self._beliefs.level(node).mean, node.index) for node in own)
         self._level, self._top_index = levels[0]
         """The lowest that any node is expected to come to, and whose it is."""
         self._second = levels[1][0] if len(levels) > 1 else math.inf
@@ -135,7 +144,7 @@ class _Scoring:
     def choice(self) -> Expansion | Stop:
         structures = list(self._structures())
         looks = [each for node in self._tree.working for each in self._looking(node)]
-        tunings = [each for node in self._tree.working for each in self._tuning(node)]
+        tunings = [each for node in self._tree.working for each in (*self._tuning(node), *self._lifting(node))]
         if not structures and not tunings:
             if self._budget.attempts == 0:
                 return Stop("exhausted", "no more structures may be asked for, and there is nothing left to tune")
@@ -184,7 +193,8 @@ class _Scoring:
         if scale <= 0 or rate <= 0:
             return 0.0
         until = TUNING_HALF * (math.sqrt(scale / (TUNING_HALF * rate)) - 1)
-        return max(0.0, until - node.tuning.evaluated_count)
+        lifting = self._beliefs.attempt_cost("lift") if self._can_be_lifted(node) else 0.0
+        return max(0.0, until - node.tuning.evaluated_count) + lifting
 
     def _structures(self) -> Iterator[_Scored]:
         if self._budget.attempts == 0:
@@ -325,6 +335,21 @@ class _Scoring:
         words = f"its searcher expects {expected:.1%} more" if expected is not None else "no forecast yet"
         reason = f"{self._place(node)}; {words}"
         yield self._scored(Expansion(node.index, "tune", reason, evaluations=count), gain, float(count))
+
+    def _lifting(self, node: Node) -> Iterator[_Scored]:
+        """A kernel without parameters gets some: the first slice of their tuning, and what it takes to come there."""
+        cost = self._beliefs.attempt_cost("lift") + self._slice(0)
+        if not self._can_be_lifted(node) or not self._fits(cost):
+            return
+        assert node.best_value is not None
+        brought = self._beliefs.potential(node) * (1 - remaining(self._slice(0)) / remaining(0))
+        gain = expected_improvement(self._best_log - math.log(node.best_value) + brought, SPREAD_OF_TUNING * brought)
+        place = "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
+        reason = f"{place}, with its numbers written out: they become parameters"
+        yield self._scored(Expansion(node.index, "lift", reason), gain, cost)
+
+    def _can_be_lifted(self, node: Node) -> bool:
+        return self._policy.lifts and can_be_lifted(self._tree, node)
 
     def _place(self, node: Node) -> str:
         assert node.best_value is not None

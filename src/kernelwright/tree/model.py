@@ -270,12 +270,17 @@ def _bind(under_way: list[UnderWay], event: NodeProposed) -> None:
         for place, each in enumerate(under_way)
         if each.child is None and each.action.node == event.parent and each.action.action != "tune"
     ]
-    is_repair = event.role == "debug"
-    waiting = [(place, action) for place, action in waiting if (action.action == "repair") == is_repair]
+    wanted = action_of(event.role)
+    waiting = [(place, action) for place, action in waiting if action.action == wanted]
     exact = [place for place, action in waiting if action.idea == event.tactic]
-    places = exact or [place for place, action in waiting if is_repair or not action.idea]
+    places = exact or [place for place, action in waiting if wanted != "expand" or not action.idea]
     if places:
         under_way[places[0]] = UnderWay(under_way[places[0]].action, event.index)
+
+
+def action_of(role: str) -> str:
+    """The action that a node of this role comes of."""
+    return {"debug": "repair", "template": "lift"}.get(role, "expand")
 
 
 def _is_tuning_of(action: ActionChosen, index: int) -> bool:

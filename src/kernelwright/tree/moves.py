@@ -10,6 +10,8 @@ from kernelwright.tree.model import Node, Tree
 START_ROLES = frozenset({"baseline", "template", "given"})
 """Roles of nodes that are there before anyone had an idea: they are no attempts."""
 
+LIFTED_ROLE = "template"
+"""Of nodes that are another node with its numbers lifted into parameters."""
 
 MOST_DECLINED = 2
 """Ideas that an agent may decline at a node before it is believed that it has no more. A guess."""
@@ -58,6 +60,34 @@ def can_be_repaired(tree: Tree, node: Node) -> bool:
 def can_be_tuned(node: Node) -> bool:
     """Whether it works and its space has something left."""
     return node.is_working and not node.tuning.is_exhausted
+
+
+def can_be_lifted(tree: Tree, node: Node) -> bool:
+    """Whether it works, has no parameters, and nobody has tried to lift its numbers into some."""
+    if not node.is_working or not node.tuning.is_exhausted or node.tuning.evaluated_count > 1:
+        return False
+    if any(child.role == LIFTED_ROLE for child in tree.children(node.index)):
+        return False
+    # A node that is being tuned only counts as used up, see `Tree.idle`.
+    return not any(each.action.action in ("lift", "tune") for each in tree.under_way if each.action.node == node.index)
+
+
+def lifted_child(tree: Tree, node: Node) -> Node | None:
+    """The working template that this node's numbers were lifted into; None: there is none."""
+    made = (child for child in tree.descendants(node.index) if child.is_working and _is_lifted_from(tree, child, node))
+    return next(made, None)
+
+
+def _is_lifted_from(tree: Tree, node: Node, source: Node) -> bool:
+    """Whether it is a template of that source, or the repair of one."""
+    while node.role == "debug" and node.parent is not None:
+        node = tree[node.parent]
+    return node.role == LIFTED_ROLE and node.parent == source.index
+
+
+def is_start(node: Node) -> bool:
+    """Whether it was there before anyone had an idea; what an idea has made and is lifted later was not."""
+    return node.role in START_ROLES and node.parent in (None, 0)
 
 
 def tuned_first(tree: Tree, evaluations: int) -> Expansion | None:

@@ -22,6 +22,9 @@ from kernelwright.tree.stark import Stark
 DIRECT = "direct"
 """The policy under which nothing is lifted into parameters: the agent's template role is not asked."""
 
+LIFT = "lift"
+"""The policy under which kernels are written without parameters, and the best lifted into templates afterwards."""
+
 ALIASES: Mapping[str, str] = MappingProxyType({"default": "gain"})
 
 
@@ -34,10 +37,10 @@ class Described:
     """From a seed, and whether a model proposes: it mends every failure and can always plan again."""
 
 
-def _gain(has_model: bool, *, tunes: bool = True) -> GainPerCost:
+def _gain(has_model: bool, *, tunes: bool = True, lifts: bool = False) -> GainPerCost:
     if not has_model:
-        return GainPerCost(tunes=tunes)
-    return GainPerCost(repairable_stages=frozenset(STAGES), has_model=True, tunes=tunes)
+        return GainPerCost(tunes=tunes)  # rules know a kernel's parameters as soon as they write it
+    return GainPerCost(repairable_stages=frozenset(STAGES), has_model=True, tunes=tunes, lifts=lifts)
 
 
 POLICIES: Mapping[str, Described] = MappingProxyType(
@@ -57,6 +60,10 @@ POLICIES: Mapping[str, Described] = MappingProxyType(
         "greedy": Described("the fastest node is built upon, no tree", lambda _, model: Greedy(plans_again=model)),
         DIRECT: Described(
             "rewriting without templates: one configuration for each node", lambda _, model: _gain(model, tunes=False)
+        ),
+        LIFT: Described(
+            "as direct, by a model; the best kernels are lifted into templates afterwards and searched",
+            lambda _, model: _gain(model, lifts=True),
         ),
         "tune-only": Described("no new structures, parameters only", lambda _seed, _model: TuneOnly()),
         "random": Described("any possible action", lambda seed, model: Chance(seed, plans_again=model)),

@@ -324,6 +324,8 @@ def under_way_section(tree: Tree, node: Node) -> Section | None:
             what = tree[each.child].instruction
         elif action.action == "repair":
             what = "its failure is being mended"
+        elif action.action == "lift":
+            what = "its numbers are being lifted into parameters"
         elif idea is not None and idea.because != UNPLANNED:
             what = idea.instruction
         elif action.node == node.index:

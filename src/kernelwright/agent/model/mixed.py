@@ -16,7 +16,6 @@ from kernelwright.agent.base import (
     PlanContext,
     TemplateContext,
 )
-from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.settings import RoleName
 from kernelwright.agent.rules.agent import RulesAgent
 
@@ -24,7 +23,7 @@ from kernelwright.agent.rules.agent import RulesAgent
 class MixedAgent:
     """Asks rules in the given roles, the model in all others. Several threads may ask at once."""
 
-    def __init__(self, model: ModelAgent, by_rules: AbstractSet[RoleName]) -> None:
+    def __init__(self, model: Agent, by_rules: AbstractSet[RoleName]) -> None:
         self._model = model
         self._by_rules = frozenset(by_rules)
 

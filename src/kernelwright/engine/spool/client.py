@@ -300,6 +300,7 @@ class SpoolSite:
             seconds=job.seconds,
             template_points=job.template.points if job.template else None,
             template_seconds=job.template.seconds if job.template else None,
+            origin_files=folder.put_files(job.template.origin) if job.template else {},
             proof=_line(job.proof) if job.proof else "",
         )
         key = ("node", run.id, job.index, job.evaluated_count, job.evaluations)

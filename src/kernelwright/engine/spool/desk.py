@@ -192,8 +192,7 @@ class Desk:
 
     def _proven_and_searched(self, run: NodeRun, shared: Shared, session: _Session, request: NodeAsked) -> NodeAnswered:
         answer = NodeAnswered((), "", 0.0, socket.gethostname())
-        is_lifted = request.template_points is not None
-        done = proof_of(run, shared, session.subject.baseline if is_lifted else None)
+        done = proof_of(run, shared, self._original(session, request))
         if not isinstance(done, DefaultProof):
             raise done
         if isinstance(done.outcome, Failed):
@@ -214,6 +213,15 @@ class Desk:
         if reason == "interrupted":
             raise KeyboardInterrupt
         return dataclasses.replace(answer, reason=reason)
+
+    def _original(self, session: _Session, request: NodeAsked) -> Candidate | None:
+        """What a lifted template is held against; None: it is none."""
+        if request.template_points is None:
+            return None
+        if not request.origin_files:
+            return session.subject.baseline
+        template = self._loaded(self._scratch / "origin", request.origin_files).template
+        return Candidate(template, template.default)
 
     def _compared(self, session: _Session, request: CompareAsked) -> CompareAnswered:
         templates = {

@@ -100,6 +100,8 @@ class NodeAsked:
     template_seconds: float | None = None
     proof: str = ""
     """The line of its `TemplateProven`, where it is proven."""
+    origin_files: Files = field(default_factory=dict)
+    """Of the problem of what a lifted template has to reproduce; none: it is the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ def all_files(request: Request) -> set[str]:
     match request:
         case NodeAsked():
             _check_race(request.race)
-            groups.append(request.node_files)
+            groups += [request.node_files, request.origin_files]
             extra = {request.log, *request.blobs.values()}
         case CompareAsked():
             _check_entries(request)
