@@ -67,7 +67,8 @@ def describe(event: Event) -> str | None:
         case FinalistsCompared():
             count = len(event.candidate_ids) - 1
             rejected = f", {len(event.rejected)} rejected by the thorough check" if event.rejected else ""
-            return f"compared {count} finalists with the baseline{rejected}"
+            finalists = "one finalist" if count == 1 else f"{count} finalists"
+            return f"compared {finalists} with the baseline{rejected}"
         case DispatchProbed():
             count = len(event.candidate_ids) - 1
             return f"compared {count} configs with the baseline on {len(event.samples_ms)} shapes"

@@ -38,6 +38,9 @@ AFTER_BASELINE = 0.5
 GRACE = 0.1
 """Of the budget, by which the least comparison, and no other, may exceed it: without it there is no claim. A guess."""
 
+TOLD_BELOW = 0.9
+"""Of the rounds that were asked for: a tenth fewer widen an interval by 5 %, which is less than it varies by itself."""
+
 GOOD_ROUNDS = 12
 """A further finalist is taken in only if so many rounds fit: fewer make every interval wide. A guess."""
 
@@ -245,7 +248,7 @@ class FinalsPace:
 
     def shortened_words(self, finalists: int, rounds: int) -> str:
         """What a comparison of so many finalists lacks in precision for want of time; empty: nothing."""
-        if rounds >= self._rounds:
+        if rounds >= TOLD_BELOW * self._rounds:
             return ""
         with_finalists = "" if finalists > 1 else " with one finalist"
         return (
