@@ -301,11 +301,11 @@ def test_planner_and_analyst_are_told_intervals_and_noise(context: PlanContext, 
 def test_a_role_is_told_what_others_are_doing_and_a_lone_one_is_not(context: PlanContext) -> None:
     idea = Idea("tiles", "tiling", "stage a tile in local memory", "", 1.3)
     node = dataclasses.replace(context.node, ideas=(idea,), is_planned=True)
-    mine = UnderWay(ActionChosen(0, "expand", "why"))
+    mine = UnderWay(ActionChosen(0, "expand", "why"), 3)
     others = (
-        UnderWay(ActionChosen(0, "expand", "why", idea="tiles")),
-        UnderWay(ActionChosen(0, "expand", "why")),
-        UnderWay(ActionChosen(0, "tune", "why")),
+        UnderWay(ActionChosen(0, "expand", "why", idea="tiles"), 0),
+        UnderWay(ActionChosen(0, "expand", "why"), 1),
+        UnderWay(ActionChosen(0, "tune", "why"), 2),
     )
     alone = asked("plan", dataclasses.replace(context, tree=Tree((node,), (mine,))))
     assert "Other engineers" not in alone

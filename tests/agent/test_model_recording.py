@@ -25,7 +25,18 @@ from kernelwright.tree.model import Tree
 FOLDERS = sorted(each.parent for each in (Path(__file__).parent / "recordings").glob("*/events.jsonl"))
 every_recording = pytest.mark.parametrize("folder", FOLDERS, ids=lambda each: each.name)
 
-TIMES = {"elapsed_s", "spent_s", "time_s", "process_id", "run_id", "created", "version", "environment", "settings"}
+TIMES = {
+    "elapsed_s",
+    "spent_s",
+    "time_s",
+    "process_id",
+    "run_id",
+    "created",
+    "version",
+    "environment",
+    "settings",
+    "choice",
+}
 
 
 def events_of(folder: Path) -> list[dict[str, Any]]:

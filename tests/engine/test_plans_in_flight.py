@@ -23,8 +23,11 @@ TACTICS = (TILE, VECTOR, THIRD)
 class OneAtATime(ScriptedAgent):
     """Plans as a model does: one idea a request, another one each time, and the chance to plan again."""
 
-    def __init__(self, *, key: str = "") -> None:
+    def __init__(self, *, key: str = "", is_last_first: bool = False) -> None:
         super().__init__(TACTICS, lifted=LIFT, plans_ahead=False)
+        self._waits = is_last_first
+        """Whether what was planned first is written last."""
+        self._written = threading.Event()
         self._key = key
         """What every idea is called; empty: each has its tactic's name."""
         self._lock = threading.Lock()
@@ -50,13 +53,21 @@ class OneAtATime(ScriptedAgent):
             self.opened.append(context.idea.key)
             return Declined("nothing more comes to mind")
         name = context.idea.instruction.removeprefix("apply ")
+        if self._waits and context.node.role == "template":
+            if name == THIRD.name:
+                self._written.set()
+            else:
+                assert self._written.wait(60)
         return super().code(replace(context, idea=replace(context.idea, key=name)))
 
 
+@pytest.mark.parametrize("is_last_first", [False, True])
 @pytest.mark.parametrize("key", ["", "same"])
-def test_each_plan_on_its_way_is_carried_out_before_planning_again(plain: Path, tmp_path: Path, key: str) -> None:
-    """Also where a model calls all of its ideas the same."""
-    agent = OneAtATime(key=key)
+def test_each_plan_on_its_way_is_carried_out_before_planning_again(
+    plain: Path, tmp_path: Path, key: str, is_last_first: bool
+) -> None:
+    """Also where a model calls all of its ideas the same, and where what was planned last is written first."""
+    agent = OneAtATime(key=key, is_last_first=is_last_first)
     with working(tmp_path / "spool"):
         result = optimize(
             plain,

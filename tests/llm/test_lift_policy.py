@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,18 +78,21 @@ def lifting(
     attempts: int = 2,
     evaluations: int = 24,
     policy: SelectionPolicy | None = None,
+    in_flight: int = 1,
+    name: str = "lift",
 ) -> OptimizeResult:
     tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", comparison_rounds=10, seed=5)
     with answering_server(script) as server:
         settings = OptimizeSettings(
             tune=tune,
             model=f"openai:m@{server.url}",
-            policy="lift",
+            policy=name,
+            in_flight=in_flight,
             proof_points=4,
             max_tokens=10**6,
             max_attempts=attempts,
             memory="off",
-            roles={"analyses": False, "requests_in_flight": 1},
+            roles={"analyses": False, "requests_in_flight": in_flight},
         )
         return optimize(problem, settings=settings, run=run, machine=machine, policy=policy)
 
@@ -133,6 +137,57 @@ def test_the_run_replays(plain: Path, tmp_path: Path) -> None:
     again = replay_optimize(result.folder, run=tmp_path / "again")
     assert [(node.role, node.status, node.best_value) for node in again.result.tree] == [
         (node.role, node.status, node.best_value) for node in result.tree
+    ]
+
+
+class LastFirst(Lifting):
+    """Of requests that wait together the last is answered first, so that what was chosen first is ready last."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self.together = together
+        self.lock = threading.Lock()
+        self.waiting: list[tuple[int, threading.Event]] = []
+        self.count = 0
+
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        turn = threading.Event()
+        with self.lock:
+            self.count += 1
+            self.waiting.append((self.count, turn))
+            if len(self.waiting) == self.together:
+                self._next()
+        turn.wait(0.3)  # fewer than `together` may be on their way
+        with self.lock:
+            self.waiting = [each for each in self.waiting if each[1] is not turn]
+            answer = super().__call__(body)
+            self._next()
+        return answer
+
+    def _next(self) -> None:
+        if self.waiting:
+            max(self.waiting)[1].set()
+
+
+@pytest.mark.parametrize("name", ["lift", "gain"])
+def test_a_run_with_several_in_flight_replays_whatever_was_ready_first(plain: Path, tmp_path: Path, name: str) -> None:
+    result = lifting(
+        plain,
+        LastFirst(3),
+        tmp_path / "run",
+        SimulatedMachine(cost),
+        attempts=3,
+        evaluations=40,
+        in_flight=3,
+        name=name,
+    )
+    assert sum(node.role == "code" for node in result.tree) == 3
+    reasons = {node.failure.reason for node in result.tree if node.failure is not None}
+    assert not reasons & {"duplicate", "no idea"}
+    again = replay_optimize(result.folder, run=tmp_path / "again")
+    assert again.differences == ()
+    assert [(node.role, node.parent, node.best_value) for node in again.result.tree] == [
+        (node.role, node.parent, node.best_value) for node in result.tree
     ]
 
 

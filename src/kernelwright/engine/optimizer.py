@@ -137,11 +137,17 @@ class Optimizer(OptimizerState):
         return Expansion(best.index, "tune", words, evaluations=REST_EVALUATIONS)
 
     def _offered(self) -> Tree:
-        """The tree without what is under way: the idea that a coder took by itself is not open either."""
+        """The tree without what is under way: the idea that a coder took by itself is not open either.
+
+        A node whose points are still being checked counts as not judged yet.
+        """
         tree = self.tree.idle
         if not len(self._steps):
             return tree
-        nodes = list(tree.nodes)
+        nodes = [
+            replace(node, status="proposed") if node.is_working and ("node", node.index) in self._steps else node
+            for node in tree
+        ]
         for index, keys in self._coded.items():
             ideas = tuple(idea for idea in nodes[index].ideas if idea.key not in keys)
             nodes[index] = replace(nodes[index], ideas=ideas)
@@ -165,18 +171,10 @@ class Optimizer(OptimizerState):
         for node in self.tree:
             if node.status == "proposed" and ("node", node.index) not in self._steps:
                 self._begin_step(("node", node.index), self._judging(node.index))
-        for place, each in enumerate(self.tree.under_way):
-            key = ("action", self._number(place))
+        for each in self.tree.under_way:
+            key = ("action", each.number)
             if each.child is None and key not in self._steps:
-                self._begin_step(key, self._carrying_out(each.action))
-
-    def _number(self, place: int) -> int:
-        """Which of all actions the one at this place under way is: equal ones in the order of choice."""
-        action = self.tree.under_way[place].action
-        earlier = sum(each.action == action for each in self.tree.under_way[:place])
-        same = [number for number, each in enumerate(self.tree.actions) if each == action]
-        count = sum(each.action == action for each in self.tree.under_way)
-        return same[len(same) - count + earlier]
+                self._begin_step(key, self._carrying_out(each.action, each.number))
 
     def _begin_step(self, key: object, step: Step | None) -> None:
         if step is not None:
@@ -208,18 +206,18 @@ class Optimizer(OptimizerState):
         run = self._runs.get(index)
         return run.evaluated_count if run is not None else 0
 
-    def _carrying_out(self, action: ActionChosen) -> Step | None:
+    def _carrying_out(self, action: ActionChosen, number: int) -> Step | None:
         node = self.tree[action.node]
         match action.action:
             case "expand":
                 self._say(f"node {node.index}: {action.idea or 'a new idea'}: {action.reason}")
-                return self._expanding(action)
+                return self._expanding(action, number)
             case "repair":
                 self._say(f"node {node.index}: repair: {action.reason}")
-                return self._repairing(action)
+                return self._repairing(node, number)
             case "lift":
                 self._say(f"node {node.index}: its numbers are lifted into parameters: {action.reason}")
-                return self._lifting(node)
+                return self._lifting(node, number)
             case "tune":
                 self._say(f"node {node.index} ({node.label}): tuning: {action.reason}", phase="search")
                 return self._tuning(node, action.until_evaluations)
@@ -266,19 +264,19 @@ class Optimizer(OptimizerState):
 
     # -- actions -------------------------------------------------------------------------------------------------
 
-    def _expanding(self, action: ActionChosen) -> Step | None:
+    def _expanding(self, action: ActionChosen, number: int) -> Step | None:
         parts, index = self._parts, action.node
         if action.idea:
-            return self._coding(self._history.at(action), index, action.idea)
-        is_known = parts.agent.plans_ahead or any(idea.family != OPEN_FAMILY for idea in self._untaken(index))
+            return self._coding(self._history.at(number), index, action.idea, number)
+        is_known = parts.agent.plans_ahead or self._history.plan_of(number) is not None
         if self.tree[index].is_planned and is_known:  # a session that ended behind the plan has left it recorded
-            return self._coding_first(action)
-        then = self._history.at(action)
+            return self._coding_first(index, number)
+        then = self._history.at(number)
         context = PlanContext(parts.task, then, then[index], self._written(then[index]))
 
         def planned(plan: Plan) -> Step | None:
-            self._record([self._planned(index, plan)])
-            return self._coding_first(action)
+            self._record([self._planned(index, plan, number)])
+            return self._coding_first(index, number)
 
         return Step(lambda: self._timed(PROPOSALS, lambda: parts.agent.plan(context)), planned)
 
@@ -288,24 +286,26 @@ class Optimizer(OptimizerState):
         taken |= {each.action.idea for each in self.tree.under_way if each.action.node == index}
         return [idea for idea in self.tree[index].ideas if idea.key not in taken]
 
-    def _coding_first(self, action: ActionChosen) -> Step | None:
-        """Carry out an idea that was planned since this action was chosen, else the first that is open.
-
-        Where several plans for one node are on their way at once, each that arrives is carried out before any chance to
-        plan again is taken: what that would ask for is under way already.
-        """
-        ideas = self._untaken(action.node)
+    def _coding_first(self, index: int, number: int) -> Step | None:
+        """Carry out the idea that was planned for this action; without one of its own, the first that is open."""
+        ideas = self._untaken(index)
         if not ideas:
             nothing = Idea("nothing", "", "nothing more is proposed", "", None)
-            self._refuse(self.tree[action.node], nothing, "no idea")
+            self._refuse(self.tree[index], nothing, "no idea", choice=number)
             return None
+        plan = self._history.plan_of(number)
+        own = {idea.key for idea in plan.ideas} if plan is not None else set()
         first = min(
             ideas,
-            key=lambda idea: (idea.family == OPEN_FAMILY, self._history.plan_with(action, idea.key) is None),
+            key=lambda idea: (
+                idea.family == OPEN_FAMILY,
+                idea.key not in own,
+                self._history.plan_with(number, idea.key) is None,
+            ),
         )
-        return self._coding(self._history.with_plan(action, first.key), action.node, first.key)
+        return self._coding(self._history.with_plan(number, first.key), index, first.key, number)
 
-    def _coding(self, then: Tree, index: int, key: str) -> Step | None:
+    def _coding(self, then: Tree, index: int, key: str, number: int) -> Step | None:
         """Carry out an idea, told of what was known `then`."""
         parts, node = self._parts, self.tree[index]
         idea = next(each for each in node.ideas if each.key == key)
@@ -313,43 +313,45 @@ class Optimizer(OptimizerState):
         self._coded.setdefault(index, set()).add(key)
         return Step(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.code(context)),
-            lambda result: self._proposed(index, "code", idea, result),
+            lambda result: self._proposed(index, "code", idea, result, number),
         )
 
-    def _repairing(self, action: ActionChosen) -> Step | None:
-        parts, then, node = self._parts, self._history.at(action), self.tree[action.node]
+    def _repairing(self, node: Node, number: int) -> Step | None:
+        parts, then = self._parts, self._history.at(number)
         failure = node.failure or Failure("", "", "")
         context = DebugContext(parts.task, then, then[node.index], self._written(node), failure)
         idea = Idea("repair", node.family, f"repair: {node.instruction}", failure.message, node.predicted_gain)
         return Step(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.debug(context)),
-            lambda result: self._proposed(node.index, "debug", idea, result),
+            lambda result: self._proposed(node.index, "debug", idea, result, number),
         )
 
-    def _lifting(self, node: Node) -> Step:
+    def _lifting(self, node: Node, number: int) -> Step:
         """A kernel whose numbers are written out gets parameters: a child, which has to reproduce it."""
         parts, index = self._parts, node.index
         context = TemplateContext(parts.task, self._written(node))
         idea = Idea("lift", node.family, "lift the numbers into parameters", "", None)
         return Step(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.template(context)),
-            lambda result: self._proposed(index, LIFTED, idea, result),
+            lambda result: self._proposed(index, LIFTED, idea, result, number),
         )
 
-    def _proposed(self, parent: int, role: str, idea: Idea, result: Draft | Declined) -> Step | None:
+    def _proposed(self, parent: int, role: str, idea: Idea, result: Draft | Declined, choice: int) -> Step | None:
         """Record what a role has written, or why it has not; its proof comes next."""
         node = self.tree[parent]
         if isinstance(result, Declined):
-            self._refuse(node, idea, result.reason, role=role)
+            self._refuse(node, idea, result.reason, role=role, choice=choice)
             return None
         twin = self._identities.get(self._identity(result.written))
         if twin is not None:
-            self._refuse(node, idea, f"the same template as node {twin}", role=role, reason="duplicate")
+            self._refuse(node, idea, f"the same template as node {twin}", role=role, reason="duplicate", choice=choice)
             return None
-        self._propose(node.index, role, result, idea)
+        self._propose(node.index, role, result, idea, choice)
         return None
 
-    def _propose(self, parent: int | None, role: str, draft: Draft, idea: Idea | None = None) -> int:
+    def _propose(
+        self, parent: int | None, role: str, draft: Draft, idea: Idea | None = None, choice: int | None = None
+    ) -> int:
         written, index = draft.written, len(self.tree)
         blob = self._parts.folder.blobs.put(written.text)
         event = NodeProposed(
@@ -368,12 +370,15 @@ class Optimizer(OptimizerState):
             tactics=written.tactics,
             properties=written.properties,
             elapsed_s=self._parts.clock.spent_s,
+            choice=choice,
         )
         self._record([event])
         self._identities.setdefault(self._identity(written), index)
         return index
 
-    def _refuse(self, node: Node, idea: Idea, message: str, *, role: str = "code", reason: str = "declined") -> None:
+    def _refuse(
+        self, node: Node, idea: Idea, message: str, *, role: str = "code", reason: str = "declined", choice: int
+    ) -> None:
         """A node for what came to nothing before anything was built, so that it is seen and not tried again."""
         index, spent_s = len(self.tree), self._parts.clock.spent_s
         proposed = NodeProposed(
@@ -387,6 +392,7 @@ class Optimizer(OptimizerState):
             predicted_gain=idea.predicted_gain,
             source_blob="",
             elapsed_s=spent_s,
+            choice=choice,
         )
         judged = NodeJudged(index, "refused", None, "lint", reason, message, elapsed_s=spent_s)
         self._record([proposed, judged])
@@ -675,7 +681,7 @@ class Optimizer(OptimizerState):
         plan = self._timed(PROPOSALS, lambda: parts.agent.plan(context))
         self._record([self._planned(node.index, plan)])
 
-    def _planned(self, index: int, plan: Plan) -> NodePlanned:
+    def _planned(self, index: int, plan: Plan, choice: int | None = None) -> NodePlanned:
         ideas, refused = list(plan.ideas), dict(plan.refused)
         better = self._lifted_child(self.tree[index])
         if better is not None:
@@ -683,7 +689,8 @@ class Optimizer(OptimizerState):
                 if any(idea.key == other.key for other in better.ideas):
                     ideas.remove(idea)
                     refused[idea.key] = f"planned for node {better.index}, which is the same with parameters"
-        return NodePlanned(index, self._with_own_keys(index, ideas), refused, elapsed_s=self._parts.clock.spent_s)
+        own = self._with_own_keys(index, ideas)
+        return NodePlanned(index, own, refused, elapsed_s=self._parts.clock.spent_s, choice=choice)
 
     def _with_own_keys(self, index: int, ideas: Sequence[Idea]) -> tuple[Idea, ...]:
         """Ideas under keys that the node has not: two plans on their way at once may have called theirs the same."""

@@ -252,6 +252,8 @@ def _difference(recorded: Event | None, made: Event) -> str:
         return f"{words}, now {made.kind} {_short(_comparable(made))}"
     old, new = _comparable(recorded), _comparable(made)
     for name in old:
+        if name == "choice" and old[name] is None:
+            continue  # recorded before it was told
         if old[name] != new.get(name) and not (isinstance(made, RunStarted) and _holds(new[name], old[name])):
             where = f" of node {_index(made)}" if _index(made) is not None else ""
             was, now = _apart(old[name], new.get(name))
@@ -486,6 +488,8 @@ class RecordedSteps(Steps):
         if kind == "node":
             return isinstance(event, NodeJudged | NodeTuned | TemplateProven) and event.index == number
         action = self._tree().actions[number]
+        if isinstance(event, NodePlanned | NodeProposed) and event.choice is not None:
+            return event.choice == int(number)
         match event:
             case NodeTuned() | TemplateProven():  # of a template whose proof has waited for its search
                 return action.action == "tune" and action.node == event.index

@@ -175,6 +175,8 @@ class NodeProposed:
     """What is known to hold of the source by construction; later rewrites rely on it."""
     elapsed_s: float = 0.0
     """Budget seconds of the whole run."""
+    choice: int | None = None
+    """Which of the run's actions it came of, counted from 0; None: of none, or recorded before this was told."""
     kind: Literal["node_proposed"] = "node_proposed"
 
 
@@ -227,6 +229,8 @@ class NodePlanned:
     refused: Mapping[str, str] = field(default_factory=dict)
     """What does not apply, by name, and why."""
     elapsed_s: float = 0.0
+    choice: int | None = None
+    """Which of the run's actions asked for it, counted from 0; None: none did, or recorded before this was told."""
     kind: Literal["node_planned"] = "node_planned"
 
 

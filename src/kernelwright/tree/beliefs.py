@@ -13,7 +13,7 @@ from functools import cached_property
 
 from kernelwright.tree.failures import closeness
 from kernelwright.tree.model import Done, Node, Tree
-from kernelwright.tree.moves import START_ROLES, can_be_lifted, is_start, lifted_child
+from kernelwright.tree.moves import LIFTED_ROLE, START_ROLES, can_be_lifted, is_start, lifted_child
 
 BELIEF = 0.7
 """How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
@@ -295,10 +295,11 @@ class Beliefs:
         lifted = lifted_child(self._tree, node)
         if lifted is not None:
             return self.potential(lifted)
-        is_under_way = any(
-            each.action.action == "lift" for each in self._tree.under_way if each.action.node == node.index
+        is_asked = any(each.action.action == "lift" for each in self._tree.under_way if each.action.node == node.index)
+        is_being_proven = any(
+            each.role == LIFTED_ROLE for each in self._tree.children(node.index) if each.status == "proposed"
         )
-        if is_under_way or can_be_lifted(self._tree, node):
+        if is_asked or is_being_proven or can_be_lifted(self._tree, node):
             return LIFTING_CHANCE * self.tuning_gain
         return 0.0
 

@@ -9,9 +9,8 @@ tree.path(tree.best.index)      # baseline, ..., best
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, assert_never
 
@@ -106,6 +105,8 @@ class UnderWay:
     """An action that was chosen, and whose outcome is not there yet."""
 
     action: ActionChosen
+    number: int
+    """Which of all actions it is, counted from 0."""
     child: int | None = None
     """The node that it has proposed; None: none yet, or it proposes none."""
 
@@ -160,7 +161,7 @@ class Tree:
                 case NodePlanned():
                     nodes[event.index] = _planned(nodes[event.index], event)
                 case ActionChosen():
-                    under_way.append(UnderWay(event))
+                    under_way.append(UnderWay(event, len(actions)))
                     actions.append(event)
                 case NodeTuned():
                     count = event.evaluated_count - nodes[event.index].tuning.evaluated_count
@@ -240,13 +241,13 @@ class Tree:
         for each in self.under_way:
             node, action = nodes[each.action.node], each.action
             if action.action == "tune":
-                tuning = dataclasses.replace(node.tuning, is_exhausted=True)
-                nodes[node.index] = dataclasses.replace(node, tuning=tuning)
+                tuning = replace(node.tuning, is_exhausted=True)
+                nodes[node.index] = replace(node, tuning=tuning)
             elif action.action == "repair":
-                nodes[node.index] = dataclasses.replace(node, status="refused")
+                nodes[node.index] = replace(node, status="refused")
             elif not action.idea and each.child is None and not node.is_planned:
-                nodes[node.index] = dataclasses.replace(node, is_planned=True)
-        return dataclasses.replace(self, nodes=tuple(nodes))
+                nodes[node.index] = replace(node, is_planned=True)
+        return replace(self, nodes=tuple(nodes))
 
     def gain(self, index: int) -> float | None:
         """How many times faster than its nearest working ancestor it was measured during the search; None: unknown."""
@@ -264,7 +265,13 @@ class Tree:
 
 
 def _bind(under_way: list[UnderWay], event: NodeProposed) -> None:
-    """Say of the action that a new node came of it: the first that asked for this idea there, else for any."""
+    """Say of the action that a new node came of it.
+
+    Which one that is was not recorded once: then the first that asked for this idea there, else for any.
+    """
+    if event.choice is not None:
+        under_way[:] = [replace(each, child=event.index) if each.number == event.choice else each for each in under_way]
+        return
     waiting = [
         (place, each.action)
         for place, each in enumerate(under_way)
@@ -275,7 +282,7 @@ def _bind(under_way: list[UnderWay], event: NodeProposed) -> None:
     exact = [place for place, action in waiting if action.idea == event.tactic]
     places = exact or [place for place, action in waiting if wanted != "expand" or not action.idea]
     if places:
-        under_way[places[0]] = UnderWay(under_way[places[0]].action, event.index)
+        under_way[places[0]] = replace(under_way[places[0]], child=event.index)
 
 
 def action_of(role: str) -> str:
@@ -313,9 +320,7 @@ def _judged(node: Node, event: NodeJudged) -> Node:
     failure = None
     if event.status != "working":
         failure = Failure(event.stage, event.reason, event.message, event.log)
-    return dataclasses.replace(
-        node, status=event.status, default_value=event.value, best_value=event.value, failure=failure
-    )
+    return replace(node, status=event.status, default_value=event.value, best_value=event.value, failure=failure)
 
 
 def _done(action: ActionChosen, event: NodeJudged | NodeTuned, evaluations: int = 0) -> Done:
@@ -327,7 +332,7 @@ def _planned(node: Node, event: NodePlanned) -> Node:
     known = {idea.key for idea in node.ideas}
     ideas = (*node.ideas, *(idea for idea in event.ideas if idea.key not in known))
     refused = {**node.refused_ideas, **event.refused}
-    return dataclasses.replace(node, ideas=ideas, refused_ideas=refused, is_planned=True)
+    return replace(node, ideas=ideas, refused_ideas=refused, is_planned=True)
 
 
 def _tuned(node: Node, event: NodeTuned) -> Node:
@@ -340,9 +345,7 @@ def _tuned(node: Node, event: NodeTuned) -> Node:
         findings=event.findings,
     )
     known = [value for value in (node.best_value, event.best_value) if value is not None]
-    return dataclasses.replace(
-        node, tuning=tuning, best_value=min(known, default=None), best_config=dict(event.best_config)
-    )
+    return replace(node, tuning=tuning, best_value=min(known, default=None), best_config=dict(event.best_config))
 
 
 def free_key(key: str, taken: Collection[str]) -> str:
