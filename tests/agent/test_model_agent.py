@@ -386,7 +386,7 @@ def answers(request: ChatRequest) -> str:
 
 def settings(**changes: object) -> OptimizeSettings:
     tune = TuneSettings(budget=Budget(evaluations=40), searcher="random", data_seed=1, comparison_rounds=10)
-    return dataclasses.replace(OptimizeSettings(tune=tune, model="openai:tiny", memory="off"), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(OptimizeSettings(tune=tune, model="openai:tiny", policy="gain", memory="off"), **changes)  # type: ignore[arg-type]
 
 
 def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -> OptimizeResult:

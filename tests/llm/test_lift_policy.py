@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,17 @@ import pytest
 from chat_server import Answer, answering_server
 from test_compare_with_a_model import BEGIN, END, KERNEL, Script, is_direct, role_of
 
+from kernelwright.engine.attempts import attempts_of
 from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.optimize import optimize, replay_optimize
+from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.spool.client import SpoolMachine
 from kernelwright.engine.tune import Machine
+from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
+from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
@@ -69,32 +74,38 @@ def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
     return folder
 
 
+def chosen(
+    url: str, *, attempts: int = 2, evaluations: int = 24, in_flight: int = 1, name: str = "lift"
+) -> OptimizeSettings:
+    tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", comparison_rounds=10, seed=5)
+    return OptimizeSettings(
+        tune=tune,
+        model=f"openai:m@{url}",
+        policy=name,
+        in_flight=in_flight,
+        proof_points=4,
+        max_tokens=10**6,
+        max_attempts=attempts,
+        memory="off",
+        roles={"analyses": False, "requests_in_flight": in_flight},
+    )
+
+
 def lifting(
     problem: Path,
     script: Callable[[dict[str, Any]], Answer],
     run: Path,
-    machine: Machine | SpoolMachine,
+    machine: Machine,
     *,
-    attempts: int = 2,
-    evaluations: int = 24,
     policy: SelectionPolicy | None = None,
-    in_flight: int = 1,
-    name: str = "lift",
+    **settings: Any,
 ) -> OptimizeResult:
-    tune = TuneSettings(budget=Budget(evaluations=evaluations), searcher="random", comparison_rounds=10, seed=5)
     with answering_server(script) as server:
-        settings = OptimizeSettings(
-            tune=tune,
-            model=f"openai:m@{server.url}",
-            policy=name,
-            in_flight=in_flight,
-            proof_points=4,
-            max_tokens=10**6,
-            max_attempts=attempts,
-            memory="off",
-            roles={"analyses": False, "requests_in_flight": in_flight},
-        )
-        return optimize(problem, settings=settings, run=run, machine=machine, policy=policy)
+        return optimize(problem, settings=chosen(server.url, **settings), run=run, machine=machine, policy=policy)
+
+
+def shape(result: OptimizeResult) -> list[tuple[object, ...]]:
+    return [(node.role, node.parent, node.status, node.best_value, node.tuning.evaluated_count) for node in result.tree]
 
 
 def test_kernels_come_first_and_the_best_gets_parameters_that_are_searched(plain: Path, tmp_path: Path) -> None:
@@ -135,60 +146,7 @@ def test_what_cannot_be_lifted_is_asked_for_once(plain: Path, tmp_path: Path) ->
 def test_the_run_replays(plain: Path, tmp_path: Path) -> None:
     result = lifting(plain, Lifting(), tmp_path / "run", SimulatedMachine(cost))
     again = replay_optimize(result.folder, run=tmp_path / "again")
-    assert [(node.role, node.status, node.best_value) for node in again.result.tree] == [
-        (node.role, node.status, node.best_value) for node in result.tree
-    ]
-
-
-class LastFirst(Lifting):
-    """Of requests that wait together the last is answered first, so that what was chosen first is ready last."""
-
-    def __init__(self, together: int) -> None:
-        super().__init__()
-        self.together = together
-        self.lock = threading.Lock()
-        self.waiting: list[tuple[int, threading.Event]] = []
-        self.count = 0
-
-    def __call__(self, body: dict[str, Any]) -> Answer:
-        turn = threading.Event()
-        with self.lock:
-            self.count += 1
-            self.waiting.append((self.count, turn))
-            if len(self.waiting) == self.together:
-                self._next()
-        turn.wait(0.3)  # fewer than `together` may be on their way
-        with self.lock:
-            self.waiting = [each for each in self.waiting if each[1] is not turn]
-            answer = super().__call__(body)
-            self._next()
-        return answer
-
-    def _next(self) -> None:
-        if self.waiting:
-            max(self.waiting)[1].set()
-
-
-@pytest.mark.parametrize("name", ["lift", "gain"])
-def test_a_run_with_several_in_flight_replays_whatever_was_ready_first(plain: Path, tmp_path: Path, name: str) -> None:
-    result = lifting(
-        plain,
-        LastFirst(3),
-        tmp_path / "run",
-        SimulatedMachine(cost),
-        attempts=3,
-        evaluations=40,
-        in_flight=3,
-        name=name,
-    )
-    assert sum(node.role == "code" for node in result.tree) == 3
-    reasons = {node.failure.reason for node in result.tree if node.failure is not None}
-    assert not reasons & {"duplicate", "no idea"}
-    again = replay_optimize(result.folder, run=tmp_path / "again")
-    assert again.differences == ()
-    assert [(node.role, node.parent, node.best_value) for node in again.result.tree] == [
-        (node.role, node.parent, node.best_value) for node in result.tree
-    ]
+    assert shape(again.result) == shape(result)
 
 
 class KernelThenTemplate:
@@ -206,6 +164,134 @@ class KernelThenTemplate:
             case 2:
                 return Expansion(1, "lift", "its template")
         return Stop("exhausted", "both are there")
+
+
+class NothingToSearch(Lifting):
+    """Templates with one value for each number, another one each time."""
+
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        answer = super().__call__(body)
+        if role_of(body) != "template":
+            return answer
+        count = 30 + len(self.bodies)
+        text = re.sub(r"values = .*?, why", f"values = [{count}], default = {count}, why", answer.text)
+        return replace(answer, text=text)
+
+
+class NoParameters(Lifting):
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        answer = super().__call__(body)
+        if role_of(body) != "template":
+            return answer
+        count = 30 + len(self.bodies)
+        text = re.sub(r"\[parameters\]\n.*\n", "", answer.text).replace("ITEMS", str(count))
+        return replace(answer, text=text)
+
+
+@pytest.mark.parametrize("script", [NothingToSearch(), NoParameters()], ids=lambda each: type(each).__name__)
+def test_no_kernel_is_lifted_twice_and_no_template_again(plain: Path, tmp_path: Path, script: Lifting) -> None:
+    result = lifting(plain, script, tmp_path / "run", SimulatedMachine(cost), evaluations=40)
+    lifted = [node for node in result.tree if node.role == "template"]
+    assert lifted
+    parents = [node.parent for node in lifted]
+    assert len(parents) == len(set(parents))
+    assert {result.tree[index or 0].role for index in parents} <= {"baseline", "code", "debug"}
+
+
+def test_no_kernel_prompt_shows_parameters(plain: Path, tmp_path: Path) -> None:
+    """Templates that were lifted meanwhile are shown with their best numbers."""
+
+    class Early(KernelThenTemplate):
+        def choose(self, tree: Tree, budget: BudgetLeft) -> Expansion | Stop:
+            return Expansion(0, "expand", "another") if len(tree) == 3 else super().choose(tree, budget)
+
+    script = Lifting()
+    lifting(plain, script, tmp_path / "run", SimulatedMachine(cost), policy=Early())
+    last = [body for body in script.bodies if is_direct(body)][-2:]
+    for body in last:
+        text = "\n".join(each["content"] for each in body["messages"])
+        assert "[parameters]" not in text
+    assert "#define ITEMS" in "\n".join(each["content"] for body in last for each in body["messages"])
+
+
+def test_a_reply_that_lifts_is_told_of_its_kernel(plain: Path, tmp_path: Path) -> None:
+    result = lifting(plain, Lifting(), tmp_path / "run", SimulatedMachine(cost), policy=KernelThenTemplate())
+    asked = read_exchanges(result.folder / FILE_NAME)[0]
+    assert [(each.request.role, each.request.node) for each in asked] == [("plan", 0), ("code", 0), ("template", 1)]
+
+
+def test_lifting_that_failed_is_counted(plain: Path, tmp_path: Path) -> None:
+    def unwilling(body: dict[str, Any]) -> Answer:
+        return Answer('{"give_up": "it has no numbers"}') if role_of(body) == "template" else script(body)
+
+    script = Lifting()
+    result = lifting(plain, unwilling, tmp_path / "run", SimulatedMachine(cost), policy=KernelThenTemplate())
+    figures = attempts_of(result.tree)
+    assert (figures.attempt_count, figures.lift_count, figures.lifted_count) == (1, 1, 0)
+    assert dict(figures.failures) == {"lint: declined": 1}
+
+
+def test_killed_behind_any_record_the_same_run_comes_of_it(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on the disk at each durable write is resumed, and what comes of that is replayed."""
+    run, copies = tmp_path / "run", tmp_path / "copies"
+    append = RunFolder.append
+
+    def kept(self: RunFolder, events: Sequence[Any]) -> None:
+        append(self, events)
+        if run in (self.path, *self.path.parents):
+            shutil.copytree(run, copies / f"{len(list(copies.glob('*'))):03d}")
+
+    copies.mkdir()
+    script, known = Lifting(), dict[str, Answer]()
+
+    def remembering(body: dict[str, Any]) -> Answer:
+        key = json.dumps(body["messages"])
+        if key not in known:
+            known[key] = script(body)
+        return known[key]
+
+    with answering_server(remembering) as server:
+        monkeypatch.setattr(RunFolder, "append", kept)
+        settings = chosen(server.url, evaluations=10)
+        wanted = shape(optimize(plain, settings=settings, run=run, machine=SimulatedMachine(cost, noise=0.0)))
+        monkeypatch.setattr(RunFolder, "append", append)
+        assert any(role == "template" for role, *_ in wanted)
+        asked = len(known)
+        for copy in sorted(copies.iterdir())[1:]:
+            result = resume_optimize(copy, machine=SimulatedMachine(cost, noise=0.0))
+            assert shape(result) == wanted, copy.name
+            assert len(known) == asked, copy.name
+            replay_optimize(copy, run=tmp_path / f"again-{copy.name}")
+
+
+class LastFirst(Lifting):
+    """Of three requests that are on their way together the last is answered first."""
+
+    def __call__(self, body: dict[str, Any]) -> Answer:
+        answer = super().__call__(body)
+        return replace(answer, delay_s=(0.4, 0.2, 0.0)[(len(self.bodies) - 1) % 3])
+
+
+@pytest.mark.parametrize("name", ["lift", "gain"])
+def test_a_run_with_several_in_flight_replays_whatever_was_ready_first(plain: Path, tmp_path: Path, name: str) -> None:
+    result = lifting(
+        plain,
+        LastFirst(),
+        tmp_path / "run",
+        SimulatedMachine(cost),
+        attempts=3,
+        evaluations=40,
+        in_flight=3,
+        name=name,
+    )
+    assert sum(node.role == "code" for node in result.tree) == 3
+    reasons = {node.failure.reason for node in result.tree if node.failure is not None}
+    assert not reasons & {"duplicate", "no idea"}
+    again = replay_optimize(result.folder, run=tmp_path / "again")
+    assert again.differences == ()
+    assert shape(again.result) == shape(result)
 
 
 @pytest.mark.opencl

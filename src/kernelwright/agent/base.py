@@ -111,6 +111,8 @@ class TemplateContext:
 
     task: Task
     written: Written
+    node: Node | None = None
+    """Whose source it is; None: it is of no tree."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.model import Tree
+from kernelwright.tree.registry import LIFT
 
 MOST_ATTEMPTS = 400
 FINALISTS = 5
@@ -81,6 +82,8 @@ class _Kernel:
     found: float = math.inf
     """The lowest logarithm measured, with its noise."""
     space: int = 1
+    is_template: bool = False
+    """Whether it, or what it was made from, was lifted: else its numbers are written out, under the policy `lift`."""
     closeness: float = 0.5
     """Of a failed attempt, to working."""
     idea: int = -1
@@ -213,6 +216,8 @@ class _Run:
                     self._expand(choice)
                 case "repair":
                     self._repair(choice.node)
+                case "lift":
+                    self._lift(choice.node)
                 case "tune":
                     self._tune(choice.node, choice.evaluations)
 
@@ -229,7 +234,7 @@ class _Run:
             NodeJudged(0, "working", 1.0),
             NodeTuned(0, 0, 0, None, {}, 0.0, "exhausted"),
         )
-        if settings.lifts and self._policy.name != "direct":
+        if settings.lifts and self._policy.name not in ("direct", LIFT):
             self._wait(settings.code_s, "lift")
             kernel = self._made(0, -1, 0.0, "lift", is_lifted=True)
             self._propose(0, "template", "", "", None)
@@ -347,6 +352,14 @@ class _Run:
             self._judge_failed(kernel, rng, keeps_closeness=True)
         self._plan_ahead()
 
+    def _lift(self, index: int) -> None:
+        """The same kernel with parameters, which always works, as the baseline's does: costs a reply and a proof."""
+        self._wait(self._settings.code_s, index, "lift")
+        kernel = replace(self._kernels[index], is_template=True, found=math.inf)
+        self._kernels.append(kernel)
+        self._propose(index, "template", "lift", "", None)
+        self._judge_working(kernel, "lift")
+
     def _tune(self, index: int, count: int) -> None:
         kernel, settings, node = self._kernels[index], self._settings, self._tree[index]
         before = node.tuning.evaluated_count
@@ -405,6 +418,7 @@ class _Run:
             space=round(10 ** rng.uniform(1.0, 4.0)),
             idea=latent,
             gain=gain,
+            is_template=above.is_template,
         )
         kernel.gap = self._world.start_gap if is_lifted else scale * self._world.guessed(rng)
         if settings.is_bare:
@@ -442,7 +456,7 @@ class _Run:
         kernel.found = math.inf
         self._measured(kernel, kernel.gap, rng)
         self._tell(NodeJudged(index, "working", math.exp(kernel.found), elapsed_s=self._clock_s))
-        if self._settings.is_bare:
+        if self._settings.is_bare or (self._policy.name == LIFT and not kernel.is_template):
             self._tell(NodeTuned(index, 1, 0, math.exp(kernel.found), {}, 0.0, "exhausted", elapsed_s=self._clock_s))
 
     def _judge_failed(self, kernel: _Kernel, rng: random.Random, *, keeps_closeness: bool = False) -> None:

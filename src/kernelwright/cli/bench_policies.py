@@ -40,7 +40,9 @@ class PoliciesWords:
 
 def run_policies(words: PoliciesWords) -> int:
     """Simulate and show; the exit status."""
-    policies = list(dict.fromkeys(known(each.strip()) for each in words.policies.split(",") if each.strip()))
+    policies = list(dict.fromkeys(each.strip() for each in words.policies.split(",") if each.strip()))
+    for each in policies:
+        known(each)
     worlds = _worlds(words.worlds)
     console = Console(stderr=True)
 

@@ -217,8 +217,8 @@ def optimize(
     ] = None,
     roles: RolesOption = None,
     policy: Annotated[
-        str, typer.Option(help="Who chooses where the budget goes: gain, direct, stark, best-of-n, ...")
-    ] = "gain",
+        str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct, stark, best-of-n, ...")
+    ] = "default",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
     ] = "all",
@@ -351,7 +351,7 @@ def compare(
         problem=Path(),
         budget=budget,
         model="rules",
-        policy="gain",
+        policy="default",
         start=start,
         searcher=searcher,
         seed=seed,

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelwright.llm.account import Account
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tree.moves import attempts
+from kernelwright.tree.moves import LIFTED_ROLE, attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,10 @@ class AttemptFigures:
     repair_count: int
     repaired_count: int
     """Of the repairs, those that were correct."""
+    lift_count: int
+    """Kernels whose numbers an agent was asked to lift into parameters afterwards; they are no attempts."""
+    lifted_count: int
+    """Of them, those that became a template that reproduces its kernel."""
     attempts_to_correct: int | None
     """Until the first that was correct, it included; None: none was."""
     failures: tuple[tuple[str, int], ...]
@@ -70,6 +74,8 @@ class AttemptFigures:
             "refused": self.refused_count,
             "repairs": self.repair_count,
             "repaired": self.repaired_count,
+            "lifts": self.lift_count,
+            "lifted": self.lifted_count,
             "attempts_to_correct": self.attempts_to_correct,
             "tokens": self.tokens,
             "cost_usd": self.cost_usd,
@@ -90,6 +96,7 @@ def attempts_of(tree: Tree, *, account: Account | None = None, speedup: float | 
     judged = [node for node in attempts(tree) if node.status != "proposed"]
     places = [place for place, node in enumerate(judged, 1) if node.is_working]
     repairs = [node for node in judged if node.role == "debug"]
+    lifts = [node for node in tree if node.role == LIFTED_ROLE and node.tactic and node.status != "proposed"]
     gains = [tree.gain(node.index) for node in judged if node.is_working]
     return AttemptFigures(
         attempt_count=len(judged),
@@ -98,8 +105,10 @@ def attempts_of(tree: Tree, *, account: Account | None = None, speedup: float | 
         refused_count=sum(node.status == "refused" for node in judged),
         repair_count=len(repairs),
         repaired_count=sum(node.is_working for node in repairs),
+        lift_count=len(lifts),
+        lifted_count=sum(node.is_working for node in lifts),
         attempts_to_correct=places[0] if places else None,
-        failures=_counted(Counter(_failure(node) for node in judged if node.failure is not None)),
+        failures=_counted(Counter(_failure(node) for node in (*judged, *lifts) if node.failure is not None)),
         tokens=account.total.tokens if account is not None else None,
         cost_usd=account.total.cost_usd if account is not None else None,
         gained_percent=100 * (speedup - 1) if speedup is not None and speedup > 1 else None,

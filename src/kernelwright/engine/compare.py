@@ -35,7 +35,7 @@ from kernelwright.store.lock import is_locked
 from kernelwright.store.run_folder import LOG_NAME
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Tree
-from kernelwright.tree.registry import known
+from kernelwright.tree.registry import DEFAULT, known
 
 Memory = Literal["on", "read", "off"]
 
@@ -71,7 +71,7 @@ class Arm:
 class CompareSettings:
     """What is compared, and how often."""
 
-    policies: tuple[str, ...] = ("gain",)
+    policies: tuple[str, ...] = (DEFAULT,)
     models: tuple[str, ...] = ("rules",)
     memories: tuple[Memory, ...] = ("off",)
     repeats: int = 3
@@ -84,10 +84,11 @@ class CompareSettings:
         """Refuse what cannot work, before anything is started."""
         if self.repeats < 1:
             raise UsageError(f"repeats is {self.repeats!r}, expected at least 1")
-        _refuse_repeats("policy", self.policies, tuple(known(each) for each in self.policies))
+        for model in self.models:
+            meant = tuple(known(each, has_model=model != "rules") for each in self.policies)
+            _refuse_repeats("policy", self.policies, meant)
         _refuse_repeats("model", self.models, self.models)
         _refuse_repeats("memory", self.memories, self.memories)
-        object.__setattr__(self, "policies", tuple(known(each) for each in self.policies))
         if self.roles and set(self.models) == {"rules"}:
             raise UsageError("roles are played by models, and all arms have rules", hint="say --models PROVIDER:NAME")
         for arm in self.arms:
@@ -97,7 +98,10 @@ class CompareSettings:
     def arms(self) -> tuple[Arm, ...]:
         """Every policy with every model and every memory; the first is what the others are compared with."""
         return tuple(
-            Arm(policy, model, memory) for model in self.models for memory in self.memories for policy in self.policies
+            Arm(known(policy, has_model=model != "rules"), model, memory)
+            for model in self.models
+            for memory in self.memories
+            for policy in self.policies
         )
 
     def of(self, arm: Arm, repeat: int) -> OptimizeSettings:

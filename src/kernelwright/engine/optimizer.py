@@ -117,7 +117,7 @@ class Optimizer(OptimizerState):
         left = self._left()
         choice = self._parts.policy.choose(self._offered(), left)
         if not isinstance(choice, Stop):
-            is_structure = choice.action in ("expand", "repair")
+            is_structure = choice.action in ("expand", "repair") and not self._is_of_lifting(choice.action, choice.node)
             return self._tuning_instead() if is_structure and self._attempts_left() == 0 else choice
         if not len(self._steps):  # else what is under way may change its mind
             self._doing = choice.words
@@ -231,11 +231,12 @@ class Optimizer(OptimizerState):
             self._record([NodeJudged(0, "working", 1.0, elapsed_s=parts.clock.spent_s)])
         if not parts.baseline.template.parameters and not self.tree[0].tuning.is_exhausted:
             self._record([NodeTuned(0, 0, 0, None, {}, 0.0, "exhausted", elapsed_s=parts.clock.spent_s)])
+        self._tell_what_has_nothing_to_search()
         for node in self.tree:
             if node.status == "proposed" and self._steps.size == 1:
                 self._do_now(self._judging(node.index))
-            elif self._is_lifted(node) and node.is_working and node.index not in self._proofs:
-                self._do_now(self._proving_again(node))  # a session ended between the two
+            elif self._is_lifted(node) and node.is_working:
+                self._do_now(self._after_proof(node))
         roles = {node.role for node in self.tree}
         if "given" not in roles and parts.given is not None:
             self._say("the problem's own template")
@@ -244,13 +245,29 @@ class Optimizer(OptimizerState):
         is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self._is_spent())
         if LIFTED not in roles and is_lifted_first:
             self._say("lifting launch shape and literals into parameters")
-            lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0])))
+            lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0]), self.tree[0]))
             if isinstance(lifted, Draft):
                 self._begin_first(self._propose(0, LIFTED, lifted))
         self._begin_what_is_proposed()
         while any(node.status == "proposed" for node in self.tree):
             self._take_one()
         self._plan_all()
+
+    def _after_proof(self, node: Node) -> Step | None:
+        """What a session that ended behind the default of a lifted template has left to do."""
+        if node.index not in self._proofs:
+            return self._proving_again(node)
+        run = self._runs.get(node.index)
+        is_chosen = any(each.action.node == node.index for each in self.tree.under_way if each.action.action == "tune")
+        if run is None or is_chosen or node.tuning.evaluated_count or self._proofs[node.index].is_deferred:
+            return None
+        return self._analysing(node.index, run, "budget") if run.evaluated_count > 1 else None
+
+    def _tell_what_has_nothing_to_search(self) -> None:
+        """Of kernels whose proof is recorded and that not: a session ended between the two."""
+        for index, run in self._runs.items():
+            if self.tree[index].is_working and not run.parameters and not self.tree[index].tuning.is_exhausted:
+                self._record([self._tuned(index, run, "exhausted", ())])
 
     def _begin_first(self, index: int) -> None:
         """Prove a first structure: at once where one step is all, else beside the others."""
@@ -329,7 +346,7 @@ class Optimizer(OptimizerState):
     def _lifting(self, node: Node, number: int) -> Step:
         """A kernel whose numbers are written out gets parameters: a child, which has to reproduce it."""
         parts, index = self._parts, node.index
-        context = TemplateContext(parts.task, self._written(node))
+        context = TemplateContext(parts.task, self._written(node), node)
         idea = Idea("lift", node.family, "lift the numbers into parameters", "", None)
         return Step(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.template(context)),
@@ -422,8 +439,13 @@ class Optimizer(OptimizerState):
             self._record([self._refused_by_lint(index, proof)])
             self._plan_all()
             return None
-        self._record([self._judged(index, run, proof.outcome)])
-        if self._is_lifted(self.tree[index]):
+        judged, is_lifted = self._judged(index, run, proof.outcome), self._is_lifted(self.tree[index])
+        if judged.status == "working" and not run.parameters and not is_lifted:
+            self._record([judged, self._tuned(index, run, "exhausted", ())])
+            self._plan_all()
+            return None
+        self._record([judged])
+        if is_lifted:
             if self._waits(index, run, proof.reproduction):
                 return None
             following = self._proving_template(index, run, proof.reproduction)
@@ -443,7 +465,7 @@ class Optimizer(OptimizerState):
             files = self._node_run(origin).files if origin is not None and origin.index else {}
             asked = TemplateAsked(budget.points, budget.seconds, files)
             until += budget.points
-        until = max(1, until if most is None else min(until, most))
+        until = max(1, until if most is None else min(until, most)) if run.parameters else 1
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), template=asked)
         self._promised[index] = until
         return Step(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
@@ -460,10 +482,12 @@ class Optimizer(OptimizerState):
 
         def analysed(found: Sequence[Finding]) -> Step | None:
             self._promised.pop(index, None)
-            self._record([self._judged(index, run, outcome)])
+            judged = [self._judged(index, run, outcome)]
             if done.proof is not None:
+                self._record(judged)
                 self._keep_proof(index, run, done.proof)
-            self._record([self._tuned(index, run, done.reason or "exhausted", found)])
+                judged = []
+            self._record([*judged, self._tuned(index, run, done.reason or "exhausted", found)])
             self._plan_all()
             return None
 

@@ -37,6 +37,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tree.base import BudgetLeft, SelectionPolicy
 from kernelwright.tree.model import Node, Tree
+from kernelwright.tree.moves import lifted_from
 from kernelwright.tree.twins import likeness
 
 PRIOR_COUNT = 40
@@ -246,8 +247,16 @@ class OptimizerState:
     def _attempts_left(self) -> int | None:
         """How many structures may still be asked for; those under way are, the first ones are not counted."""
         most = self._parts.settings.max_attempts
-        asked = sum(each.action in ("expand", "repair") for each in self.tree.actions)
+        asked = sum(
+            each.action in ("expand", "repair") and not self._is_of_lifting(each.action, each.node)
+            for each in self.tree.actions
+        )
         return None if most is None else max(0, most - asked)
+
+    def _is_of_lifting(self, action: str, index: int) -> bool:
+        """Whether the action mends what was lifted, where that is no attempt, as lifting is none."""
+        is_mended = action == "repair" and lifted_from(self.tree, self.tree[index]) is not None
+        return self._parts.settings.lifts_later and is_mended
 
     def _is_spent(self) -> bool:
         left = self._left()

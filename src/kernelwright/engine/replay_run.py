@@ -224,6 +224,7 @@ class Recorded:
 def _of_one_session(events: list[Event]) -> list[Event]:
     """The events as one session would have made them: without interruptions and what resuming added."""
     first = next((at for at, event in enumerate(events) if isinstance(event, SessionStarted)), 0)
+    last = max((at for at, event in enumerate(events) if isinstance(event, FinalistsCompared)), default=0)
     kept: list[Event] = []
     for at, event in enumerate(events):
         if isinstance(event, SessionStarted) and at != first:
@@ -232,6 +233,8 @@ def _of_one_session(events: list[Event]) -> list[Event]:
             continue
         if isinstance(event, Noted) and event.text.startswith("resumed on "):
             continue
+        if isinstance(event, FinalistsCompared) and at != last:
+            continue  # a session that was killed in its final comparisons; the next one has made them again
         kept.append(event)
     return kept
 

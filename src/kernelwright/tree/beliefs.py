@@ -300,8 +300,14 @@ class Beliefs:
             each.role == LIFTED_ROLE for each in self._tree.children(node.index) if each.status == "proposed"
         )
         if is_asked or is_being_proven or can_be_lifted(self._tree, node):
-            return LIFTING_CHANCE * self.tuning_gain
+            return self.lifting_chance * self.tuning_gain
         return 0.0
+
+    @cached_property
+    def lifting_chance(self) -> float:
+        """That a kernel's numbers can be lifted, by what came of those that were."""
+        asked = [each for each in self._tree if each.role == LIFTED_ROLE and each.status != "proposed"]
+        return _shrunk(LIFTING_CHANCE, CHANCE_WEIGHT, [float(self._works_at_last(each)) for each in asked])
 
     @cached_property
     def tuning_gain(self) -> float:

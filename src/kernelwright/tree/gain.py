@@ -42,7 +42,15 @@ from kernelwright.tree.beliefs import (
 )
 from kernelwright.tree.failures import Constraint, constraints
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
-from kernelwright.tree.moves import START_ROLES, can_be_lifted, can_be_repaired, can_be_tuned, lifted_child, open_keys
+from kernelwright.tree.moves import (
+    START_ROLES,
+    can_be_lifted,
+    can_be_repaired,
+    can_be_tuned,
+    lifted_child,
+    lifted_from,
+    open_keys,
+)
 
 SLICE_EVALUATIONS = 6
 """A structure is looked at in steps of half as many; after so many the steps grow, up to `MAX_SLICE`."""
@@ -197,7 +205,10 @@ class _Scoring:
         return max(0.0, until - node.tuning.evaluated_count) + lifting
 
     def _structures(self) -> Iterator[_Scored]:
-        if self._budget.attempts == 0:
+        if self._budget.attempts == 0:  # lifting is no attempt, nor is mending what was lifted
+            lifted = (each for each in self._tree if self._policy.lifts and lifted_from(self._tree, each) is not None)
+            for node in lifted:
+                yield from self._repair(node)
             return
         for node in self._tree:
             # What could be made of a useless node can be made of its parent, by rules.
@@ -342,11 +353,16 @@ class _Scoring:
         if not self._can_be_lifted(node) or not self._fits(cost):
             return
         assert node.best_value is not None
-        brought = self._beliefs.potential(node) * (1 - remaining(self._slice(0)) / remaining(0))
-        gain = expected_improvement(self._best_log - math.log(node.best_value) + brought, SPREAD_OF_TUNING * brought)
+        gain = self._gain_of_lifting(node, self._beliefs.potential(node))
         place = "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
         reason = f"{place}, with its numbers written out: they become parameters"
         yield self._scored(Expansion(node.index, "lift", reason), gain, cost)
+
+    def _gain_of_lifting(self, node: Node, potential: float) -> float:
+        """What the first slice brings of a template whose tuning to the end brings so much."""
+        assert node.best_value is not None
+        brought = potential * (1 - remaining(self._slice(0)) / remaining(0))
+        return expected_improvement(self._best_log - math.log(node.best_value) + brought, SPREAD_OF_TUNING * brought)
 
     def _can_be_lifted(self, node: Node) -> bool:
         return self._policy.lifts and can_be_lifted(self._tree, node)
@@ -380,6 +396,8 @@ class _Scoring:
         chance = self._beliefs.repair_chance(node)
         hope = self._beliefs.expected(node, before)
         gain = chance * Gain(hope.mean, hope.deviation).improvement(self._gap(before))
+        if self._policy.lifts and lifted_from(self._tree, node) is not None:
+            gain = chance * self._gain_of_lifting(before, self._beliefs.tuning_gain)
         reason = f"it failed at {failure.stage} ({failure.reason}), mended with {chance:.0%}"
         yield self._scored(Expansion(node.index, "repair", reason), gain, cost)
 

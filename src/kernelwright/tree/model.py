@@ -245,7 +245,7 @@ class Tree:
                 nodes[node.index] = replace(node, tuning=tuning)
             elif action.action == "repair":
                 nodes[node.index] = replace(node, status="refused")
-            elif not action.idea and each.child is None and not node.is_planned:
+            elif action.action == "expand" and not action.idea and each.child is None and not node.is_planned:
                 nodes[node.index] = replace(node, is_planned=True)
         return replace(self, nodes=tuple(nodes))
 

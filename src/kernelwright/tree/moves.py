@@ -46,7 +46,8 @@ def open_keys(tree: Tree, node: Node, *, plans_again: bool = False) -> tuple[str
 
 def _has_nothing_more(tree: Tree, node: Node) -> bool:
     """Whether the agent has said so: it was asked for more and declined, again and again."""
-    reasons = [child.failure.reason for child in tree.children(node.index) if child.failure is not None]
+    asked = [child for child in tree.children(node.index) if child.role != LIFTED_ROLE]
+    reasons = [child.failure.reason for child in asked if child.failure is not None]
     return "no idea" in reasons or reasons.count("declined") >= MOST_DECLINED
 
 
@@ -66,7 +67,7 @@ def can_be_lifted(tree: Tree, node: Node) -> bool:
     """Whether it works, has no parameters, and nobody has tried to lift its numbers into some."""
     if not node.is_working or not node.tuning.is_exhausted or node.tuning.evaluated_count > 1:
         return False
-    if any(child.role == LIFTED_ROLE for child in tree.children(node.index)):
+    if lifted_from(tree, node) is not None or any(child.role == LIFTED_ROLE for child in tree.children(node.index)):
         return False
     # A node that is being tuned only counts as used up, see `Tree.idle`.
     return not any(each.action.action in ("lift", "tune") for each in tree.under_way if each.action.node == node.index)
@@ -74,15 +75,15 @@ def can_be_lifted(tree: Tree, node: Node) -> bool:
 
 def lifted_child(tree: Tree, node: Node) -> Node | None:
     """The working template that this node's numbers were lifted into; None: there is none."""
-    made = (child for child in tree.descendants(node.index) if child.is_working and _is_lifted_from(tree, child, node))
-    return next(made, None)
+    made = (child for child in tree.descendants(node.index) if child.is_working)
+    return next((child for child in made if lifted_from(tree, child) == node.index), None)
 
 
-def _is_lifted_from(tree: Tree, node: Node, source: Node) -> bool:
-    """Whether it is a template of that source, or the repair of one."""
+def lifted_from(tree: Tree, node: Node) -> int | None:
+    """Whose numbers became this template's parameters, also where a repair made it work; None: it is none."""
     while node.role == "debug" and node.parent is not None:
         node = tree[node.parent]
-    return node.role == LIFTED_ROLE and node.parent == source.index
+    return node.parent if node.role == LIFTED_ROLE else None
 
 
 def is_start(node: Node) -> bool:

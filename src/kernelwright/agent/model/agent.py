@@ -206,7 +206,7 @@ class ModelAgent:
             header=header_toml(written),
             limits=self._limits("template"),
         )
-        asking = _Asking("template", prompt, written.language, briefing)
+        asking = _Asking("template", prompt, written.language, briefing, context.node)
         return self._draft(asking, context.task, written, region, tactic="template", check=_require_reasons)
 
     def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
@@ -393,6 +393,8 @@ def _require_reasons(made: Written) -> None:
         Malformed: one does not.
     """
     parameters = parse_header(made.text, Path("header"), entry=made.entry).parameters
+    if not parameters:
+        raise Malformed("the toml block declares no parameter: lift at least one number, or give up with a reason")
     silent = [each.name for each in parameters if not each.why.strip()]
     if silent:
         raise Malformed(f"the parameter {silent[0]} has no reason: say `why` for {', '.join(silent)}")

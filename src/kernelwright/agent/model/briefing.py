@@ -56,7 +56,8 @@ class Briefer:
     def of_node(self, task: Task, written: Written, tree: Tree, node: Node, role: WindowRole) -> Briefing:
         """For a node in its tree: failures, history, a window of other nodes, and where the node stands."""
         choose = ranked_window if self.settings.window == "ranked" else published_window
-        window = window_sections(tree, choose(tree, node, role), self.source_of, self.evidence_of)
+        source_of = None if self.source_of is None else self._shown_source
+        window = window_sections(tree, choose(tree, node, role), source_of, self.evidence_of)
         others = under_way_section(tree, node)
         dynamic = [constraints_section(tree, node), history_section(tree), *([others] if others else []), *window]
         if role == "plan" and self.settings.shows_tactics:
@@ -94,6 +95,15 @@ class Briefer:
             return text
         names = [each.name for each in scan_kernels(text, cast("Language", written.language))]
         return without_parameters(text, names[0]) if names else text
+
+    def _shown_source(self, node: Node) -> str:
+        """Another node's source as the role should write: a template with its best numbers where there are none."""
+        assert self.source_of is not None
+        text = self.source_of(node)
+        if not self.settings.is_direct or not text:
+            return text
+        names = [each.name for each in scan_kernels(text, cast("Language", node.language))]
+        return without_parameters(text, names[0], node.best_config) if names else text
 
     def evidence(self, node: Node, value: float | None = None) -> tuple[str, ...]:
         """What was measured and read back of a node, in words."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from kernelwright.agent.base import Task, Written
 from kernelwright.agent.model.anchors import Region, carried_out
@@ -55,10 +56,16 @@ def with_defaults(written: Written, values: Mapping[str, Value]) -> Written:
     return replace(written, text=draft.with_parameters(*changed).render() + body_of(written))
 
 
-def without_parameters(text: str, entry: str) -> str:
-    """A template as a kernel with one choice of numbers: its defaults as macros, its launch as a comment."""
+def without_parameters(text: str, entry: str, config: Mapping[str, Value] = MappingProxyType({})) -> str:
+    """A template as a kernel with one choice of numbers as macros, its launch as a comment.
+
+    Args:
+        text: of the template.
+        entry: the kernel's name, where the header has none.
+        config: the numbers; the default of a parameter that is not in it.
+    """
     header = parse_header(text, Path("template"), entry=entry)
-    lines = [f"#define {each.name} {_literal(each.default)}" for each in header.parameters]
+    lines = [f"#define {each.name} {_literal(config.get(each.name, each.default))}" for each in header.parameters]
     for step in header.steps:
         grid, block = (", ".join(extent.text for extent in extents) for extents in (step.grid, step.block))
         lines.append(f"// launched with grid = [{grid}], block = [{block}]")

@@ -25,7 +25,7 @@ from typing import Any
 from kernelwright.errors import Location, StoreError
 from kernelwright.identity import ID_LENGTH
 
-FORMAT = 1
+FORMAT = 2
 """Version of the spool; a reader refuses a higher one."""
 
 MOST_MESSAGE_BYTES = 64 << 20
