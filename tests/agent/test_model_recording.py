@@ -2,9 +2,10 @@
 
 Each folder of `recordings` is a run on a CPU device, or, where its name says so, on an H100 behind a spool with
 several structures under way: events, blobs, problem, every request and reply, and the nodes' own logs, without their
-copies of the problem. Replies came through an OpenAI-compatible endpoint; some are wrong on purpose, so that complaints and repairs are in the record. The runs show that the optimiser works, not
-what any model is worth. A request that is worded otherwise by now is answered by what was recorded for its role,
-node and turn; whoever changes what is decided must record anew.
+copies of the problem. Replies came through an OpenAI-compatible endpoint; some are wrong on purpose, so that complaints
+and repairs are in the record. The runs show that the optimiser works, not what any model is worth. A request that is
+worded otherwise by now is answered by what was recorded for its role, node and turn; whoever changes what is decided
+must record anew.
 """
 
 from __future__ import annotations

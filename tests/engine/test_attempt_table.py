@@ -16,8 +16,8 @@ RECORDINGS = Path(__file__).parents[1] / "agent" / "recordings"
 
 def test_the_recorded_runs_are_counted() -> None:
     table = attempt_table([RECORDINGS])
-    assert [each.run.name for each in table.runs] == ["softmax", "stencil", "transpose", "transpose-repaired"]
-    softmax = table.runs[0]
+    assert sorted(each.run.name for each in table.runs) == sorted(each.name for each in RECORDINGS.iterdir())
+    softmax = next(each for each in table.runs if each.run.name == "softmax")
     assert (softmax.figures.attempt_count, softmax.figures.correct_count, softmax.reply_count) == (6, 5, 17)
     assert softmax.sent_back == ("the source is refused: ... is declared and not defined",)
     assert dict(table.mistakes)["attempt failed: build: compile-error"] == 1

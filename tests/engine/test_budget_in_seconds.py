@@ -174,7 +174,7 @@ def test_beyond_its_end_a_run_makes_no_more_rounds_than_a_claim_needs(
     if finished.spent_s > limit_s(seconds, result.view.baseline.cost):
         assert (finalists, rounds) == (1, {least_rounds(1)})
     is_told = any(f"time for {min(rounds)} of the 20 rounds" in note.text for note in result.view.notes)
-    assert is_told == (min(rounds) < 20)
+    assert is_told == (min(rounds) < 18)
 
 
 @pytest.mark.parametrize("baseline_s", [8.0, 24.0, 30.0, 38.0, 60.0])

@@ -257,7 +257,8 @@ def test_what_cannot_be_done_is_left_and_said(tmp_path: Path) -> None:
     torn = tmp_path / "spool" / "requests" / f"{content_id('torn')}.json"
     torn.write_bytes(encode("begin", content_id("torn"), Begin(WORK))[:-9])
     newer = tmp_path / "spool" / "requests" / f"{content_id('newer')}.json"
-    newer.write_bytes(encode("begin", content_id("newer"), Begin(WORK)).replace(b'{"spool":1', b'{"spool":9', 1))
+    today = encode("begin", content_id("newer"), Begin(WORK))
+    newer.write_bytes(today.replace(b'{"spool":%d' % FORMAT, b'{"spool":9', 1))
     evil = Begin(dataclasses.replace(WORK, files={"../../x": digest(b"x")}))
     spool.put("requests", content_id("evil"), evil)
     other = tmp_path / "spool" / "requests" / f"{content_id('other')}.json"

@@ -33,7 +33,7 @@ PLAN = {
 
 def settings(url: str) -> OptimizeSettings:
     tune = TuneSettings(budget=Budget(evaluations=20), searcher="random", data_seed=1, comparison_rounds=10)
-    return OptimizeSettings(tune=tune, model=f"openai:tiny@{url}", max_tokens=100_000, memory="off")
+    return OptimizeSettings(tune=tune, model=f"openai:tiny@{url}", policy="gain", max_tokens=100_000, memory="off")
 
 
 def holds_key(folder: Path) -> list[Path]:
