@@ -103,7 +103,7 @@ def optimize(
     *,
     budget: Budget | str | int = "120s",
     model: str = "rules",
-    policy: str = "default",
+    policy: str = "gain",
     start: Literal["all", "baseline"] = "all",
     max_cost_usd: float | None = None,
     max_tokens: int | None = None,
@@ -125,7 +125,7 @@ def optimize(
         max_cost_usd: most money for a model's replies.
         max_tokens: most tokens for a model's requests and replies.
         memory: what earlier runs have learnt: used and added to, only used, or neither.
-        policy: who chooses where the budget goes: a name of `--policy`; `default`: `lift` for models, `gain` for rules.
+        policy: who chooses where the budget goes: `gain`, or another name of `--policy`.
         start: `all`: the problem's own template is tried too; `baseline`: only what the baseline becomes.
         searcher: of each structure's parameters, as for `tune`.
         seed: of everything random.

@@ -40,9 +40,7 @@ class PoliciesWords:
 
 def run_policies(words: PoliciesWords) -> int:
     """Simulate and show; the exit status."""
-    policies = list(dict.fromkeys(each.strip() for each in words.policies.split(",") if each.strip()))
-    for each in policies:
-        known(each)
+    policies = list(dict.fromkeys(known(each.strip()) for each in words.policies.split(",") if each.strip()))
     worlds = _worlds(words.worlds)
     console = Console(stderr=True)
 

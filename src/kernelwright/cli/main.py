@@ -218,7 +218,7 @@ def optimize(
     roles: RolesOption = None,
     policy: Annotated[
         str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct, stark, best-of-n, ...")
-    ] = "default",
+    ] = "gain",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
     ] = "all",
@@ -351,7 +351,7 @@ def compare(
         problem=Path(),
         budget=budget,
         model="rules",
-        policy="default",
+        policy="gain",
         start=start,
         searcher=searcher,
         seed=seed,

@@ -35,7 +35,7 @@ from kernelwright.store.lock import is_locked
 from kernelwright.store.run_folder import LOG_NAME
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Tree
-from kernelwright.tree.registry import DEFAULT, known
+from kernelwright.tree.registry import known
 
 Memory = Literal["on", "read", "off"]
 
@@ -71,7 +71,7 @@ class Arm:
 class CompareSettings:
     """What is compared, and how often."""
 
-    policies: tuple[str, ...] = (DEFAULT,)
+    policies: tuple[str, ...] = ("gain",)
     models: tuple[str, ...] = ("rules",)
     memories: tuple[Memory, ...] = ("off",)
     repeats: int = 3
@@ -84,11 +84,10 @@ class CompareSettings:
         """Refuse what cannot work, before anything is started."""
         if self.repeats < 1:
             raise UsageError(f"repeats is {self.repeats!r}, expected at least 1")
-        for model in self.models:
-            meant = tuple(known(each, has_model=model != "rules") for each in self.policies)
-            _refuse_repeats("policy", self.policies, meant)
+        _refuse_repeats("policy", self.policies, tuple(known(each) for each in self.policies))
         _refuse_repeats("model", self.models, self.models)
         _refuse_repeats("memory", self.memories, self.memories)
+        object.__setattr__(self, "policies", tuple(known(each) for each in self.policies))
         if self.roles and set(self.models) == {"rules"}:
             raise UsageError("roles are played by models, and all arms have rules", hint="say --models PROVIDER:NAME")
         for arm in self.arms:
@@ -98,10 +97,7 @@ class CompareSettings:
     def arms(self) -> tuple[Arm, ...]:
         """Every policy with every model and every memory; the first is what the others are compared with."""
         return tuple(
-            Arm(known(policy, has_model=model != "rules"), model, memory)
-            for model in self.models
-            for memory in self.memories
-            for policy in self.policies
+            Arm(policy, model, memory) for model in self.models for memory in self.memories for policy in self.policies
         )
 
     def of(self, arm: Arm, repeat: int) -> OptimizeSettings:

@@ -14,7 +14,7 @@ from kernelwright.errors import UsageError
 from kernelwright.llm.names import parse_models
 from kernelwright.search.registry import known_searcher
 from kernelwright.tree.base import SelectionPolicy
-from kernelwright.tree.registry import DEFAULT, LIFT, create, known
+from kernelwright.tree.registry import LIFT, create, known
 
 REPLAY = "replay:"
 """Before a run folder in the place of a model: its recorded replies answer."""
@@ -47,8 +47,8 @@ class OptimizeSettings:
     """Its budget is the whole run's."""
     model: str = "rules"
     """Who proposes: `rules` needs no model; `PROVIDER:NAME`, several with commas; `replay:RUN`, recorded replies."""
-    policy: str = DEFAULT
-    """A name of `tree.registry`; `default` becomes what is meant with this model."""
+    policy: str = "gain"
+    """A name of `tree.registry`."""
     start: Literal["all", "baseline"] = "all"
     """`all`: the problem's own template is a node too, where it has one; `baseline`: only what the baseline becomes."""
     most_nodes: int = 100
@@ -78,7 +78,7 @@ class OptimizeSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work, before anything is started."""
-        object.__setattr__(self, "policy", known(self.policy, has_model=self.model != "rules"))
+        object.__setattr__(self, "policy", known(self.policy))
         known_searcher(self.tune.searcher)
         check_model(self.model, max_cost_usd=self.max_cost_usd, max_tokens=self.max_tokens)
         if self.max_attempts is not None and self.max_attempts < 1:

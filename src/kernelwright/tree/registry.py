@@ -25,8 +25,7 @@ DIRECT = "direct"
 LIFT = "lift"
 """The policy under which kernels are written without parameters, and the best lifted into templates afterwards."""
 
-DEFAULT = "default"
-"""`lift` where a model proposes, `gain` where rules do."""
+ALIASES: Mapping[str, str] = MappingProxyType({"default": "gain"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def _gain(has_model: bool, *, tunes: bool = True, lifts: bool = False) -> GainPe
 POLICIES: Mapping[str, Described] = MappingProxyType(
     {
         "gain": Described(
-            "the highest expected gain per cost, templates from the start; the default of rules",
+            "the default: the highest expected gain per cost, of templates from the start",
             lambda _, model: _gain(model),
         ),
         "stark": Described(
@@ -66,7 +65,7 @@ POLICIES: Mapping[str, Described] = MappingProxyType(
             "rewriting without templates: one configuration for each node", lambda _, model: _gain(model, tunes=False)
         ),
         LIFT: Described(
-            "the default of models: kernels with their numbers, of which the best are lifted into templates",
+            "as gain, of a model's kernels with their numbers, of which the best are lifted into templates",
             lambda _, model: _gain(model, lifts=True),
         ),
         "tune-only": Described("no new structures, parameters only", lambda _seed, _model: TuneOnly()),
@@ -86,17 +85,16 @@ def create(name: str, *, seed: int = 0, has_model: bool = False) -> SelectionPol
     Raises:
         UsageError: there is no such policy.
     """
-    return POLICIES[known(name, has_model=has_model)].make(seed, has_model)
+    return POLICIES[known(name)].make(seed, has_model)
 
 
-def known(name: str, *, has_model: bool = False) -> str:
-    """The name itself; for `default` that of the policy that is meant.
+def known(name: str) -> str:
+    """The name itself, aliases resolved.
 
     Raises:
         UsageError: there is no such policy.
     """
-    if name == DEFAULT:
-        return LIFT if has_model else "gain"
+    name = ALIASES.get(name, name)
     if name not in POLICIES:
         near = difflib.get_close_matches(name, list(POLICIES), 1, 0.4)
         more = f"did you mean {near[0]!r}?" if near else f"say one of {', '.join(POLICIES)}"
