@@ -8,7 +8,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,7 @@ from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Failed
 from kernelwright.report.page import write_report
 from kernelwright.store.event import Event
+from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent
@@ -488,3 +489,39 @@ def test_a_baseline_that_takes_another_time_later_is_noted(plain: Path, tmp_path
     assert isinstance(result, OptimizeResult)
     notes = [note.text for note in result.view.notes]
     assert len([text for text in notes if "1.3" in text and "times as long" in text]) == 1
+
+
+def test_what_is_known_of_a_lifted_template_is_recorded_at_once(
+    plain: Path, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that ends between two of the records would leave it working and unproven."""
+    written, append = list[list[str]](), RunFolder.append
+
+    def kept(self: RunFolder, events: Sequence[Event]) -> None:
+        append(self, events)
+        written.append([each.kind for each in events])
+
+    monkeypatch.setattr(RunFolder, "append", kept)
+    with working(spool):
+        run(plain, tmp_path / "run", spool, VECTOR)
+    assert [kinds for kinds in written if "template_proven" in kinds] == [
+        ["node_judged", "template_proven", "node_tuned"]
+    ]
+
+
+def test_a_run_that_was_killed_before_its_baseline_was_recorded_asks_for_it_again(
+    plain: Path, tmp_path: Path, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, copy = RunFolder.append, tmp_path / "copy"
+
+    def kept(self: RunFolder, events: Sequence[Event]) -> None:
+        append(self, events)
+        if self.path == tmp_path / "run" and not copy.exists():
+            shutil.copytree(self.path, copy)
+
+    monkeypatch.setattr(RunFolder, "append", kept)
+    with working(spool):
+        first = run(plain, tmp_path / "run", spool, VECTOR)
+        again = resume_optimize(copy, machine=asking(spool), agent=agent(VECTOR))
+    assert [(node.role, node.status) for node in again.tree] == [(node.role, node.status) for node in first.tree]
+    assert again.is_gain

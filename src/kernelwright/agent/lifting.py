@@ -64,10 +64,10 @@ class LiftingAgent:
         return self._of_templates.analyse(context)
 
     def _for(self, written: Written) -> Agent:
-        return self._of_templates if _has_parameters(written) else self._of_kernels
+        return self._of_templates if has_parameters(written) else self._of_kernels
 
 
-def _has_parameters(written: Written) -> bool:
+def has_parameters(written: Written) -> bool:
     """Whether the source declares any; one whose header cannot be read was meant to."""
     try:
         return bool(parse_header(written.text, Path("header"), entry=written.entry).parameters)

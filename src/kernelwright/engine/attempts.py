@@ -35,7 +35,7 @@ class AttemptFigures:
     lift_count: int
     """Kernels whose numbers an agent was asked to lift into parameters afterwards; they are no attempts."""
     lifted_count: int
-    """Of them, those that became a template that reproduces its kernel."""
+    """Of them, those that became a template that reproduces its kernel; a repair that did it is no attempt either."""
     attempts_to_correct: int | None
     """Until the first that was correct, it included; None: none was."""
     failures: tuple[tuple[str, int], ...]
@@ -93,7 +93,7 @@ def attempts_of(tree: Tree, *, account: Account | None = None, speedup: float | 
         account: of its models; None: none was asked.
         speedup: what the final comparison accepted, over the baseline; None: the baseline was kept.
     """
-    judged = [node for node in attempts(tree) if node.status != "proposed"]
+    judged = [node for node in attempts(tree) if node.status != "proposed" and not _mends_lifted(tree, node)]
     places = [place for place, node in enumerate(judged, 1) if node.is_working]
     repairs = [node for node in judged if node.role == "debug"]
     lifts = [node for node in tree if node.role == LIFTED_ROLE and node.tactic and node.status != "proposed"]
@@ -106,12 +106,27 @@ def attempts_of(tree: Tree, *, account: Account | None = None, speedup: float | 
         repair_count=len(repairs),
         repaired_count=sum(node.is_working for node in repairs),
         lift_count=len(lifts),
-        lifted_count=sum(node.is_working for node in lifts),
+        lifted_count=sum(_works_at_last(tree, node) for node in lifts),
         attempts_to_correct=places[0] if places else None,
         failures=_counted(Counter(_failure(node) for node in (*judged, *lifts) if node.failure is not None)),
         tokens=account.total.tokens if account is not None else None,
         cost_usd=account.total.cost_usd if account is not None else None,
         gained_percent=100 * (speedup - 1) if speedup is not None and speedup > 1 else None,
+    )
+
+
+def _mends_lifted(tree: Tree, node: Node) -> bool:
+    """Whether it is the repair of what was lifted after it was written."""
+    while node.role == "debug" and node.parent is not None:
+        node = tree[node.parent]
+        if node.role == LIFTED_ROLE:
+            return bool(node.tactic)
+    return False
+
+
+def _works_at_last(tree: Tree, node: Node) -> bool:
+    return node.is_working or any(
+        child.role == "debug" and _works_at_last(tree, child) for child in tree.children(node.index)
     )
 
 

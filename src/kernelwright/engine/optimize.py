@@ -254,6 +254,8 @@ def _site_again(
 ) -> Site:
     """The site of a run that is resumed: the device that it began on."""
     if isinstance(machine, SpoolMachine):
+        if view.baseline is None:  # the earlier session ended before it could record what the worker had measured
+            return machine.begin(subject, files, settings.tune)
         return machine.again(subject, files, settings.tune, view.started)
     device = machine.device(str(view.started.device.get("id", "")) or None, subject.baseline.template.language)
     return LocalSite(machine.runner(subject.problem, device, settings.tune), device)

@@ -25,6 +25,7 @@ from kernelwright.agent.base import (
     PlanContext,
     TemplateContext,
 )
+from kernelwright.agent.lifting import has_parameters
 from kernelwright.agent.written import written_template
 from kernelwright.engine.elsewhere import Elsewhere, NodeDone, TemplateAsked
 from kernelwright.engine.node_run import NodeRun
@@ -359,6 +360,9 @@ class Optimizer(OptimizerState):
         if isinstance(result, Declined):
             self._refuse(node, idea, result.reason, role=role, choice=choice)
             return None
+        if role == LIFTED and not has_parameters(result.written):
+            self._refuse(node, idea, "no number became a parameter", role=role, choice=choice)
+            return None
         twin = self._identities.get(self._identity(result.written))
         if twin is not None:
             self._refuse(node, idea, f"the same template as node {twin}", role=role, reason="duplicate", choice=choice)
@@ -482,12 +486,12 @@ class Optimizer(OptimizerState):
 
         def analysed(found: Sequence[Finding]) -> Step | None:
             self._promised.pop(index, None)
-            judged = [self._judged(index, run, outcome)]
-            if done.proof is not None:
-                self._record(judged)
-                self._keep_proof(index, run, done.proof)
-                judged = []
-            self._record([*judged, self._tuned(index, run, done.reason or "exhausted", found)])
+            proven = [] if done.proof is None else [self._kept_proof(index, run, done.proof)]
+            judged, tuned = (
+                self._judged(index, run, outcome),
+                self._tuned(index, run, done.reason or "exhausted", found),
+            )
+            self._record([judged, *proven, tuned])  # at once: a session that ends between them would lose the proof
             self._plan_all()
             return None
 
@@ -592,16 +596,17 @@ class Optimizer(OptimizerState):
         return following
 
     def _keep_proof(self, index: int, run: NodeRun, event: TemplateProven) -> None:
-        """Record a template's proof; from now on the node is what its proof has left."""
+        """Record a template's proof."""
+        self._record([self._kept_proof(index, run, event)])
+
+    def _kept_proof(self, index: int, run: NodeRun, event: TemplateProven) -> TemplateProven:
+        """A template's proof as it is recorded; from now on the node is what its proof has left."""
         parts, blob = self._parts, ""
         if event.excluded:
             blob = parts.folder.blobs.put(text_with(self._written(self.tree[index]), event.excluded))
             if parts.elsewhere is not None:
                 run.exclude(constraints_of(event.excluded))
-        event = replace(event, source_blob=blob, elapsed_s=parts.clock.spent_s)
-        parts.folder.append([event])
-        self._proofs[index] = event
-        parts.tell(event, self.progress("expand"))
+        return replace(event, source_blob=blob, elapsed_s=parts.clock.spent_s)
 
     def _judged(self, index: int, run: NodeRun, outcome: Outcome) -> NodeJudged:
         spent_s = self._parts.clock.spent_s

@@ -271,11 +271,13 @@ class OptimizerState:
     def _probed_count(self) -> int:
         return sum(proof.probed_count for proof in list(self._proofs.values()))
 
-    def _record(self, events: Sequence[TreeEvent]) -> None:
+    def _record(self, events: Sequence[TreeEvent | TemplateProven]) -> None:
         """Durable first, then known, then told."""
         self._parts.folder.append(list(events))
-        self.tree = self.tree.after(events)
-        self._history.add(events)
+        of_tree = [event for event in events if not isinstance(event, TemplateProven)]
+        self.tree = self.tree.after(of_tree)
+        self._history.add(of_tree)
+        self._proofs |= {event.index: event for event in events if isinstance(event, TemplateProven)}
         for event in events:
             self._parts.tell(event, self.progress("expand"))
 

@@ -64,7 +64,7 @@ def can_be_tuned(node: Node) -> bool:
 
 
 def can_be_lifted(tree: Tree, node: Node) -> bool:
-    """Whether it works, has no parameters, and nobody has tried to lift its numbers into some."""
+    """Whether it works, has nothing to search, and nobody has tried to lift its numbers into parameters."""
     if not node.is_working or not node.tuning.is_exhausted or node.tuning.evaluated_count > 1:
         return False
     if lifted_from(tree, node) is not None or any(child.role == LIFTED_ROLE for child in tree.children(node.index)):

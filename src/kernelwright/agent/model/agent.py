@@ -393,8 +393,6 @@ def _require_reasons(made: Written) -> None:
         Malformed: one does not.
     """
     parameters = parse_header(made.text, Path("header"), entry=made.entry).parameters
-    if not parameters:
-        raise Malformed("the toml block declares no parameter: lift at least one number, or give up with a reason")
     silent = [each.name for each in parameters if not each.why.strip()]
     if silent:
         raise Malformed(f"the parameter {silent[0]} has no reason: say `why` for {', '.join(silent)}")
