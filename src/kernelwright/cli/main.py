@@ -309,8 +309,8 @@ def compare(
     policies: Annotated[
         str,
         typer.Option(
-            help="Joined by commas: default, direct, stark, stark-untuned, best-of-n, reflexion, greedy, tune-only, "
-            "random. The first is what the others are compared with."
+            help="Joined by commas: default, lift, direct, stark, stark-untuned, best-of-n, reflexion, greedy, "
+            "tune-only, random. The first is what the others are compared with."
         ),
     ] = "default,direct",
     models: Annotated[str, typer.Option(help="Joined by commas, each as for `optimize --model`.")] = "rules",
