@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +93,6 @@ class Script:
 
 def cost(config: Config, workload: Workload) -> float:
     return float(workload.sizes["n"]) * 1e-4 / {1: 1.0, 2: 1.5, 4: 2.0}.get(int(dict(config).get("ITEMS", 1)), 1.0)
-
-
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    folder = write_saxpy(tmp_path / "saxpy")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("__kernel") :].replace("ITEMS", "1"))
-    return folder
 
 
 def settings(url: str, *, repeats: int = 2, attempts: int = 2) -> CompareSettings:

@@ -66,14 +66,6 @@ class Lifting(Script):
         return [f"{'kernel' if is_direct(body) else 'template'} {role_of(body)}" for body in self.bodies]
 
 
-@pytest.fixture
-def plain(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
-    folder = write_saxpy(tmp_path / "saxpy")
-    source = (folder / "saxpy.cl").read_text()
-    (folder / "saxpy.cl").write_text(source[source.index("__kernel") :].replace("ITEMS", "1"))
-    return folder
-
-
 def chosen(
     url: str, *, attempts: int = 2, evaluations: int = 24, in_flight: int = 1, name: str = "lift"
 ) -> OptimizeSettings:

@@ -34,7 +34,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.model import Tree
-from kernelwright.tree.registry import LIFT
+from kernelwright.tree.registry import DIRECT, LIFT
 
 MOST_ATTEMPTS = 400
 FINALISTS = 5
@@ -234,7 +234,7 @@ class _Run:
             NodeJudged(0, "working", 1.0),
             NodeTuned(0, 0, 0, None, {}, 0.0, "exhausted"),
         )
-        if settings.lifts and self._policy.name not in ("direct", LIFT):
+        if settings.lifts and self._policy.name not in (DIRECT, LIFT):
             self._wait(settings.code_s, "lift")
             kernel = self._made(0, -1, 0.0, "lift", is_lifted=True)
             self._propose(0, "template", "", "", None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelwright.llm.account import Account
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tree.moves import LIFTED_ROLE, attempts
+from kernelwright.tree.moves import LIFTED_ROLE, attempts, lifted_template, works_at_last
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def attempts_of(tree: Tree, *, account: Account | None = None, speedup: float | 
         repair_count=len(repairs),
         repaired_count=sum(node.is_working for node in repairs),
         lift_count=len(lifts),
-        lifted_count=sum(_works_at_last(tree, node) for node in lifts),
+        lifted_count=sum(works_at_last(tree, node) for node in lifts),
         attempts_to_correct=places[0] if places else None,
         failures=_counted(Counter(_failure(node) for node in (*judged, *lifts) if node.failure is not None)),
         tokens=account.total.tokens if account is not None else None,
@@ -117,17 +117,8 @@ def attempts_of(tree: Tree, *, account: Account | None = None, speedup: float | 
 
 def _mends_lifted(tree: Tree, node: Node) -> bool:
     """Whether it is the repair of what was lifted after it was written."""
-    while node.role == "debug" and node.parent is not None:
-        node = tree[node.parent]
-        if node.role == LIFTED_ROLE:
-            return bool(node.tactic)
-    return False
-
-
-def _works_at_last(tree: Tree, node: Node) -> bool:
-    return node.is_working or any(
-        child.role == "debug" and _works_at_last(tree, child) for child in tree.children(node.index)
-    )
+    template = lifted_template(tree, node)
+    return template is not None and bool(template.tactic)
 
 
 def common_failures(figures: list[AttemptFigures]) -> tuple[tuple[str, int], ...]:

@@ -47,7 +47,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.template.model import Candidate
 from kernelwright.tree.model import OPEN_FAMILY, Node, free_key
-from kernelwright.tree.moves import LIFTED_ROLE
+from kernelwright.tree.moves import LIFTED_ROLE, lifted_from
 
 FINDING_COUNT = 6
 """Findings kept with a node; the rest repeats what the landscape shows."""
@@ -87,20 +87,15 @@ class NodeSteps(OptimizerState):
             self._record([self._refused_by_lint(index, proof)])
             self._plan_all()
             return None
-        judged, is_lifted = self._judged(index, run, proof.outcome), self._is_lifted(self.tree[index])
-        if judged.status == "working" and not run.parameters and not is_lifted:
-            self._record([judged, self._tuned(index, run, "exhausted", ())])
-            self._plan_all()
-            return None
-        self._record([judged])
-        if is_lifted:
+        judged = self._judged(index, run, proof.outcome)
+        is_bare = judged.status == "working" and not run.parameters
+        self._record([judged, self._tuned(index, run, "exhausted", ())] if is_bare else [judged])
+        if self._is_lifted(self.tree[index]):
             if self._waits(index, run, proof.reproduction):
                 return None
             following = self._proving_template(index, run, proof.reproduction)
             if following is not None:
                 return following
-        if self.tree[index].is_working and not run.parameters:
-            self._record([self._tuned(index, run, "exhausted", ())])
         self._plan_all()
         return None
 
@@ -109,8 +104,8 @@ class NodeSteps(OptimizerState):
         until, asked = settings.first_part, None
         if self._is_lifted(self.tree[index]):
             budget = proof_budget(settings.tune.budget, points=settings.proof_points)
-            origin = self._origin_of(self.tree[index])
-            files = self._node_run(origin).files if origin is not None and origin.index else {}
+            origin = lifted_from(self.tree, self.tree[index])
+            files = self._node_run(self.tree[origin]).files if origin else {}
             asked = TemplateAsked(budget.points, budget.seconds, files)
             until += budget.points
         until = max(1, until if most is None else min(until, most)) if run.parameters else 1
@@ -131,10 +126,8 @@ class NodeSteps(OptimizerState):
         def analysed(found: Sequence[Finding]) -> Step | None:
             self._promised.pop(index, None)
             proven = [] if done.proof is None else [self._kept_proof(index, run, done.proof)]
-            judged, tuned = (
-                self._judged(index, run, outcome),
-                self._tuned(index, run, done.reason or "exhausted", found),
-            )
+            judged = self._judged(index, run, outcome)
+            tuned = self._tuned(index, run, done.reason or "exhausted", found)
             self._record([judged, *proven, tuned])  # at once: a session that ends between them would lose the proof
             self._plan_all()
             return None
@@ -150,24 +143,14 @@ class NodeSteps(OptimizerState):
 
     def _is_lifted(self, node: Node) -> bool:
         """Whether it has to reproduce what it was made from: a lifted template, or the repair of one."""
-        if node.role == LIFTED_ROLE:
-            return True
-        return node.role == "debug" and node.parent is not None and self._is_lifted(self.tree[node.parent])
-
-    def _origin_of(self, node: Node) -> Node | None:
-        """What a lifted template has to reproduce; None: it is none."""
-        if not self._is_lifted(node):
-            return None
-        while self._is_lifted(node):
-            assert node.parent is not None
-            node = self.tree[node.parent]
-        return node
+        return lifted_from(self.tree, node) is not None
 
     def _original_of(self, node: Node) -> Candidate | None:
-        origin = self._origin_of(node)
-        if origin is None or origin.index == 0:
-            return self._parts.baseline if origin is not None else None
-        run = self._node_run(origin)
+        """What a lifted template has to reproduce; None: it is none."""
+        origin = lifted_from(self.tree, node)
+        if not origin:
+            return None if origin is None else self._parts.baseline
+        run = self._node_run(self.tree[origin])
         default = run.proven_default
         assert default is not None, "what is lifted works"
         return Candidate(run.template, default)

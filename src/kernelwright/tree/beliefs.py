@@ -13,7 +13,7 @@ from functools import cached_property
 
 from kernelwright.tree.failures import closeness
 from kernelwright.tree.model import Done, Node, Tree
-from kernelwright.tree.moves import LIFTED_ROLE, START_ROLES, can_be_lifted, is_start, lifted_child
+from kernelwright.tree.moves import LIFTED_ROLE, START_ROLES, can_be_lifted, is_start, lifted_child, works_at_last
 
 BELIEF = 0.7
 """How much of a predicted gain (in logarithms) is believed before anything was measured. A guess."""
@@ -146,13 +146,7 @@ class Beliefs:
         children = [
             each for each in self._tree.children(node.index) if each.role == "code" and each.status != "proposed"
         ]
-        return _shrunk(known, NODE_WEIGHT, [float(self._works_at_last(each)) for each in children])
-
-    def _works_at_last(self, node: Node) -> bool:
-        """Itself, or what a repair has made of it."""
-        return node.is_working or any(
-            child.role == "debug" and self._works_at_last(child) for child in self._tree.children(node.index)
-        )
+        return _shrunk(known, NODE_WEIGHT, [float(works_at_last(self._tree, each)) for each in children])
 
     def repair_chance(self, node: Node) -> float:
         """That one repair makes a failed node work."""
@@ -307,7 +301,7 @@ class Beliefs:
     def lifting_chance(self) -> float:
         """That a kernel's numbers can be lifted, by what came of those that were."""
         asked = [each for each in self._tree if each.role == LIFTED_ROLE and each.status != "proposed"]
-        return _shrunk(LIFTING_CHANCE, CHANCE_WEIGHT, [float(self._works_at_last(each)) for each in asked])
+        return _shrunk(LIFTING_CHANCE, CHANCE_WEIGHT, [float(works_at_last(self._tree, each)) for each in asked])
 
     @cached_property
     def tuning_gain(self) -> float:

@@ -352,10 +352,8 @@ class _Scoring:
         cost = self._beliefs.attempt_cost("lift") + self._slice(0)
         if not self._can_be_lifted(node) or not self._fits(cost):
             return
-        assert node.best_value is not None
         gain = self._gain_of_lifting(node, self._beliefs.potential(node))
-        place = "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
-        reason = f"{place}, with its numbers written out: they become parameters"
+        reason = f"{self._rank(node)}, with its numbers written out: they become parameters"
         yield self._scored(Expansion(node.index, "lift", reason), gain, cost)
 
     def _gain_of_lifting(self, node: Node, potential: float) -> float:
@@ -368,9 +366,11 @@ class _Scoring:
         return self._policy.lifts and can_be_lifted(self._tree, node)
 
     def _place(self, node: Node) -> str:
+        return f"{self._rank(node)} after {node.tuning.evaluated_count} evaluations"
+
+    def _rank(self, node: Node) -> str:
         assert node.best_value is not None
-        place = "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
-        return f"{place} after {node.tuning.evaluated_count} evaluations"
+        return "the best" if self._best_index == node.index else f"at {1 / node.best_value:.2f}x"
 
     def _slice(self, evaluated_count: int) -> int:
         half = self._policy.slice_evaluations // 2

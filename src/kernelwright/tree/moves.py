@@ -81,9 +81,22 @@ def lifted_child(tree: Tree, node: Node) -> Node | None:
 
 def lifted_from(tree: Tree, node: Node) -> int | None:
     """Whose numbers became this template's parameters, also where a repair made it work; None: it is none."""
+    template = lifted_template(tree, node)
+    return None if template is None else template.parent
+
+
+def lifted_template(tree: Tree, node: Node) -> Node | None:
+    """The lifted template that it is or mends; None: it is none."""
     while node.role == "debug" and node.parent is not None:
         node = tree[node.parent]
-    return node.parent if node.role == LIFTED_ROLE else None
+    return node if node.role == LIFTED_ROLE else None
+
+
+def works_at_last(tree: Tree, node: Node) -> bool:
+    """Whether it works itself, or what a repair has made of it."""
+    return node.is_working or any(
+        child.role == "debug" and works_at_last(tree, child) for child in tree.children(node.index)
+    )
 
 
 def is_start(node: Node) -> bool:

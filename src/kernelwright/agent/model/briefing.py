@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 from kernelwright.agent.base import AnalyseContext, Finding, Plan, PlanContext, Task, Written
@@ -32,6 +34,7 @@ from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.errors import SpecError, UserError
+from kernelwright.problem.config import Value
 from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.refactor.tactics.registry import TACTICS
@@ -76,11 +79,11 @@ class Briefer:
         if task.example is not None:
             what, text = task.example
             words = f"A verified {self._what} of an earlier run, as an example: {' '.join(what.split())}"
-            sections.append(Section(words, data(self._example(text, written)), 9))
+            sections.append(Section(words, data(self._shown(text, written.language)), 9))
         elif (found := worked_example(pattern_of(task, written), written.language, written.entry)) is not None:
             name, text = found
             title = f"A verified {self._what} of another kernel, `{name}`, as an example"
-            sections.append(Section(title, data(self._example(text, written)), 9))
+            sections.append(Section(title, data(self._shown(text, written.language)), 9))
         lessons = lessons_section(task)
         return [*sections, lessons] if lessons is not None else sections
 
@@ -89,21 +92,17 @@ class Briefer:
         """What an example is."""
         return "kernel" if self.settings.is_direct else "template"
 
-    def _example(self, text: str, written: Written) -> str:
-        """A template as the role should write: with one choice of numbers where there are no parameters."""
-        if not self.settings.is_direct:
-            return text
-        names = [each.name for each in scan_kernels(text, cast("Language", written.language))]
-        return without_parameters(text, names[0]) if names else text
-
     def _shown_source(self, node: Node) -> str:
-        """Another node's source as the role should write: a template with its best numbers where there are none."""
+        """Another node's source as the role should write, with its best numbers."""
         assert self.source_of is not None
-        text = self.source_of(node)
+        return self._shown(self.source_of(node), node.language, node.best_config)
+
+    def _shown(self, text: str, language: str, config: Mapping[str, Value] = MappingProxyType({})) -> str:
+        """A template as the role should write: with one choice of numbers where there are no parameters."""
         if not self.settings.is_direct or not text:
             return text
-        names = [each.name for each in scan_kernels(text, cast("Language", node.language))]
-        return without_parameters(text, names[0], node.best_config) if names else text
+        names = [each.name for each in scan_kernels(text, cast("Language", language))]
+        return without_parameters(text, names[0], config) if names else text
 
     def evidence(self, node: Node, value: float | None = None) -> tuple[str, ...]:
         """What was measured and read back of a node, in words."""
