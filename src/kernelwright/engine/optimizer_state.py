@@ -55,7 +55,7 @@ MOST_RESERVED = 0.25
 
 @dataclass(frozen=True, slots=True)
 class OptimizerParts:
-    """What the loop works with; made in `engine.optimize`."""
+    """What the loop works with; made in `engine.optimize_session`."""
 
     problem: Problem
     files: Mapping[str, bytes]
