@@ -36,7 +36,7 @@ from kernelwright.engine.speed_of_light import doubted, recorded_floors
 from kernelwright.engine.started import space_record
 from kernelwright.engine.state import SearchState, observation, observations
 from kernelwright.engine.tune import Subject
-from kernelwright.errors import InfrastructureError, KernelwrightError
+from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent, MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config, Value
@@ -137,7 +137,9 @@ class NodeRun:
             folder.close()
             shutil.rmtree(path, ignore_errors=True)
             raise
-        node._restart([])
+        node._restart(())
+        if shared.recorded is not None:
+            node.take(NodeDone(shared.recorded.had(index), ""))
         return node
 
     @classmethod
@@ -154,8 +156,10 @@ class NodeRun:
         node = cls(index, subject, space, folder, shared)
         node._spent_s = view.spent_s
         node._parent = node._recorded_parent(view.started)
-        folder.append([node._session(view.spent_s)])
-        node._restart(view.evaluations)
+        # What was under way when a recorded session was killed, a replay knows from the record.
+        lost = shared.recorded.had(index)[len(view.evaluations) :] if shared.recorded is not None else ()
+        folder.append([*lost, node._session(view.spent_s)])
+        node._restart([*view.evaluations, *lost])
         return node
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -210,11 +214,6 @@ class NodeRun:
     def failed_count(self) -> int:
         """Those that failed."""
         return self._state.failed_count
-
-    @property
-    def longest_check_s(self) -> float:
-        """Of its evaluations; a thorough check, as finalists get, takes about as long."""
-        return max((event.cost.check_s for event in self._evaluations), default=0.0)
 
     @property
     def best(self) -> Evaluated | None:
@@ -550,6 +549,23 @@ def _shrunk(parameter: Parameter, factor: float) -> Value:
     numbers = sorted(value for value in parameter.values if isinstance(value, int | float))
     below = [value for value in numbers if value <= default / factor]
     return below[-1] if below else numbers[0]
+
+
+def has_log(path: Path) -> bool:
+    """Whether a node's folder holds a run whose beginning was recorded whole; without it nothing was evaluated."""
+    log = path / "events.jsonl"
+    if not log.is_file() or log.stat().st_size == 0:
+        return False
+    try:
+        return RunView.read(path).baseline is not None
+    except StoreError:
+        return False
+
+
+def evaluated_counts(nodes: Path) -> dict[str, int]:
+    """By node that has a log, how many evaluations it holds."""
+    folders = sorted(each for each in nodes.glob("*") if has_log(each))
+    return {str(int(each.name)): len(RunView.read(each).evaluations) for each in folders}
 
 
 def new_incumbent(baseline_ms: Mapping[str, float], weights: Mapping[str, float]) -> Incumbent:

@@ -82,6 +82,13 @@ class NodeSteps(OptimizerState):
             is_recording=True,
         )
 
+    def _proof_count(self, index: int) -> int:
+        """Evaluations that a proof here is reckoned with."""
+        settings = self._parts.settings
+        if not self._is_lifted(self.tree[index]) or not self._runs[index].parameters:
+            return 1
+        return 1 + proof_budget(settings.tune.budget, points=settings.proof_points).points
+
     def _judged_here(self, index: int, run: NodeRun, proof: DefaultProof | SpecError | EmptySpace) -> Step | None:
         if isinstance(proof, SpecError | EmptySpace):
             self._record([self._refused_by_lint(index, proof)])
@@ -110,7 +117,7 @@ class NodeSteps(OptimizerState):
             until += budget.points
         until = max(1, until if most is None else min(until, most)) if run.parameters else 1
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), template=asked)
-        self._promised[index] = until
+        self._promise(index, until)
         return Step(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
 
     def _judged_elsewhere(self, index: int, run: NodeRun, done: NodeDone) -> Step | None:
@@ -118,13 +125,13 @@ class NodeSteps(OptimizerState):
         run.take(done)
         outcome = done.failure or run.prove()  # from what is recorded
         if isinstance(outcome, Failed):
-            self._promised.pop(index, None)
+            self._settle(index)
             self._record([self._judged(index, run, outcome)])
             self._plan_all()
             return None
 
         def analysed(found: Sequence[Finding]) -> Step | None:
-            self._promised.pop(index, None)
+            self._settle(index)
             proven = [] if done.proof is None else [self._kept_proof(index, run, done.proof)]
             judged = self._judged(index, run, outcome)
             tuned = self._tuned(index, run, done.reason or "exhausted", found)
@@ -253,14 +260,14 @@ class NodeSteps(OptimizerState):
     def _tuning(self, node: Node, until: int) -> Step | None:
         run, elsewhere, index = self._node_run(node), self._parts.elsewhere, node.index
         if elsewhere is None:
-            self._promised[index] = until
+            self._promise(index, until)
             if index in self._proofs and self._proofs[index].is_deferred:
                 return self._proving_what_waited(index, run, lambda: self._searching(index, run, until))
             return self._searching(index, run, until)
         if run.evaluated_count >= until:  # taken in, and then killed
             return self._analysing(index, run, "budget")
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), proof=self._proofs.get(index))
-        self._promised[index] = until
+        self._promise(index, until)
 
         def done(result: NodeDone) -> Step | None:
             run.take(result)
@@ -287,14 +294,14 @@ class NodeSteps(OptimizerState):
         """Have the landscape put in words, and record where the node stands."""
         parts = self._parts
         if not run.parameters:
-            self._promised.pop(index, None)
+            self._settle(index)
             self._record([self._tuned(index, run, reason, ())])
             return None
         proof = self._proofs[index].findings if index in self._proofs else inert_words(run.evaluations)
         context = AnalyseContext(parts.task, self.tree[index], run.parameters, run.observations, proof)
 
         def analysed(found: Sequence[Finding]) -> Step | None:
-            self._promised.pop(index, None)
+            self._settle(index)
             self._record([self._tuned(index, run, reason, found)])
             return None
 

@@ -187,14 +187,28 @@ def replay_optimize(
         replaying = agent_of(asked, folder, tell=differences.append)
         with contextlib.nullcontext(agent) if agent is not None else replaying as own:
             proposer = DirectAgent(own) if settings.policy == DIRECT else own
-            parts = SessionParts(subject, settings, ReplaySite(known), folder, files, listener, proposer, policy, known)
-            result = Session(parts).run_new()
+            for session in known.sessions:
+                known.begin(session)
+                site = ReplaySite(known)
+                parts = SessionParts(subject, settings, site, folder, files, listener, proposer, policy, known)
+                result = _replayed(Session(parts), folder, known)
+    return ReplayedRun(result, known.place, tuple(differences))
+
+
+def _replayed(session: Session, folder: RunFolder, known: Recorded) -> OptimizeResult:
+    """One recorded session again.
+
+    Raises:
+        ReplayDiverged: something else was decided, or nothing more although the recorded session went on.
+    """
+    is_first = known.session.begin == 0
+    result = session.run_new() if is_first else session.run_again(RunView.of(folder.read(), folder=folder.path))
     if known.next_event is not None:
         raise ReplayDiverged(
             f"the replay ends after {known.place} of {len(known.events)} events; the recorded run went on with "
             f"{known.next_event.kind}"
         )
-    return ReplayedRun(result, known.place, tuple(differences))
+    return result
 
 
 def _machine_of(settings: OptimizeSettings, listener: RunListener) -> Machine | SpoolMachine:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.written import written_template
 from kernelwright.engine.closing import closing_events
+from kernelwright.engine.elsewhere import NodeDone
 from kernelwright.engine.finals_plan import GRACE, FinalsPace, limit_s
 from kernelwright.engine.learning import learn
 from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.engine.loop import RunClock
-from kernelwright.engine.node_run import Shared, new_incumbent, unlimited
+from kernelwright.engine.node_run import Shared, evaluated_counts, new_incumbent, unlimited
 from kernelwright.engine.objective import medians_ms
 from kernelwright.engine.optimize_finals import Entrant, entrants, of_node
 from kernelwright.engine.optimize_result import OptimizeResult
@@ -28,7 +29,8 @@ from kernelwright.engine.optimizer import Optimizer
 from kernelwright.engine.optimizer_state import OptimizerParts
 from kernelwright.engine.remembering import Remembered, recalled_or_note
 from kernelwright.engine.replay_run import Recorded
-from kernelwright.engine.replay_site import RecordedSteps
+from kernelwright.engine.replay_sessions import RESUMED_ON
+from kernelwright.engine.replay_site import OneRecordedStep, RecordedClock, RecordedSteps
 from kernelwright.engine.site import Comparing, Site
 from kernelwright.engine.speed_of_light import (
     doubt,
@@ -88,7 +90,7 @@ class Session:
     def __init__(self, parts: SessionParts) -> None:
         self._parts = parts
         self._site = parts.site
-        self._clock = RunClock(now=parts.site.now_s)
+        self._clock = self._clock_from(0.0)
         self._ledger = Ledger()
         self._resumed_s: float | None = None
         """Spent before this session; None: this is the first."""
@@ -125,13 +127,13 @@ class Session:
     def run_again(self, view: RunView) -> OptimizeResult:
         """Another session of a run that is as `view` says."""
         parts, site = self._parts, self._site
-        spent_s = view.spent_s + self._unrecorded_s(view)
-        self._clock = RunClock(earlier_s=spent_s, now=site.now_s)
-        self._resumed_s = spent_s
-        self._ledger.take_over(view, spent_s=spent_s)
-        self._append([self._session_started(spent_s)])
+        started = self._started_again(view)
+        self._resumed_s = started.spent_s
+        self._clock = self._clock_from(started.spent_s)
+        self._ledger.take_over(view, spent_s=started.spent_s)
+        self._append([started])
         if view.started.device.get("name") != site.device.name:
-            text = f"resumed on {site.device.name!r}; it was started on {view.started.device.get('name')!r}: "
+            text = f"{RESUMED_ON}{site.device.name!r}; it was started on {view.started.device.get('name')!r}: "
             self._append([Noted("warning", text + "times before and after do not compare")])
         with self._stopping_cleanly(), site:
             if view.baseline is None:
@@ -150,7 +152,12 @@ class Session:
         if not self._is_set_up:
             earlier_s = self._resumed_s or 0.0
             self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
-            self._clock, self._is_set_up = RunClock(earlier_s=earlier_s, now=self._site.now_s), True
+            self._clock, self._is_set_up = self._clock_from(earlier_s), True
+
+    def _clock_from(self, earlier_s: float) -> RunClock:
+        """A clock that begins now, with what earlier sessions have spent; a replay has the recorded times."""
+        recorded = self._parts.recorded
+        return RunClock(earlier_s=earlier_s, now=self._site.now_s) if recorded is None else RecordedClock(recorded)
 
     def _work(self, started: RunStarted, baseline: BaselineMeasured, view: RunView | None) -> None:
         """Search, compare, record the end."""
@@ -171,14 +178,24 @@ class Session:
                         comparison = self._compare(optimizer, parts.shared)
                 except KeyboardInterrupt:
                     reason = "interrupted"
-            for index, run in optimizer.runs.items():
-                run.finish(of_node(comparison, index) if comparison else None, reason)
+            self._finish_nodes(optimizer, comparison, reason)
             if comparison is not None:
                 self._remember(parts)
             self._append([*self._late_notes(), self._finished(reason)])
         finally:
             optimizer.close()
         self._enter("done")
+
+    def _finish_nodes(self, optimizer: Optimizer, comparison: FinalistsCompared | None, reason: str) -> None:
+        """Record the end in every node's log; a replay of what was killed takes in first what had been evaluated."""
+        recorded = self._parts.recorded
+        if recorded is not None and reason == "interrupted":
+            for index, run in optimizer.runs.items():
+                run.take(NodeDone(recorded.of_node(index)[len(run.evaluations) :], ""))
+            if recorded.finished is None and not recorded.session.is_last:
+                return
+        for index, run in optimizer.runs.items():
+            run.finish(of_node(comparison, index) if comparison else None, reason)
 
     def _late_notes(self) -> list[Noted]:
         """What another machine has told since the baseline was measured."""
@@ -335,7 +352,7 @@ class Session:
 
     def _finished(self, reason: str) -> RunFinished:
         recorded = self._parts.recorded
-        known = recorded.view.finished if recorded is not None else None
+        known = recorded.finished if recorded is not None else None
         spent_on = self._ledger.seconds if recorded is None else known.spent_on if known is not None else {}
         return RunFinished(reason, self._clock.spent_s, spent_on)
 
@@ -461,8 +478,17 @@ class Session:
         folder = self._parts.folder
         return OptimizeResult(RunView.of(folder.read(), folder=folder.path))
 
-    def _session_started(self, spent_s: float) -> SessionStarted:
-        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s)
+    def _session_started(self, spent_s: float, evaluated: Mapping[str, int] | None = None) -> SessionStarted:
+        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s, evaluated=evaluated)
+
+    def _started_again(self, view: RunView) -> SessionStarted:
+        """What a resumed session begins with: the time that is spent, and how far each node was."""
+        recorded = self._parts.recorded
+        known = recorded.session.started if recorded is not None else None
+        if known is not None:
+            return self._session_started(known.spent_s, known.evaluated)
+        counts = evaluated_counts(self._parts.folder.path / NODES_FOLDER)
+        return self._session_started(view.spent_s + self._unrecorded_s(view), counts)
 
 
 def _import_searcher(name: str) -> None:
@@ -476,7 +502,9 @@ def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Ste
     """Makes steps; several under way end in a replay in the order in which they ended then."""
 
     def made(size: int, tree: Callable[[], Tree]) -> Steps:
-        return Steps(size) if recorded is None or size == 1 else RecordedSteps(size, recorded, tree)
+        if recorded is None:
+            return Steps(size)
+        return OneRecordedStep(recorded) if size == 1 else RecordedSteps(size, recorded, tree)
 
     return made
 

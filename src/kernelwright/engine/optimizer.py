@@ -145,14 +145,22 @@ class Optimizer(NodeSteps):
                 self._begin_step(key, self._carrying_out(each.action, each.number))
 
     def _begin_step(self, key: object, step: Step | None) -> None:
-        if step is not None:
-            self._steps.begin(key, step)
+        if step is None:
+            return
+        match key:
+            case ("node", int(index)) if self._parts.elsewhere is None:
+                self._promise(index, self._runs[index].evaluated_count + self._proof_count(index))
+        self._steps.begin(key, step)
 
     def _take_one(self) -> None:
         if not len(self._steps):
             return
-        if self._steps.take_one() is not None:
+        key = self._steps.take_one()
+        if key is not None:
             self._doing = ""
+        match key:
+            case ("node", int(index)):
+                self._settle(index)
 
     def _do_now(self, step: Step | None) -> None:
         """A chain of steps, before anything else."""

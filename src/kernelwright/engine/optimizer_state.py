@@ -18,7 +18,7 @@ from kernelwright.engine.finals_plan import GRACE, FinalsCosts, baseline_s, rese
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.node_problem import node_files
-from kernelwright.engine.node_run import NodeRun, Parent, Shared
+from kernelwright.engine.node_run import NodeRun, Parent, Shared, has_log
 from kernelwright.engine.optimize_settings import NODES_FOLDER, OptimizeSettings
 from kernelwright.engine.steps import Steps
 from kernelwright.engine.template_proof import (
@@ -29,6 +29,7 @@ from kernelwright.engine.tree_history import TreeHistory
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Problem, SourceSpec
 from kernelwright.store.event import (
+    Evaluated,
     Event,
     TemplateProven,
     TreeEvent,
@@ -103,7 +104,9 @@ class OptimizerState:
         size = parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None)
         self._steps = parts.steps(size, lambda: self.tree)
         self._promised: dict[int, int] = {}
-        """By node whose search is under way, until it is recorded: how many evaluations it will have at most."""
+        """By node whose proof or search is under way, until that is recorded: evaluations that it is reckoned with."""
+        self._settled: dict[int, int] = {}
+        """By node that something is under way for beside others: evaluations that it had when that began."""
         self._coded: dict[int, set[str]] = {}
         """By node: ideas that were given to the coder in this session."""
         for node in self.tree:
@@ -115,9 +118,8 @@ class OptimizerState:
 
     def _reopen(self) -> None:
         """On resume: what the nodes have measured counts, and is raced against from the start."""
-        recorded = self._recorded_nodes()
         for node in self.tree:
-            if node.index in recorded and node.status != "refused":
+            if node.status != "refused" and self._has_log(node.index):
                 self._node_run(node)
 
     def _node_run(self, node: Node) -> NodeRun:
@@ -128,7 +130,7 @@ class OptimizerState:
 
     def _open(self, node: Node) -> NodeRun:
         parts, path = self._parts, self._path(node.index)
-        if node.index in self._recorded_nodes():
+        if self._has_log(node.index):
             run = NodeRun.open(node.index, path, parts.shared)
             if node.index in self._proofs:
                 run.exclude(constraints_of(self._proofs[node.index].excluded))
@@ -139,14 +141,10 @@ class OptimizerState:
         files = node_files(parts.problem, parts.files, text=text, options=spec.options, root=parts.root)
         return NodeRun.create(node.index, path, files, parts.shared, parent=self._parent_of(node))
 
-    def _recorded_nodes(self) -> frozenset[int]:
-        """Nodes whose folder holds a run with its first event."""
-        found = set()
-        for node in self.tree:
-            log = self._path(node.index) / "events.jsonl"
-            if log.is_file() and log.stat().st_size > 0:
-                found.add(node.index)
-        return frozenset(found)
+    def _has_log(self, index: int) -> bool:
+        """Whether the node's folder holds a run; in a replay, whether it did when the recorded session began."""
+        recorded = self._parts.shared.recorded
+        return has_log(self._path(index)) and (recorded is None or recorded.had_log(index))
 
     def _path(self, index: int) -> Path:
         return self._parts.folder.path / NODES_FOLDER / f"{index:03d}"
@@ -180,9 +178,27 @@ class OptimizerState:
 
     # -- budget and record ---------------------------------------------------------------------------------------
 
+    def _promise(self, index: int, until: int) -> None:
+        """Reckon with so many evaluations of a node until what is begun for it now is recorded.
+
+        How far it is by then hangs on time; what is decided meanwhile must not, or no replay could repeat it.
+        """
+        self._promised[index] = until
+        if self._steps.size > 1 and index in self._runs:
+            self._settled.setdefault(index, len(self._runs[index].evaluations))
+
+    def _settle(self, index: int) -> None:
+        """What was under way for a node is recorded."""
+        self._promised.pop(index, None)
+        self._settled.pop(index, None)
+
+    def _settled_evaluations(self) -> list[Evaluated]:
+        """Of all nodes, without those of what is under way."""
+        runs = list(self._runs.items())
+        return [event for index, run in runs for event in run.evaluations[: self._settled.get(index)]]
+
     def _left(self) -> BudgetLeft:
         budget = self._parts.settings.tune.budget
-        # How far a search under way is hangs on time; what is decided must not, or no replay could repeat it.
         counts = {index: run.evaluated_count for index, run in list(self._runs.items())} | self._promised
         spent = self._probed_count + sum(counts.values())
         evaluations = None if budget.evaluations is None else max(0, budget.evaluations - spent)
@@ -217,9 +233,8 @@ class OptimizerState:
                 seconds=seconds - baseline_s(baseline.cost),
                 left_s=seconds - parts.clock.spent_s + self._grace_s,
             )
-        checks_s = (parts.settings.tune.finalists + 1) * max(
-            (run.longest_check_s for run in list(self._runs.values())), default=0.0
-        )
+        longest_s = max((event.cost.check_s for event in self._settled_evaluations()), default=0.0)
+        checks_s = (parts.settings.tune.finalists + 1) * longest_s
         return min(parts.reserved_s + checks_s, MOST_RESERVED * seconds)
 
     def _only_promises(self) -> bool:
@@ -241,8 +256,7 @@ class OptimizerState:
 
     def costs(self) -> FinalsCosts:
         """What a final comparison would cost, from all nodes' evaluations."""
-        evaluations = [event for run in list(self._runs.values()) for event in run.evaluations]
-        return FinalsCosts.of(self._parts.problem, self._parts.shared.baseline, evaluations)
+        return FinalsCosts.of(self._parts.problem, self._parts.shared.baseline, self._settled_evaluations())
 
     def _attempts_left(self) -> int | None:
         """How many structures may still be asked for; those under way are, the first ones are not counted."""
@@ -273,7 +287,9 @@ class OptimizerState:
 
     def _record(self, events: Sequence[TreeEvent | TemplateProven]) -> None:
         """Durable first, then known, then told."""
-        self._parts.folder.append(list(events))
+        recorded = self._parts.shared.recorded
+        events = list(events) if recorded is None else recorded.timed(events)
+        self._parts.folder.append(events)
         of_tree = [event for event in events if not isinstance(event, TemplateProven)]
         self.tree = self.tree.after(of_tree)
         self._history.add(of_tree)

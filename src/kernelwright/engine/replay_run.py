@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from kernelwright.engine.elsewhere import NodeDone, NodeJob
 from kernelwright.engine.optimize_result import is_optimize_run
 from kernelwright.engine.optimize_settings import NODES_FOLDER
+from kernelwright.engine.replay_sessions import RecordedSession, sessions_of
 from kernelwright.errors import StoreError, UserError
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
@@ -45,6 +46,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 
 _T = TypeVar("_T")
+_E = TypeVar("_E", bound=Event)
 
 MOST_SHOWN = 300
 """Characters of each side of a difference."""
@@ -74,7 +76,10 @@ class Recorded:
         if self.view.baseline is None:
             raise StoreError(f"{run} ended before its baseline was measured", hint="there is nothing to replay")
         with RunFolder.open(run, writable=False) as folder:
-            self.events: tuple[Event, ...] = tuple(_of_one_session(list(folder.read())))
+            self.sessions = sessions_of(list(folder.read()))
+        self.session = self.sessions[0]
+        """The one that is repeated now."""
+        self.events: tuple[Event, ...] = tuple(event for each in self.sessions for event in each.events)
         self.place = 0
         """Of the next event."""
         self._nodes: dict[int, tuple[Evaluated, ...]] = {}
@@ -82,48 +87,108 @@ class Recorded:
 
     # -- time and order ------------------------------------------------------------------------------------------
 
+    def begin(self, session: RecordedSession) -> None:
+        """Repeat this session next."""
+        self.session, self.place = session, session.begin
+
     @property
     def next_event(self) -> Event | None:
-        """The recorded event that the replay must make next; None: the run had no more."""
-        return self.events[self.place] if self.place < len(self.events) else None
+        """The recorded event that the replay must make next; None: the session recorded no more."""
+        return self.events[self.place] if self.place < self.session.end else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session was killed or interrupted here: nothing more came of what was under way."""
+        return self.session.is_over(self.place)
 
     def now_s(self) -> float:
         """Budget seconds when the next event was made."""
-        event = self.next_event
-        own = event.spent_s if isinstance(event, RunFinished) else getattr(event, "elapsed_s", None)
-        self._time_s = self._time_s if own is None else own
+        match event := self.next_event:
+            case RunFinished():
+                self._time_s = event.spent_s
+            case SessionStarted() if event.evaluated is not None:
+                self._time_s = event.spent_s
+            case _:
+                self._time_s = getattr(event, "elapsed_s", self._time_s)
         return self._time_s
 
-    def expect(self, events: Sequence[Event]) -> None:
-        """Hold what the replay made against the record.
+    def timed(self, events: Sequence[_E]) -> list[_E]:
+        """The events with their recorded times, as far as they are what was recorded next."""
+        timed = [_at_times_of(recorded, event) for recorded, event in zip(self._left, events, strict=False)]
+        return [*timed, *events[len(timed) :]]
+
+    def expect(self, events: Sequence[Event]) -> int:
+        """Hold what the replay made against the record; gives how many of them the session has recorded.
+
+        Those behind them came to nothing: the session was killed or interrupted before they were durable.
 
         Raises:
-            ReplayDiverged: an event is another one; nothing of it is taken in.
+            ReplayDiverged: an event is another one; it and what follows it is not taken in.
         """
-        for event in events:
-            recorded = self.next_event
-            if recorded is None and isinstance(event, RunFinished) and event.reason == "interrupted":
-                return  # the recorded session was killed
+        for count, event in enumerate(events):
+            recorded, is_of_end = self.next_event, isinstance(event, RunFinished | Noted)
+            if recorded is None or (self.is_over and not is_of_end):
+                return count
             difference = _difference(recorded, event)
             if difference:
-                raise ReplayDiverged(
-                    f"the replay diverges at event {self.place + 1} of {len(self.events)}: {difference}",
-                    hint="a replay repeats what this version decides; another version may decide otherwise",
-                )
+                raise self._diverged(difference)
             self.place += 1
+        return len(events)
+
+    def _diverged(self, difference: str) -> ReplayDiverged:
+        hint = "a replay repeats what this version decides; another version may decide otherwise"
+        if self.session.joined_count:
+            hint = (
+                "the run was resumed by a version that did not record what was known of structures under way: "
+                "where several were, such a run may not be repeated"
+            )
+        return ReplayDiverged(
+            f"the replay diverges at event {self.place + 1} of {len(self.events)}: {difference}", hint=hint
+        )
+
+    @property
+    def _left(self) -> tuple[Event, ...]:
+        """Events of the session from the next one on."""
+        return self.events[self.place : self.session.end]
+
+    @property
+    def finished(self) -> RunFinished | None:
+        """The session's end; None: it was killed."""
+        return next((event for event in self._left if isinstance(event, RunFinished)), None)
+
+    @property
+    def comparison(self) -> FinalistsCompared | None:
+        """The session's final comparison; None: nothing could be compared.
+
+        Raises:
+            KeyboardInterrupt: it was killed or interrupted in it.
+        """
+        known = next((event for event in self._left if isinstance(event, FinalistsCompared)), None)
+        if known is None and self.is_over:
+            raise KeyboardInterrupt
+        return known
 
     def _ahead(self, kind: type[_T], index: int) -> _T | None:
         """The next event of that kind about a node."""
-        return next((e for e in self.events[self.place :] if isinstance(e, kind) and _index(e) == index), None)
+        return next((e for e in self._left if isinstance(e, kind) and _index(e) == index), None)
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 
     def of_node(self, index: int) -> tuple[Evaluated, ...]:
-        """All evaluations of a node, in the order of its log."""
+        """All evaluations of a node until the session's end, in the order of its log."""
         if index not in self._nodes:
             folder = self.run / NODES_FOLDER / f"{index:03d}"
             self._nodes[index] = RunView.read(folder).evaluations if (folder / "events.jsonl").is_file() else ()
-        return self._nodes[index]
+        left = self.session.left
+        return self._nodes[index] if left is None else self._nodes[index][: left.get(index, 0)]
+
+    def had(self, index: int) -> tuple[Evaluated, ...]:
+        """What a node's log held when the session began."""
+        return self.of_node(index)[: self.session.evaluated.get(index, 0)]
+
+    def had_log(self, index: int) -> bool:
+        """Whether the node had a log when the session began."""
+        return index in self.session.evaluated
 
     def evaluated(self, index: int, place: int, config: Config) -> Evaluated:
         """The node's evaluation at that place, which must be of `config`.
@@ -187,12 +252,12 @@ class Recorded:
         if proven is None:
             raise KeyboardInterrupt
         at = self.events.index(proven, self.place)
-        for event in self.events[at + 1 :]:
+        for event in self.events[at + 1 : self.session.end]:
             if isinstance(event, ActionChosen) and event.node == index:
-                break
+                return proven, ()
             if isinstance(event, NodeTuned) and event.index == index:
                 return proven, self._until(index, place, event.evaluated_count)
-        return proven, ()
+        return proven, self.of_node(index)[place:]  # the session ended before more was recorded of the node
 
     def done(self, job: NodeJob) -> NodeDone:
         """What another machine made of a node.
@@ -211,22 +276,12 @@ class Recorded:
         return NodeDone(self._until(job.index, job.evaluated_count, tuned.evaluated_count), tuned.reason, proof=proof)
 
 
-def _of_one_session(events: list[Event]) -> list[Event]:
-    """The events as one session would have made them: without interruptions and what resuming added."""
-    first = next((at for at, event in enumerate(events) if isinstance(event, SessionStarted)), 0)
-    last = max((at for at, event in enumerate(events) if isinstance(event, FinalistsCompared)), default=0)
-    kept: list[Event] = []
-    for at, event in enumerate(events):
-        if isinstance(event, SessionStarted) and at != first:
-            if kept and isinstance(kept[-1], RunFinished):
-                kept.pop()
-            continue
-        if isinstance(event, Noted) and event.text.startswith("resumed on "):
-            continue
-        if isinstance(event, FinalistsCompared) and at != last:
-            continue  # a session that was killed in its final comparisons; the next one has made them again
-        kept.append(event)
-    return kept
+def _at_times_of(recorded: Event, event: _E) -> _E:
+    """The event with the recorded one's times, if it is of its kind."""
+    if type(event) is not type(recorded):
+        return event
+    times = {name: getattr(recorded, name) for name in _TIMES if hasattr(event, name)}
+    return dataclasses.replace(event, **times)
 
 
 def _index(event: object) -> int | None:
@@ -236,10 +291,8 @@ def _index(event: object) -> int | None:
 # -- differences
 
 
-def _difference(recorded: Event | None, made: Event) -> str:
+def _difference(recorded: Event, made: Event) -> str:
     """How two events differ, in words; empty: in nothing but times and ids."""
-    if recorded is None:
-        return f"the recorded run ends here, the replay goes on with {made.kind} {_short(_comparable(made))}"
     if type(recorded) is not type(made):
         words = f"recorded {recorded.kind} {_short(_comparable(recorded))}"
         return f"{words}, now {made.kind} {_short(_comparable(made))}"

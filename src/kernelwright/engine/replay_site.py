@@ -10,6 +10,7 @@ from typing import Self
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.elsewhere import CompareJob, Elsewhere, NodeDone, NodeJob
+from kernelwright.engine.loop import RunClock
 from kernelwright.engine.replay_run import Recorded, ReplayDiverged
 from kernelwright.engine.site import Comparing
 from kernelwright.engine.steps import Step, Steps
@@ -23,6 +24,7 @@ from kernelwright.store.event import (
     NodeProposed,
     NodeTuned,
     Noted,
+    RunFinished,
     TemplateProven,
 )
 from kernelwright.store.run_folder import RunFolder
@@ -40,9 +42,28 @@ class WatchedFolder(RunFolder):
 
         Raises:
             ReplayDiverged: one is not what was recorded.
+            KeyboardInterrupt: the recorded session ended before all of them were durable.
         """
-        self.recorded.expect(events)
-        super().append(events)
+        count = self.recorded.expect(events)
+        is_end = count < len(events) and isinstance(events[-1], RunFinished)
+        if is_end and self.recorded.session.is_last:
+            super().append(events)  # so that what is made of a run that was killed has an end
+            return
+        super().append(events[:count])
+        if count < len(events) and not is_end:
+            raise KeyboardInterrupt
+
+
+class RecordedClock(RunClock):
+    """Tells the recorded time."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        super().__init__(now=recorded.now_s)
+
+    @property
+    def spent_s(self) -> float:
+        """Of the next event."""
+        return self._now()
 
 
 class RecordedRunner:
@@ -154,8 +175,9 @@ class ReplaySite:
 
         Raises:
             ReplayDiverged: other finalists would be compared now.
+            KeyboardInterrupt: the recorded session ended in it.
         """
-        known = self.recorded.view.comparison
+        known = self.recorded.comparison
         if isinstance(comparing, CompareJob) or known is None:
             return known
         chosen = [each.candidate.id for each in comparing.choose(frozenset())]
@@ -180,6 +202,24 @@ class ReplaySite:
         """Nothing to release."""
 
 
+class OneRecordedStep(Steps):
+    """One step at a time, as long as the recorded session went on."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        super().__init__(1)
+        self._recorded = recorded
+
+    def begin(self, key: object, step: Step) -> None:
+        """As `Steps.begin`.
+
+        Raises:
+            KeyboardInterrupt: nothing came of it: the recorded session was killed or interrupted.
+        """
+        if self._recorded.is_over:
+            raise KeyboardInterrupt
+        super().begin(key, step)
+
+
 class RecordedSteps(Steps):
     """Chains that are carried on in the order in which the recorded events came of them, in one thread."""
 
@@ -200,9 +240,15 @@ class RecordedSteps(Steps):
         self._chains[key] = step
 
     def take_one(self) -> object | None:
-        """Carry on the chain that the next recorded event came of; as `Steps.take_one`."""
+        """Carry on the chain that the next recorded event came of; as `Steps.take_one`.
+
+        Raises:
+            KeyboardInterrupt: nothing more came of any: the recorded session was killed or interrupted.
+        """
         if not self._chains:
             return None
+        if self._recorded.is_over:
+            raise KeyboardInterrupt
         wanted = self._recorded.next_event
         key = next((each for each in self._chains if self._makes(each, wanted)), next(iter(self._chains)))
         step = self._chains[key]

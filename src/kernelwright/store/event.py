@@ -50,6 +50,8 @@ class SessionStarted:
     process_id: int
     spent_s: float = 0.0
     """Budget seconds that earlier sessions used."""
+    evaluated: Mapping[str, int] | None = None
+    """Of a run of `optimize` that is resumed: by node that has a log, how many evaluations it holds; None: not told."""
     kind: Literal["session_started"] = "session_started"
 
 
