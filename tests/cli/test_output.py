@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +30,7 @@ from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
+from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
 
 LONG = "per_token_group_quant_fp8_with_a_long_name-20261121-120000"
@@ -45,14 +49,42 @@ def test_show_runs_gives_names_in_full_however_narrow_the_terminal_is(
         run=in_tmp / "runs" / LONG,
         machine=SimulatedMachine(cost),
     )
+    device = str(RunView.read(in_tmp / "runs" / LONG).started.device["name"])
     for columns in ("20", "80", "200"):
         monkeypatch.setenv("COLUMNS", columns)
         with pytest.raises(SystemExit):
             main(["show", "runs", "runs"])
         lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 2
         assert lines[1].split()[0] == LONG
-        assert all(len(line) <= max(int(columns), len(LONG)) for line in lines)
+        assert all(len(line) <= max(int(columns), len(LONG)) for line in lines[:2])
+        assert any(device in line for line in lines), "the device is named at every width"
+
+
+def test_show_runs_shows_a_figure_only_where_the_run_claims_it(
+    saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flat(config: Config, workload: Workload) -> float:
+        return 3.0
+
+    settings = TuneSettings(budget=Budget(evaluations=16), searcher="exhaustive")
+    few = dataclasses.replace(settings, comparison_rounds=5)
+    runs = {"gain": (cost, settings), "flat": (flat, settings), "few-rounds": (cost, few)}
+    for name, (times, each) in runs.items():
+        tune(saxpy, settings=each, run=in_tmp / "runs" / name, machine=SimulatedMachine(times, noise=0.001))
+    with pytest.raises(SystemExit):
+        main(["show", "runs", "runs", "--json"])
+    found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["gain"]["claim"] == "gain"
+    assert found["gain"]["speedup"]["low"] > 1
+    assert [(found[name]["claim"], found[name]["speedup"]) for name in ("flat", "few-rounds")] == [
+        ("no gain", None)
+    ] * 2
+    assert found["flat"]["best_value"] is not None, "what the search found best is data all the same"
+    with pytest.raises(SystemExit):
+        main(["show", "runs", "runs"])
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert re.search(r"\d\.\d+x", lines["gain"])
+    assert not any(re.search(r"\dx", lines[name]) for name in ("flat", "few-rounds"))
 
 
 texts = st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=90)

@@ -204,6 +204,18 @@ def test_with_little_time_finalists_and_rounds_become_fewer_and_the_end_holds(sa
     assert clock.seconds <= 1.1 * seconds
 
 
+def test_finalists_that_are_left_out_for_time_are_told_and_else_nothing_is(saxpy: Path) -> None:
+    told = dataclasses.replace(COSTS, check_s=0.1, baseline_round_s=0.02, round_s=0.02, judge_s=0.0)
+    _, runner, pace, count = compared(saxpy, seconds=10.0, check_s=4.0, round_s=0.02, told=told)
+    assert (count, runner.rounds) == (2, [20]), "all rounds, so it is the finalists alone that are told of"
+    assert "only 2 finalists (--finalists)" in pace.shortened_words(count, 20)
+    assert "7 of the 20 rounds" in pace.shortened_words(1, 7)
+    assert "only one finalist" in pace.shortened_words(1, 7)
+    _, _, enough, count = compared(saxpy, seconds=1000.0, check_s=2.0, round_s=0.1)
+    assert (count, enough.shortened_words(count, 20)) == (5, "")
+    assert "finalist" not in enough.shortened_words(count, 7)
+
+
 def test_checks_that_take_longer_than_thought_leave_finalists_out(saxpy: Path) -> None:
     told = dataclasses.replace(COSTS, check_s=0.1, baseline_round_s=0.02, round_s=0.02, judge_s=0.0)
     clock, runner, _, count = compared(saxpy, seconds=10.0, check_s=4.0, round_s=0.02, told=told)

@@ -11,23 +11,32 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from kernelwright.cli.optimize import print_optimize_run
 from kernelwright.cli.optimize import verdict as verdict_of_tree
-from kernelwright.cli.tables import interval_text, open_console, partial_data, print_result, summary, verdict
+from kernelwright.cli.tables import (
+    interval_data,
+    interval_text,
+    open_console,
+    partial_data,
+    print_result,
+    summary,
+    verdict,
+)
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run, tuned_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record
 from kernelwright.engine.tune import Subject
+from kernelwright.engine.verdict_words import tried_count
 from kernelwright.engine.workload_gains import PartialGain, gain_on_some
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
+from kernelwright.evaluate.words import factor_text
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.outcome import Conditions, Failed, Passed
 from kernelwright.report.text import clean as plain
 from kernelwright.store.event import BaselineMeasured, Evaluated
-from kernelwright.store.run_folder import RunFolder, list_runs
+from kernelwright.store.run_folder import RunFolder, RunSummary, list_runs
 from kernelwright.store.view import RunView
 
 
@@ -38,36 +47,82 @@ def print_runs(folder: Path, *, is_json: bool) -> None:
     if not folder.exists() and folder != Path("runs"):  # without a word, no run was made here yet
         raise UsageError(f"there is no folder {folder}", hint="say where the runs are")
     runs = list_runs(folder)
+    shown = [_shown_run(each) for each in runs]
     if is_json:
-        typer.echo(json.dumps([dataclasses.asdict(each) for each in runs], indent=2, default=str))
+        documents = [
+            {**dataclasses.asdict(each), **dataclasses.asdict(told)} for each, told in zip(runs, shown, strict=True)
+        ]
+        typer.echo(json.dumps(documents, indent=2, default=str))
         return
     if not runs:
         typer.echo(f"no runs in {folder}")
         return
     rows = [
-        (
-            each.name,
-            f"{1 / each.best_value:.2f}x" if each.best_value else "-",
-            each.state,
-            str(each.evaluation_count),
-            each.problem_name,
-            each.device_name,
-        )
-        for each in runs
+        (each.name, told.mark, each.state, str(told.evaluation_count), each.problem_name, each.device_name)
+        for each, told in zip(runs, shown, strict=True)
     ]
-    for text in run_lines(rows, width=Console().width):
+    width = open_console().width
+    table, devices = _numbered_devices(rows, width=width)
+    for text in (*run_lines(table[1:], width=width, headings=table[0]), *devices):
         typer.echo(text)
 
 
-_RUN_HEADINGS = ("run", "best", "state", "evaluated", "problem", "device")
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ShownRun:
+    """What a list of runs says of one."""
+
+    claim: str
+    """`gain`, `some workloads`, `no gain`; `none`: nothing was compared, so nothing is claimed."""
+    speedup: dict[str, float] | None
+    """Over all workloads; only where it is claimed."""
+    evaluation_count: int
+    """Of all structures."""
+
+    @property
+    def mark(self) -> str:
+        """The claimed figure, or a plain word."""
+        if self.speedup is not None:
+            return factor_text(self.speedup["estimate"])
+        return {"none": "-", "some workloads": "on some"}.get(self.claim, self.claim)
+
+
+def _shown_run(run: RunSummary) -> _ShownRun:
+    """Figures are shown where the run claims them, and nowhere else."""
+    try:
+        view = RunView.read(run.folder)
+    except StoreError:  # the list says so
+        return _ShownRun("none", None, run.evaluation_count)
+    result = TuneResult(view)
+    count = tried_count(OptimizeResult(view)) if is_optimize_run(view) else run.evaluation_count
+    if result.is_gain:
+        return _ShownRun("gain", interval_data(result.speedup), count)
+    if result.partial is not None:
+        return _ShownRun("some workloads", None, count)
+    is_kept = result.speedup is None and view.winner is None and result.reason not in (None, "interrupted")
+    return _ShownRun("no gain" if result.speedup is not None or is_kept else "none", None, count)
+
+
+def _numbered_devices(rows: list[tuple[str, ...]], *, width: int) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Where the names of devices do not fit beside the rest: numbers in their place, and lines that say whose."""
+    widths = [max(map(len, column)) for column in zip(_RUN_HEADINGS, *rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) <= width:
+        return [_RUN_HEADINGS, *rows], []
+    numbers = {name: place for place, name in enumerate(dict.fromkeys(row[-1] for row in rows if row[-1]), 1)}
+    if len(numbers) == 1:
+        return [(*row[:-1], "") for row in (_RUN_HEADINGS, *rows)], [f"device: {name}" for name in numbers]
+    numbered = [(*row[:-1], str(numbers.get(row[-1], ""))) for row in rows]
+    return [(*_RUN_HEADINGS[:-1], "on"), *numbered], [f"on {number}: {name}" for name, number in numbers.items()]
+
+
+_RUN_HEADINGS = ("run", "claimed", "state", "evaluated", "problem", "device")
 _LEAST_WIDTH = 8
 """Of a column that is cut; one with less room is left out."""
 
 
-def run_lines(rows: Sequence[tuple[str, ...]], *, width: int) -> list[str]:
+def run_lines(rows: Sequence[tuple[str, ...]], *, width: int, headings: tuple[str, ...] = _RUN_HEADINGS) -> list[str]:
     """The rows as lines of a table. A run's name, which is copied from here, is never cut: later columns go first."""
-    table = [_RUN_HEADINGS, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_RUN_HEADINGS))]
+    table = [headings, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
     kept: list[int] = []
     used = 0
     for column, wanted in enumerate(widths):

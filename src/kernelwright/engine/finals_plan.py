@@ -215,6 +215,8 @@ class FinalsPace:
         self._checks_s: list[float] = []
         self.is_short = False
         """Whether nothing could be compared for want of time."""
+        self._is_cut = False
+        """Whether a finalist was left out for want of time."""
 
     @property
     def costs(self) -> FinalsCosts:
@@ -228,6 +230,7 @@ class FinalsPace:
         needed_s = self._costs.check_s + self._comparison_s([*accepted, event], rounds)
         is_time = needed_s <= self._left_s() + (0.0 if accepted else self._grace_s)
         self.is_short = not accepted and not is_time
+        self._is_cut = self._is_cut or not is_time
         return is_time
 
     def note_check(self, seconds: float) -> None:
@@ -241,20 +244,21 @@ class FinalsPace:
             chosen, least, left_s = accepted[:count], self._least(count), self._left_s()
             if self._comparison_s(chosen, least) > left_s + (self._grace_s if count == 1 else 0.0):
                 continue
+            self._is_cut = self._is_cut or count < len(accepted)
             more = range(max(least, self._rounds), least, -1)
             return count, next((n for n in more if self._comparison_s(chosen, n) <= left_s), least)
         self.is_short = True
         return 0, 0
 
     def shortened_words(self, finalists: int, rounds: int) -> str:
-        """What a comparison of so many finalists lacks in precision for want of time; empty: nothing."""
+        """What a comparison of so many finalists lacks for want of time; empty: nothing."""
+        some = "one finalist" if finalists == 1 else f"{finalists} finalists"
+        left_out = f"only {some} (--finalists): one that was left out may be faster"
+        fewer = f"{rounds} of the {self._rounds} rounds (--rounds)"
         if rounds >= TOLD_BELOW * self._rounds:
-            return ""
-        with_finalists = "" if finalists > 1 else " with one finalist"
-        return (
-            f"the budget had time for {rounds} of the {self._rounds} rounds (--rounds) of the final comparison"
-            f"{with_finalists}: intervals are wider than they would be"
-        )
+            return f"the budget had time for {left_out}" if self._is_cut else ""
+        wider = f"the budget had time for {fewer} of the final comparison: intervals are wider than they would be"
+        return f"{wider}; and for {left_out}" if self._is_cut else wider
 
     def words(self) -> str:
         """Why nothing was compared."""
