@@ -153,6 +153,46 @@ def test_earlier_constraints_guard_later_ones(texts: list[str]) -> None:
     assert set(space.iterate()) == set(brute_force(declared, constraints(*texts), names))
 
 
+def test_a_constraint_that_joins_too_many_values_is_refused_before_memory_is_taken() -> None:
+    values = range(1, 100_001)
+    declared = parameters(BLOCK=[32, 64], A=values, B=values, C=values)
+    text = "(A * B + C) % 7 == 3 and A * A + B * B != C * C"
+    with pytest.raises(SpecError) as caught:
+        Space.build(declared, constraints("BLOCK * A >= 32", c=text))
+    assert caught.value.message == (
+        f"constraint 'c' joins A, B and C: {10**15:,} combinations: too large to know exactly"
+    )
+    assert "fewer values" in (caught.value.hint or "")
+    assert "split the constraint" in (caught.value.hint or "")
+    assert caught.value.location == Location(TEMPLATE, 11)
+    assert Space.build(declared, constraints("BLOCK * A >= 32")).feasible_count == 2 * 10**15
+
+
+@pytest.mark.parametrize(("where", "limit"), [("automaton", 40_000), ("diagram", 200)])
+def test_every_limit_names_the_constraints_that_passed_it(
+    monkeypatch: pytest.MonkeyPatch, where: str, limit: int
+) -> None:
+    values = range(1, 301)
+    declared = parameters(A=values, B=values, C=values)
+    required = constraints("A + B != C", "A * C <= 500", "D_SIZE > 1")
+    whole = Space.build(declared, required, names=[{"D_SIZE": 2}])
+    monkeypatch.setattr(automaton if where == "automaton" else diagram, "MOST_TRANSITIONS", limit)
+    with pytest.raises(SpecError, match=r"constraints? 'c0'.* joins? A, B and C: 27,000,000 combinations: too large"):
+        Space.build(declared, required, names=[{"D_SIZE": 2}])
+    assert whole.feasible_count > 0
+
+
+def test_a_diagram_with_too_many_edges_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = range(1, 41)
+    declared, required = parameters(A=values, B=values, C=values), constraints("A * B != C")
+    edges = Space.build(declared, required).edge_count
+    monkeypatch.setattr(diagram, "MOST_EDGES", edges // 2)
+    with pytest.raises(SpecError, match=r"constraint 'c0' joins A, B and C: 64,000 combinations: too large"):
+        Space.build(declared, required)
+    monkeypatch.setattr(diagram, "MOST_EDGES", 2 * edges)
+    assert Space.build(declared, required).edge_count == edges
+
+
 def test_badly_declared_parameters_are_refused() -> None:
     with pytest.raises(SpecError, match="'A' has no values"):
         Space.build([Parameter("A", (), 1)], [])

@@ -38,12 +38,32 @@ EAGER_CELLS = 2**21
 CHUNK_CELLS = 2**20
 """Transitions of one component worked out at once; bounds the memory."""
 
+MOST_TRANSITIONS = 2**28
+"""Of one component, or one layer of the diagram; with 4 bytes each, twice while they are joined, that is 2 GiB. More is
+refused before memory is taken for it. The largest space of `bench space` (tiled matmul, 10**10 raw) needs 1.6 million.
+"""
+
+MOST_STATES = 2**24
+"""Kept of one step before they are joined; each takes 8 bytes for every part of the atoms, a few times over."""
+
 _PRUNE_ROWS = 2**10
 """From this many states on, interval bounds pay for themselves."""
 
 
 class TooLarge(Exception):
     """A component does not fit the limit for building it in full."""
+
+
+class TooManyStates(Exception):
+    """A space cannot be known exactly within the limits.
+
+    Attributes:
+        goals: the conditions that would have taken so much; none where a builder's own limit was passed.
+    """
+
+    def __init__(self, goals: Sequence[Goal] = ()) -> None:
+        super().__init__()
+        self.goals = tuple(goals)
 
 
 @dataclass(frozen=True)
@@ -108,6 +128,7 @@ class Component:
         self.has_failures = False
         """True when an atom has no value for some combination of values, or might have none; such combinations are
         dead."""
+        self._transitions = 0
         self._steps: list[Step] | None = None
         self._plan: tuple[ResidualStep, ...] | None = None
         self._slots: _Slots = {}
@@ -131,6 +152,7 @@ class Component:
             self._steps = _minimised(steps)
         except TooLarge:
             self._steps = None
+            self._transitions = 0
             self.has_failures = may_fail(self.goal.tree, self.domains)
         self._slots = {}
 
@@ -140,6 +162,9 @@ class Component:
         Args:
             index: which of the component's parameters; 0 first, each once, in order.
             states: (rows,) states that the diagram is in, as given by the step before; zeros at first.
+
+        Raises:
+            TooManyStates: the transitions would not fit the limits.
         """
         if self._steps is not None:
             return self._steps[index], states
@@ -179,6 +204,9 @@ class Component:
     def _expand(self, index: int, present: Array | None, states: int) -> Step:
         """All transitions from the `present` states (None: all), with the next states' slots kept for the next call."""
         size = self.domains[index].count
+        self._transitions += states * size
+        if self._transitions > MOST_TRANSITIONS:
+            raise TooManyStates([self.goal])
         rows_at_once = max(1, CHUNK_CELLS // size)
         ranges = [(begin, min(begin + rows_at_once, states)) for begin in range(0, states, rows_at_once)]
         rows = [slice(begin, end) if present is None else present[begin:end] for begin, end in ranges]
@@ -197,6 +225,8 @@ class Component:
             codes.append(part_codes)
             kept.append(slots)
             offset += _length(slots)
+            if offset > MOST_STATES:
+                raise TooManyStates([self.goal])
             won = won or part_won
         code = codes[0] if len(codes) == 1 else np.concatenate(codes)
         slots = kept[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.errors import EmptySpace
+from kernelwright.space.automaton import TooManyStates
 from kernelwright.space.construct import Atom, Declared, build
-from kernelwright.space.diagram import TooManyStates
 
 _MAX_EDGES = 2_000_000
 """Each try stops here; a constraint whose removal cannot be judged stays in the message."""

@@ -12,7 +12,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression_columns import Column, evaluate_column, pack, truths
 from kernelwright.problem.expression_syntax import Node
-from kernelwright.space.automaton import TABLE_CELLS, Component, Domain, Goal, may_fail
+from kernelwright.space.automaton import TABLE_CELLS, Component, Domain, Goal, TooManyStates, may_fail
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram, build_diagram
 from kernelwright.space.ordering import order_parameters
@@ -136,7 +136,7 @@ def build(
     Combinations for which an atom has no value are left out, and the atom is listed in the diagram's `failing`.
 
     Raises:
-        TooManyStates: `max_edges` was passed.
+        TooManyStates: `max_edges` or another limit would be passed.
     """
     if any(not atom.tree.names for atom in atoms):
         return Diagram((), 0, _suspects(declared, atoms))
@@ -171,6 +171,31 @@ def build(
         components.append((ordered, Component(goal, [domains[index] for index in ordered])))
     diagram = build_diagram(domains, allowed, components, order, max_edges=max_edges)
     return Diagram(diagram.layers, diagram.count, unary_failing + hidden + diagram.failing)
+
+
+def too_large(declared: Declared, atoms: Sequence[Atom], error: TooManyStates) -> SpecError:
+    """The error for a space that cannot be known exactly within the limits, naming what joins too many values."""
+    trees = {tree for goal in error.goals for tree in goal.atoms}
+    guilty = sorted({atom.constraint for atom in atoms if atom.tree in trees or atom.original in trees})
+    used = frozenset().union(*(tree.names for tree in trees))
+    joined = [parameter for parameter in declared.parameters if parameter.name in used]
+    if not guilty:
+        count = sum(len(parameter.values) for parameter in declared.parameters)
+        return SpecError(f"the parameters have {count:,} values in all: too many", hint="give them fewer values")
+    names = [repr(declared.constraints[index].name) for index in guilty]
+    count = math.prod(len(parameter.values) for parameter in joined)
+    verb = "joins" if len(names) == 1 else "join"
+    return SpecError(
+        f"constraint{'' if len(names) == 1 else 's'} {_and(names)} {verb} {_and([each.name for each in joined])}: "
+        f"{count:,} combinations: too large to know exactly",
+        hint="give these parameters fewer values (a step in `range`, or `powers_of_two`), or split the constraint into "
+        "conditions that join fewer of them",
+        location=next((declared.constraints[index].expression.location for index in guilty), None),
+    )
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _suspects(declared: Declared, atoms: Sequence[Atom]) -> tuple[Goal, ...]:

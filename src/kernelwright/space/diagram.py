@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernelwright.space.automaton import DEAD, Component, Domain, Goal
+from kernelwright.space.automaton import DEAD, MOST_TRANSITIONS, Component, Domain, Goal, TooManyStates
 from kernelwright.space.dense import Array, combine, dense_codes, first_rows
 
 Rows = npt.NDArray[np.int64]
@@ -32,9 +32,8 @@ _ROWS_AT_ONCE = 2**18
 
 _INT64_SAFE = 2**62
 
-
-class TooManyStates(Exception):
-    """A diagram passed the limit that its builder was given."""
+MOST_EDGES = 2**25
+"""Of a diagram: about 1 GiB. The largest space of `bench space` (tiled matmul) has 134,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,21 +184,20 @@ def build_diagram(
         allowed: for each, the indices in its own list that the domain keeps, ascending.
         components: each with its parameters in diagram order.
         order: all parameters.
-        max_edges: give up beyond so many edges.
+        max_edges: give up beyond so many edges; None: beyond `MOST_EDGES`.
 
     Raises:
-        TooManyStates: `max_edges` was passed.
+        TooManyStates: `max_edges` or another limit would be passed.
     """
     states: dict[int, tuple[Array, int]] = {}
     width = 1
     forward: list[_Edges] = []
-    edge_count = 0
+    most = MOST_EDGES if max_edges is None else max_edges
     for parameter in order:
-        edges, states, next_width = _expand_layer(parameter, domains[parameter].count, components, states, width)
+        size = domains[parameter].count
+        edges, states, next_width = _expand_layer(parameter, size, components, states, width, most=most)
         forward.append(edges)
-        edge_count += edges.keys.size
-        if max_edges is not None and edge_count > max_edges:
-            raise TooManyStates
+        most -= edges.keys.size
         width = next_width
         if width == 0:
             break
@@ -233,12 +231,19 @@ def _expand_layer(
     components: Sequence[tuple[tuple[int, ...], Component]],
     states: dict[int, tuple[Array, int]],
     width: int,
+    *,
+    most: int,
 ) -> tuple[_Edges, dict[int, tuple[Array, int]], int]:
     """All transitions of one layer: each state of it with each of the parameter's values.
 
     `states` maps each component that has begun and not ended to its state in each of the layer's `width` states,
     with how many it has; the same is given for the next layer.
+
+    Raises:
+        TooManyStates: there would be more than `most` edges.
     """
+    if width * size > MOST_TRANSITIONS:
+        raise TooManyStates(_open_goals(parameter, components, states))
     moves: list[_Moves] = []
     after: dict[int, int] = {}
     for number, (scope, component) in enumerate(components):
@@ -258,12 +263,22 @@ def _expand_layer(
     for begin in range(0, width, rows_at_once):
         part = slice(begin, min(begin + rows_at_once, width))
         chunks.append(_expand_chunk(part, size, moves, list(after), [states[n][0] for n in carried], counts))
+        most -= chunks[-1].keys.size
+        if most < 0:
+            raise TooManyStates(_open_goals(parameter, components, states))
     keys = np.concatenate([chunk.keys for chunk in chunks]) if len(chunks) > 1 else chunks[0].keys
     if not counts:
         return _Edges(keys, np.zeros(keys.size, np.int32), width, size), {}, min(int(keys.size), 1)
     child, columns, next_width = _joined(chunks, counts)
     following = dict(zip([*after, *carried], zip(columns, counts, strict=True), strict=True))
     return _Edges(keys, child, width, size), following, next_width
+
+
+def _open_goals(
+    parameter: int, components: Sequence[tuple[tuple[int, ...], Component]], states: dict[int, tuple[Array, int]]
+) -> list[Goal]:
+    """What is still to be decided at a parameter."""
+    return [c.goal for number, (scope, c) in enumerate(components) if parameter in scope or number in states]
 
 
 def _expand_chunk(

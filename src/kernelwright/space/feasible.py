@@ -22,8 +22,18 @@ import numpy.typing as npt
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config, Value
+from kernelwright.space.automaton import TooManyStates
 from kernelwright.space.conflict import explain_empty
-from kernelwright.space.construct import Atom, Declared, build, check_failures, config_of, declare, make_atoms
+from kernelwright.space.construct import (
+    Atom,
+    Declared,
+    build,
+    check_failures,
+    config_of,
+    declare,
+    make_atoms,
+    too_large,
+)
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram
 from kernelwright.space.encoding import Encoding, Features, distances, make_encoding
@@ -71,13 +81,18 @@ class Space:
 
         Raises:
             EmptySpace: nothing is feasible; the message names constraints that conflict, with the place of each.
-            SpecError: an unknown name, a constraint that is no condition or that has no value where earlier ones hold.
+            SpecError: an unknown name, a constraint that is no condition or that has no value where earlier ones hold,
+                or constraints that join so many values that the space cannot be known exactly (`MOST_TRANSITIONS` and
+                `MOST_EDGES` say how many).
         """
         declared = declare(parameters, constraints, names)
         atoms = make_atoms(declared)
-        diagram = build(declared, atoms)
-        if diagram.failing:
-            check_failures(declared, atoms, diagram)
+        try:
+            diagram = build(declared, atoms)
+            if diagram.failing:
+                check_failures(declared, atoms, diagram)
+        except TooManyStates as error:
+            raise too_large(declared, atoms, error) from None
         if diagram.count == 0:
             raise explain_empty(declared, atoms)
         return cls(declared, atoms, diagram)
