@@ -18,7 +18,8 @@ from kernelwright.engine.optimize import optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.story import Story, outcome_of
+from kernelwright.engine.story import Story, finding_words, outcome_of
+from kernelwright.engine.told_steps import fastest_run_id, told_config, told_path
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.stats import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
@@ -278,3 +279,94 @@ def test_a_story_of_a_run_that_is_cut_off_is_told(run: Path, tmp_path: Path) -> 
         result = OptimizeResult.read(copy)
         assert list(Story(result).paragraphs())
         render_report(result.view)
+
+
+def compared_again(
+    run: Path, *, keep: Callable[[int], bool] = lambda node: True, last: float | None = None
+) -> OptimizeResult:
+    """A run with the finalists of some nodes alone, and the fastest as another row of the same node has it."""
+    result = OptimizeResult.read(run)
+    comparison, fastest = result.view.comparison, result.fastest
+    assert comparison is not None
+    assert fastest is not None
+    places = [0, *(k for k, node in enumerate(comparison.nodes) if k and keep(node))]
+    ids = [comparison.candidate_ids[k] for k in places]
+    configs = [comparison.configs[k] for k in places]
+    samples = {name: [rows[k] for k in places] for name, rows in comparison.samples_ms.items()}
+    nodes = [comparison.nodes[k] for k in places]
+    if last is not None:  # its rounds are better than its median: in each round, the baseline was slow just then
+        ids, configs, nodes = [*ids, "another"], [*configs, {"TILE": 99}], [*nodes, fastest.index]
+        for rows in samples.values():
+            rows.append(tuple(last * time_ms for time_ms in rows[0]))
+    changed = dataclasses.replace(
+        comparison,
+        candidate_ids=tuple(ids),
+        configs=tuple(configs),
+        nodes=tuple(nodes),
+        samples_ms={name: tuple(rows) for name, rows in samples.items()},
+        rejected={},
+    )
+    return OptimizeResult(dataclasses.replace(result.view, comparison=changed))
+
+
+def test_the_steps_end_with_the_very_interval_that_is_claimed(run: Path) -> None:
+    for result in (compared_again(run), compared_again(run, last=0.01)):
+        fastest = result.fastest
+        assert fastest is not None
+        assert told_path(result)[-1].total == result.speedup == Story(result).node(fastest.index).total
+        assert told_config(result, fastest.index) == result.best_config
+
+
+def test_the_rows_of_a_step_are_those_of_the_winner_even_where_medians_prefer_another(run: Path) -> None:
+    result = compared_again(run)
+    comparison, winner, fastest = result.view.comparison, result.view.winner, result.fastest
+    assert comparison is not None
+    assert winner is not None
+    place = comparison.candidate_ids.index(winner.candidate_id, 1)
+    rounds = len(next(iter(comparison.samples_ms.values()))[0])
+    # The other row: a shorter median, but slow whenever the baseline was fast, so that its rounds speak against it.
+    samples = {}
+    for name, rows in comparison.samples_ms.items():
+        baseline = tuple(1.0 if k % 2 else 9.0 for k in range(rounds))
+        mine = tuple(0.5 * each for each in baseline)
+        other = tuple(0.8 if each == 1.0 else 2.0 for each in baseline)
+        told = [baseline if k == 0 else mine if k == place else tuple(99.0 for _ in baseline) for k in range(len(rows))]
+        samples[name] = (*told, other)
+    changed = dataclasses.replace(
+        comparison,
+        candidate_ids=(*comparison.candidate_ids, "another"),
+        configs=(*comparison.configs, {"TILE": 99}),
+        nodes=(*comparison.nodes, fastest.index if fastest is not None else 0),
+        samples_ms=samples,
+        rejected={},
+    )
+    result = OptimizeResult(dataclasses.replace(result.view, comparison=changed))
+    assert result.speedup is not None
+    assert told_path(result)[-1].total == result.speedup
+
+
+def test_steps_that_were_not_compared_are_not_said_to_contain_one(run: Path) -> None:
+    fastest = OptimizeResult.read(run).fastest
+    assert fastest is not None
+    story = Story(compared_again(run, keep=lambda node: node == fastest.index))
+    steps = [each.gain for each in told_path(story.result)[1:]]
+    headline = next(iter(story.paragraphs())).text
+    if len(steps) > 1:  # the baseline's own row is there, so that a single step from it is compared
+        assert steps[-1] is None
+        assert "ot compared side by side with what came before" in headline
+    assert "lies above 1" not in headline or any(steps)
+
+
+def test_sentences_about_parameters_say_that_they_are_averages() -> None:
+    assert finding_words("ROWS = 4 wins (in 8 of the best 9)").startswith("averages of its search: ROWS = 4")
+    assert finding_words("VEC matters, its best value depends on the others (x)").startswith("averages of its search")
+    assert finding_words("mismatch whenever TILE = 8 (3 of 9)") == "mismatch whenever TILE = 8 (3 of 9)"
+
+
+def test_what_a_run_exports_names_a_run_that_page_and_console_show(run: Path, page: str) -> None:
+    result = OptimizeResult.read(run)
+    own = fastest_run_id(result)
+    assert own
+    assert own != result.view.started.run_id
+    assert own in page
+    assert own in show("run", run)

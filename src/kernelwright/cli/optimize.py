@@ -38,8 +38,10 @@ from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.engine.spending import RunSpending, spending_of
+from kernelwright.engine.story import finding_words
 from kernelwright.engine.time_spent import time_words
-from kernelwright.engine.verdict_words import caveats, kept_because, tried_count
+from kernelwright.engine.told_steps import fastest_run_id, told_path, told_total
+from kernelwright.engine.verdict_words import caveats, counted, kept_because, tried_count
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.llm.account import Account
@@ -243,9 +245,10 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
     )
     if result.workloads:
         print_workloads(result.compared, console, elsewhere=result.own_best_elsewhere)
-    if len(result.path) > 1:
-        _print_path(result.path, console)
-        for step in result.path[1:]:
+    path = told_path(result)
+    if len(path) > 1:
+        _print_path(path, console)
+        for step in path[1:]:
             because = f" ({step.node.because.rstrip('.')})" if step.node.because else ""
             console.print(
                 f"{step.node.index} {step.node.label}: {step.node.instruction.rstrip('.')}{because}",
@@ -302,7 +305,11 @@ def print_optimize_run(result: OptimizeResult, *, is_json: bool) -> None:
     print_optimized(result, console)
     fastest = result.fastest
     for finding in fastest.tuning.findings if fastest is not None else ():
-        console.print(f"node {fastest.index if fastest else 0}: {finding}", highlight=False, markup=False)
+        told = f"node {fastest.index if fastest else 0}: {finding_words(finding)}"
+        console.print(told, highlight=False, markup=False)
+    if own := fastest_run_id(result):
+        told = f"run {result.view.started.run_id}; its node {fastest.index if fastest else 0} is run {own}"
+        console.print(f"{told}, which exports name", highlight=False, markup=False)
     for note in result.view.notes:
         console.print(f"{note.level}: {note.text}", highlight=False, markup=False)
 
@@ -322,7 +329,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "fastest_node": fastest.index if fastest is not None else None,
         "best_config": dict(result.best_config) if result.best_config is not None else None,
         "workloads": workload_rows(result.compared),
-        "path": [_step_data(step) for step in result.path],
+        "path": [_step_data(step) for step in told_path(result)],
         "nodes": [_node_data(result, node) for node in result.tree],
         "evaluations": tried_count(result),
         "floor_fraction": result.floor_fraction,
@@ -373,6 +380,9 @@ def _print_path(path: tuple[PathStep, ...], console: Console) -> None:
         total = f"{step.total.estimate:.2f}x" if step.total is not None else "-"
         rows.append((f"{step.node.index} {step.node.label}", predicted, gain, total))
     print_figures(("node", "predicted", "this step [95%]", "since the baseline"), rows, console)
+    if any(step.gain is None and step.search_gain is not None for step in path[1:]):
+        told = "about: the search's own figure, which flatters; what has an interval, and what is since the baseline, "
+        console.print(f"{told}is from the final comparison", highlight=False, markup=False)
 
 
 def _counts_text(result: OptimizeResult) -> str:
@@ -380,7 +390,7 @@ def _counts_text(result: OptimizeResult) -> str:
     parts = [f"{statuses.count('working')} working"]
     parts += [f"{statuses.count(each)} {each}" for each in ("failed", "refused") if statuses.count(each)]
     return (
-        f"structures: {len(statuses)} ({', '.join(parts)}); {tried_count(result)} configurations evaluated; "
+        f"structures: {len(statuses)} ({', '.join(parts)}); {counted(tried_count(result), 'configuration')} evaluated; "
         f"ended by {result.reason or 'nothing yet'} after {result.view.spent_s:.0f} s"
     )
 
@@ -399,7 +409,8 @@ def _device_text(spending: RunSpending) -> str:
     """What evaluations have cost, all together and by who proposed."""
     total = spending.total
     roles = ", ".join(f"{role} {each.device_s:.0f} s" for role, each in spending.by_role.items() if each.evaluations)
-    return f"device: {total.device_s:.0f} s of checks and timing ({roles}); {total.build_s:.0f} s of compilers"
+    whose = f" ({roles})" if roles else ""
+    return f"device: {total.device_s:.0f} s of checks and timing{whose}; {total.build_s:.0f} s of compilers"
 
 
 def _spending_data(spending: RunSpending) -> dict[str, Any]:
@@ -441,12 +452,15 @@ def _node_text(result: OptimizeResult, node: Node) -> str:
         return f"{text} [{node.status} at {node.failure.stage}: {node.failure.reason}]"
     if node.best_value:
         gain = result.tree.gain(node.index)
-        text += f" [{1 / node.best_value:.2f}x"
+        text += f" [search: {1 / node.best_value:.2f}x"
         text += f", step {gain:.2f}x" if gain is not None else ""
         text += f", predicted {node.predicted_gain:.2f}x" if node.predicted_gain is not None else ""
         text += f", {node.tuning.evaluated_count} evaluated]"
     fastest = result.fastest
-    return text + (" <- fastest" if fastest is not None and fastest.index == node.index else "")
+    if fastest is None or fastest.index != node.index:
+        return text
+    total = told_total(result, node.index)
+    return text + " <- fastest" + (f", {interval_text(total)} in the final comparison" if total is not None else "")
 
 
 def _short(text: str) -> str:

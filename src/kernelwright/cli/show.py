@@ -26,7 +26,7 @@ from kernelwright.cli.tables import (
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run, tuned_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record
+from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record, finding_words
 from kernelwright.engine.tune import Subject
 from kernelwright.engine.verdict_words import tried_count
 from kernelwright.engine.workload_gains import PartialGain, gain_on_some
@@ -102,7 +102,7 @@ def _shown_run(run: RunSummary) -> _ShownRun:
     return _ShownRun("no gain" if result.speedup is not None or is_kept else "none", None, count)
 
 
-def _numbered_devices(rows: list[tuple[str, ...]], *, width: int) -> tuple[list[tuple[str, ...]], list[str]]:
+def _numbered_devices(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[list[tuple[str, ...]], list[str]]:
     """Where the names of devices do not fit beside the rest: numbers in their place, and lines that say whose."""
     widths = [max(map(len, column)) for column in zip(_RUN_HEADINGS, *rows, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) <= width:
@@ -415,7 +415,7 @@ def _node_lines(facts: NodeFacts, partial: PartialGain | None) -> Iterator[str]:
         yield from (f"a point of the proof fails: {each}" for each in facts.proof.failed)
     if node.failure is not None and node.failure.log:
         yield f"log:\n{node.failure.log}"
-    yield from (f"finding: {each}" for each in node.tuning.findings)
+    yield from (f"finding: {finding_words(each)}" for each in node.tuning.findings)
     yield from (f"limit: {each}" for each in facts.limits)
     if facts.best:
         yield "best configurations, over the baseline during the search:"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from typing import Literal
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.profile import profile_of
 from kernelwright.engine.template_proof import reproduction_words
+from kernelwright.engine.told_steps import told_config, told_gain, told_path, told_row, told_total
+from kernelwright.engine.verdict_words import ceiling_words, counted, tried_words
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.evaluate.stats import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
@@ -177,7 +180,7 @@ class Story:
 
     def _facts_of(self, node: Node) -> NodeFacts:
         result, index = self._result, node.index
-        gain = result.step_interval(index)
+        gain = told_gain(result, index)
         search_gain = result.tree.gain(index)
         own = self._own_run(index)
         outcome = outcome_of(node, gain, search_gain)
@@ -186,7 +189,7 @@ class Story:
             outcome=outcome,
             happened=_happened(result, node, outcome, gain, search_gain),
             gain=gain,
-            total=result.total_interval(index),
+            total=told_total(result, index),
             search_gain=search_gain,
             proof=self._proofs.get(index),
             cost=self._cost(node, own),
@@ -263,7 +266,7 @@ class Story:
         """What made it faster, step by step, with the evidence; then what did not, and how sure all that is."""
         result = self._result
         yield self._headline()
-        for number, step in enumerate(result.path[1:], 1):
+        for number, step in enumerate(told_path(result)[1:], 1):
             yield self._step(number, step)
         aside = list(self._aside())
         if aside:
@@ -275,21 +278,17 @@ class Story:
     def _headline(self) -> Paragraph:
         result = self._result
         rounds = self._round_count()
-        tried = f"{len(result.tree) - 1} structures and {self.evaluated_count} configurations were tried"
-        evidence = [tried]
+        evidence = [f"{tried_words(len(result.tree) - 1, self.evaluated_count)} were tried"]
         if rounds:
-            evidence.append(f"{rounds} interleaved rounds of the baseline and the finalists, after the search")
+            finalists = counted(self._finalist_count(), "finalist")
+            evidence.append(f"{rounds} interleaved rounds of the baseline and {finalists}, after the search")
         fraction = result.floor_fraction
         if fraction is not None:
-            evidence.append(f"it runs at {fraction:.0%} of what was measured as this device's ceiling")
+            evidence.append(f"it runs at {ceiling_words(fraction, result.view.started)}")
         if self.exchanges:
             evidence.append(spent_words(self.account.total))
         if result.is_gain:
-            steps = [step.node.label for step in result.path[1:] if _is_gain(step.gain)]
-            what = " and ".join(filter(None, [", ".join(steps[:-1]), *steps[-1:]]))
-            own = f"Steps whose own interval lies above 1: {what}."
-            alone = own if what else "No single step's own interval lies above 1."
-            text = f"It is {interval_text(result.speedup)} as fast as the baseline. {alone}"
+            text = f"It is {interval_text(result.speedup)} as fast as the baseline. {_alone(told_path(result)[1:])}"
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
             return Paragraph("What was tried", "Nothing can be claimed: no comparison was made.", tuple(evidence))
@@ -306,16 +305,16 @@ class Story:
         because = f" Why it should help: {_sentence(node.because)}" if node.because else ""
         evidence = [facts.happened]
         if step.total is not None:
-            evidence.append(f"since the baseline: {interval_text(step.total)}")
+            evidence.append(f"since the baseline: {interval_text(step.total)} in interleaved rounds")
         by_workload = self._by_workload(node)
         if by_workload:
             evidence.append(f"this step by workload: {by_workload}")
         if facts.proof_words:
             evidence.append(facts.proof_words)
-        config = self._result.compared_config(node.index)
+        config = told_config(self._result, node.index)
         if config:
-            evidence.append("measured with " + " ".join(f"{name}={value}" for name, value in config.items()))
-        evidence += node.tuning.findings[:3]
+            evidence.append("compared with " + " ".join(f"{name}={value}" for name, value in config.items()))
+        evidence += [finding_words(each) for each in node.tuning.findings[:3]]
         evidence += facts.limits[:2]
         return Paragraph(
             f"Step {number}: {node.label}", f"{_sentence(node.instruction)}{because}", tuple(evidence), node.index
@@ -324,7 +323,7 @@ class Story:
     def _by_workload(self, node: Node) -> str:
         before = self._result.tree.ancestor(node.index)
         comparison = self._result.view.comparison
-        first, second = (self._result.compared_row(each) for each in (before, node))
+        first, second = (told_row(self._result, each) for each in (before, node))
         if comparison is None or first is None or second is None:
             return ""
         found = []
@@ -340,12 +339,16 @@ class Story:
         others = [node for node in self._result.tree if node.index not in path and node.parent is not None]
         others.sort(key=lambda node: -node.tuning.evaluated_count)
         for node in others[:MOST_ASIDE]:
-            gain = self._result.step_interval(node.index)
+            gain = told_gain(self._result, node.index)
             search = self._result.tree.gain(node.index)
             told = _happened(self._result, node, outcome_of(node, gain, search), gain, search)
             yield f"{node.label} (node {node.index}): {told}"
         if len(others) > MOST_ASIDE:
             yield f"and {len(others) - MOST_ASIDE} more"
+
+    def _finalist_count(self) -> int:
+        comparison = self._result.view.comparison
+        return len(comparison.candidate_ids) - 1 if comparison is not None else 0
 
     def _round_count(self) -> int:
         comparison = self._result.view.comparison
@@ -395,6 +398,31 @@ def _happened(
         tail = f"{over} during the search{verdict}; it was not compared side by side, so nothing is claimed"
         return f"{predicted}; about {factor_text(search_gain)} {tail}"
     return f"{predicted}; not measured"
+
+
+def finding_words(finding: str) -> str:
+    """A finding with what it rests on: sentences about parameters follow averages, which a report's table does not."""
+    return f"averages of its search: {finding}" if _ABOUT_PARAMETERS.search(finding) else finding
+
+
+_ABOUT_PARAMETERS = re.compile(r"^\S+( = \S+ wins| matters, | does not matter)")
+
+
+def _alone(steps: Sequence[PathStep]) -> str:
+    """Which steps are faster by themselves, and of which nothing is known."""
+    shown = [step.node.label for step in steps if _is_gain(step.gain)]
+    compared = [step for step in steps if step.gain is not None]
+    if not compared:
+        whose = "The step was" if len(steps) == 1 else "The steps were"
+        return f"{whose} not compared side by side with what came before, so no single one is credited."
+    own = f"Steps whose own interval lies above 1: {_listed(shown)}." if shown else ""
+    alone = own or "No single step's own interval lies above 1."
+    others = [step.node.label for step in steps if step.gain is None]
+    return f"{alone} Not compared side by side with what came before: {_listed(others)}." if others else alone
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _is_gain(gain: Interval | None) -> bool:

@@ -8,6 +8,7 @@ from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import LooseTolerance, interval_text
+from kernelwright.store.event import RunStarted
 from kernelwright.store.view import RunView
 
 AT_LIMIT = 0.9
@@ -23,7 +24,7 @@ def kept_because(result: OptimizeResult) -> str:
     Figures are those of the final comparison; without one, only what was tried is told.
     """
     count = len(result.tree) - 1
-    tried = f"Tried: {count} structures and {tried_count(result)} configurations"
+    tried = f"Tried: {tried_words(count, tried_count(result))}"
     parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
     if result.speedup is not None:
         parts.append(f"the best is {interval_text(result.speedup)}")
@@ -33,8 +34,26 @@ def kept_because(result: OptimizeResult) -> str:
     fraction = result.floor_fraction
     if fraction is not None:
         words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
-        parts.append(f"{words}{fraction:.0%} of what was measured as this device's ceiling")
+        parts.append(f"{words}{ceiling_words(fraction, result.view.started)}")
     return "; ".join(parts) + "."
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 structure`, `2 structures`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def tried_words(structures: int, configurations: int) -> str:
+    """How much was tried."""
+    return f"{counted(structures, 'structure')} and {counted(configurations, 'configuration')}"
+
+
+def ceiling_words(fraction: float, started: RunStarted) -> str:
+    """How far something is from what the device can do; on a CPU, that this is known for one moment only."""
+    words = f"{fraction:.0%} of what was measured as this device's ceiling"
+    if started.device.get("kind") != "cpu":
+        return words
+    return f"{words} when this run began (on a CPU that moves with what else the host does)"
 
 
 def tried_count(result: OptimizeResult) -> int:

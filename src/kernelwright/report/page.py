@@ -23,6 +23,7 @@ from markupsafe import Markup
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import Story
+from kernelwright.engine.told_steps import fastest_run_id
 from kernelwright.report.charts import (
     best_so_far,
     convergence,
@@ -58,7 +59,6 @@ from kernelwright.report.stats import duration, run_stats, tree_stats
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
 from kernelwright.report.tree import own_view, page_view, tree_section, tree_verdict
-from kernelwright.store.event import RunStarted
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
@@ -192,7 +192,7 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         "source": source_section(view, problem, best=BEST_NAMES[claim.kind].lower()),
         "dispatch": dispatch_section(view, problem),
         "dispatch_scope": _scopes(story)["node_scope"],
-        **_environment_part(view, story.result.view.started if story is not None else view.started),
+        **_environment_part(view, story.result if story is not None else None),
         **_listing_part(view, rows),
     }
 
@@ -378,8 +378,11 @@ def _cost_part(view: RunView, runs: Sequence[RunView], *, is_whole: bool) -> dic
     }
 
 
-def _environment_part(view: RunView, started: RunStarted) -> dict[str, Any]:
-    """How `view` was measured, and what the whole run `started` with."""
+def _environment_part(view: RunView, whole: OptimizeResult | None) -> dict[str, Any]:
+    """How `view` was measured, and what the whole run started with; of a run with a tree, `whole` is all of it."""
+    started = view.started if whole is None else whole.view.started
+    own = fastest_run_id(whole) if whole is not None else ""
+    node = whole.fastest.index if whole is not None and whole.fastest is not None else 0
     constraints = view.started.space.get("constraints", ())
     return {
         "environment": [
@@ -391,6 +394,7 @@ def _environment_part(view: RunView, started: RunStarted) -> dict[str, Any]:
                 "Run",
                 (
                     Fact("run", clean(started.run_id)),
+                    *([Fact(f"run of node {node}, which exports name", clean(own))] if own else []),
                     Fact("started", clean(started.created)),
                     Fact("problem", f"{clean(started.problem_name)} ({clean(started.problem_id)})"),
                     Fact("kernelwright", clean(started.version)),

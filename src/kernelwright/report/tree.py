@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
-from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, spent_words
-from kernelwright.engine.verdict_words import kept_because
+from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, finding_words, spent_words
+from kernelwright.engine.told_steps import told_path
+from kernelwright.engine.verdict_words import counted, kept_because
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.llm.recorded import Exchange
@@ -132,7 +133,7 @@ def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
         lead=_lead(story, count, working),
         root=_Entries(result, story, path).entry(result.tree[0]),
         chart=tree_chart(result, path),
-        path=tuple(_step(step) for step in result.path[1:]),
+        path=tuple(_step(step) for step in told_path(result)[1:]),
         actions=tuple(
             ActionEntry(each.node, f"{each.action} {each.idea}".strip(), clean(each.reason), each.elapsed_s)
             for each in result.tree.actions
@@ -186,7 +187,10 @@ def tree_verdict(result: OptimizeResult, claim: Verdict) -> Verdict:
 
 def _lead(story: Story, count: int, working: int) -> str:
     result = story.result
-    words = f"{count} structures were tried, {working} of them work; {story.evaluated_count} configurations in all."
+    works = "it works" if count == working == 1 else f"{working} of them work"
+    were = "was" if count == 1 else "were"
+    configurations = counted(story.evaluated_count, "configuration")
+    words = f"{counted(count, 'structure')} {were} tried, {works}; {configurations} in all."
     below = "sections below that name a node are about its search alone."
     if result.winner is not None:
         return f"{words} Node {result.winner.index} won; {below}"
@@ -230,7 +234,7 @@ class _Entries:
             evaluations=node.tuning.evaluated_count,
             failure=clean(f"{failure.stage}: {failure.message}") if failure is not None else "",
             log=clean(failure.log) if failure is not None else "",
-            findings=tuple(clean(each) for each in node.tuning.findings),
+            findings=tuple(clean(finding_words(each)) for each in node.tuning.findings),
             limits=tuple(clean(each) for each in facts.limits),
             proof=clean(facts.proof_words),
             proof_lines=tuple(clean(each) for each in proof.failed) if proof is not None else (),
@@ -300,7 +304,7 @@ def _landscape(facts: NodeFacts) -> Iterator[tuple[str, tuple[tuple[str, str, bo
 
 
 def _step(step: PathStep) -> StepEntry:
-    provisional = f"≈ {factor_text(step.search_gain, times='×')}" if step.search_gain is not None else "–"
+    provisional = f"≈ {factor_text(step.search_gain, times='×')} in the search" if step.search_gain is not None else "–"
     return StepEntry(
         index=step.node.index,
         label=clean(step.node.label),

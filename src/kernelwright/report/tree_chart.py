@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.engine.told_steps import told_total
 from kernelwright.evaluate.words import factor_text
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
@@ -89,7 +90,7 @@ def _second_line(result: OptimizeResult, node: Node, *, is_fastest: bool) -> str
         return clean(f"{node.status}: {node.failure.reason or node.failure.stage}")[:26]
     if not node.best_value:
         return node.status
-    total = result.total_interval(node.index)
+    total = told_total(result, node.index)
     told = factor_text(total.estimate, times="×") if total else f"≈ {factor_text(1 / node.best_value, times='×')}"
     predicted = f", predicted {factor_text(node.predicted_gain, times='×')}" if node.predicted_gain else ""
     return f"{told}{', fastest' if is_fastest else predicted}"
