@@ -108,9 +108,9 @@ def cost(config: Config, workload: Workload) -> float:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in ("tune", "optimize", "node_run"):
+    for module in ("tune", "optimize_session", "node_run"):
         monkeypatch.setattr(f"kernelwright.engine.{module}.RunClock", functools.partial(RunClock, now=made.now))
-    for module in ("tune", "optimize"):
+    for module in ("tune", "optimize_session"):
         monkeypatch.setattr(f"kernelwright.engine.{module}.Ledger", functools.partial(Ledger, now=made.now))
     monkeypatch.setattr(LocalSite, "now_s", lambda _: made.seconds)
     return made

@@ -178,6 +178,8 @@ class Session:
                         comparison = self._compare(optimizer, parts.shared)
                 except KeyboardInterrupt:
                     reason = "interrupted"
+            if parts.shared.recorded is not None and parts.shared.recorded.is_over:
+                reason = "interrupted"  # behind the comparison, as only the record can say
             self._finish_nodes(optimizer, comparison, reason)
             if comparison is not None:
                 self._remember(parts)
@@ -247,6 +249,7 @@ class Session:
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
             limit_s=self._limit_s(baseline),
+            begun_s=self._resumed_s or 0.0,
             ledger=self._ledger,
             tell=parts.listener.on_event,
             show=parts.listener.on_progress,

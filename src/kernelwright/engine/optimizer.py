@@ -69,10 +69,11 @@ class Optimizer(NodeSteps):
         """One decision, or one result taken in; the reason when there is neither to make nor to wait for."""
         self._begin_what_is_open()
         if len(self._steps) < self._steps.size:
-            choice = self._choice()
-            if isinstance(choice, Expansion):
-                self._record([self._chosen(choice)])
-                return None
+            with self._deciding():
+                choice = self._choice()
+                if isinstance(choice, Expansion):
+                    self._record([self._chosen(choice)])
+                    return None
             if not len(self._steps):
                 return choice
         self._take_one()
@@ -131,7 +132,7 @@ class Optimizer(NodeSteps):
             reason=choice.reason,
             idea=choice.idea,
             until_evaluations=until,
-            elapsed_s=self._parts.clock.spent_s,
+            elapsed_s=self._now_s,
         )
 
     def _begin_what_is_open(self) -> None:
@@ -218,7 +219,8 @@ class Optimizer(NodeSteps):
             self._say("the problem's own template")
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
-        is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self._is_spent())
+        with self._deciding():
+            is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self._is_spent())
         if LIFTED_ROLE not in roles and is_lifted_first:
             self._say("lifting launch shape and literals into parameters")
             lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0]), self.tree[0]))

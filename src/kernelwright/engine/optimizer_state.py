@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -87,6 +88,8 @@ class OptimizerParts:
     """Makes the steps of that many structures under way, which may look at the tree."""
     limit_s: float | None = None
     """When the run should be over, by its clock; None: no limit in time."""
+    begun_s: float = 0.0
+    """Budget seconds when the session began, as it was recorded."""
     ledger: Ledger = field(default_factory=Ledger)
     """What the time is spent on."""
 
@@ -107,6 +110,10 @@ class OptimizerState:
         """By node whose proof or search is under way, until that is recorded: evaluations that it is reckoned with."""
         self._settled: dict[int, int] = {}
         """By node that something is under way for beside others: evaluations that it had when that began."""
+        self._decided_s: float | None = None
+        """The time for all of a decision, while one is made."""
+        self._told_s = parts.begun_s
+        """Of what was recorded last."""
         self._coded: dict[int, set[str]] = {}
         """By node: ideas that were given to the coder in this session."""
         for node in self.tree:
@@ -212,7 +219,26 @@ class OptimizerState:
 
     def _seconds_left(self) -> float | None:
         seconds = self._parts.limit_s
-        return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._parts.clock.spent_s)
+        return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._now_s)
+
+    @property
+    def _now_s(self) -> float:
+        """Budget seconds, which stand still while something is decided."""
+        return self._parts.clock.spent_s if self._decided_s is None else self._decided_s
+
+    @contextlib.contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Decisions in this block are made by the time of what was recorded last, so that a replay makes the same.
+
+        They follow upon it: whenever something is recorded, everything is begun that there is a reason for.
+        """
+        recorded = self._parts.shared.recorded
+        chosen_s = recorded.chosen_s if recorded is not None else None
+        self._decided_s = self._told_s if chosen_s is None else chosen_s
+        try:
+            yield
+        finally:
+            self._decided_s = None
 
     def _seconds_of_one(self) -> float | None:
         """What one of several that are under way may take of the time that is left."""
@@ -231,7 +257,7 @@ class OptimizerState:
                 finalists=tune.finalists,
                 rounds=tune.comparison_rounds,
                 seconds=seconds - baseline_s(baseline.cost),
-                left_s=seconds - parts.clock.spent_s + self._grace_s,
+                left_s=seconds - self._now_s + self._grace_s,
             )
         longest_s = max((event.cost.check_s for event in self._settled_evaluations()), default=0.0)
         checks_s = (parts.settings.tune.finalists + 1) * longest_s
@@ -292,6 +318,7 @@ class OptimizerState:
         self._parts.folder.append(events)
         of_tree = [event for event in events if not isinstance(event, TemplateProven)]
         self.tree = self.tree.after(of_tree)
+        self._told_s = max([self._told_s, *(event.elapsed_s for event in events)])
         self._history.add(of_tree)
         self._proofs |= {event.index: event for event in events if isinstance(event, TemplateProven)}
         for event in events:

@@ -102,15 +102,17 @@ class Recorded:
         return self.session.is_over(self.place)
 
     def now_s(self) -> float:
-        """Budget seconds when the next event was made."""
-        match event := self.next_event:
-            case RunFinished():
-                self._time_s = event.spent_s
-            case SessionStarted() if event.evaluated is not None:
-                self._time_s = event.spent_s
-            case _:
-                self._time_s = getattr(event, "elapsed_s", self._time_s)
+        """Budget seconds when the next event was made; those of the one before, where it has no time."""
+        event = self.next_event
+        time_s = _time_of(event) if event is not None else None
+        self._time_s = self._time_s if time_s is None else time_s
         return self._time_s
+
+    @property
+    def chosen_s(self) -> float | None:
+        """When the action was chosen that the session recorded next; None: it recorded something else."""
+        event = self.next_event
+        return event.elapsed_s if isinstance(event, ActionChosen) else None
 
     def timed(self, events: Sequence[_E]) -> list[_E]:
         """The events with their recorded times, as far as they are what was recorded next."""
@@ -266,14 +268,25 @@ class Recorded:
             KeyboardInterrupt: the recorded run ended before the answer was there.
         """
         judged, tuned = self._ahead(NodeJudged, job.index), self._ahead(NodeTuned, job.index)
-        if job.evaluated_count == 0 and judged is not None and judged.status == "failed":
+        if judged is not None and judged.status == "failed":
             events = self.of_node(job.index)
             is_refused = any(isinstance(event.outcome, Passed) for event in events) or not events
-            return NodeDone(events, "", self.reproduction(job.index) if is_refused else None)
+            failure = self.reproduction(job.index) if is_refused else None
+            return NodeDone(events[job.evaluated_count :], "", failure)
         if tuned is None:
             raise KeyboardInterrupt
         proof = self._ahead(TemplateProven, job.index) if job.template is not None else None
         return NodeDone(self._until(job.index, job.evaluated_count, tuned.evaluated_count), tuned.reason, proof=proof)
+
+
+def _time_of(event: Event) -> float | None:
+    """By the run's clock; None: the event has no time."""
+    match event:
+        case RunFinished():
+            return event.spent_s
+        case SessionStarted():
+            return None if event.evaluated is None else event.spent_s
+    return getattr(event, "elapsed_s", None)
 
 
 def _at_times_of(recorded: Event, event: _E) -> _E:
