@@ -66,6 +66,18 @@ def fill(argument: Argument, variant: Variant = "declared", *, seed: int = 1, **
         (np.full((3, 2), 1e6), "float16", "float16 cannot hold"),
         (np.full((3, 2), 1.5), "int32", "int32 cannot hold"),
         (np.full((3, 2), 300), "uint8", "uint8 cannot hold"),
+        (np.full((3, 2), 2**60 + 1), "float32", f"holds {2**60 + 1}, which float32 cannot hold"),
+        (np.full((3, 2), 2**24 + 1, np.uint32), "float32", "float32 cannot hold"),
+        (np.full((3, 2), 2**63 - 1), "float64", "float64 cannot hold"),
+        (np.full((3, 2), 2.0**63), "int64", "int64 cannot hold"),
+        (np.full((3, 2), -1), "uint64", "uint64 cannot hold"),
+        (np.full((3, 2), np.nan), "int32", "int32 cannot hold"),
+        (np.full((3, 2), 2), "bool", "bool cannot hold"),
+        (np.full((3, 2), 1e-60), "float32", "float32 cannot hold"),
+        (np.full((3, 2), 1e-60), "bfloat16", "bfloat16 cannot hold"),
+        (np.full((3, 2), 1j, np.complex64), "float32", "holds complex64, which is no float32"),
+        (np.full((3, 2), 1, ml_dtypes.bfloat16), "float16", "which is no float16"),
+        (np.full((3, 2), "a"), "float32", "which is no float32"),
     ],
 )
 def test_a_data_file_that_does_not_fit_is_refused(
@@ -254,6 +266,32 @@ def test_file_data_is_used_as_it_is(tmp_path: Path) -> None:
     loaded = fill(argument, rows=3, columns=2)
     assert loaded.dtype == ml_dtypes.bfloat16
     assert np.array_equal(loaded.astype(np.float32), data)
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        (np.array([2**60, -(2**60), 2**24]), "float32"),
+        (np.array([2**63, 2**64 - 2048], np.uint64), "float64"),
+        (np.array([True, False]), "float16"),
+        (np.array([-(2.0**63), 0.0, 2.0**62]), "int64"),
+        (np.array([0, 1]), "bool"),
+        (np.array([2**64 - 1], np.uint64), "uint64"),
+    ],
+)
+def test_values_that_survive_are_taken_from_another_dtype(tmp_path: Path, data: np.ndarray, dtype: str) -> None:
+    np.save(tmp_path / "x.npy", data)
+    argument = make(dtype, Distribution("file", file=tmp_path / "x.npy"), extents=("rows",))
+    loaded = fill(argument, rows=data.size)
+    assert loaded.dtype == np.dtype(dtype)
+    assert [int(each) for each in loaded] == [int(each) for each in data]
+
+
+def test_floats_are_rounded_to_the_declared_dtype(tmp_path: Path) -> None:
+    data = np.array([0.1, -0.0, np.inf, np.nan, 1 / 3])
+    np.save(tmp_path / "x.npy", data)
+    argument = make("float32", Distribution("file", file=tmp_path / "x.npy"), extents=("rows",))
+    np.testing.assert_array_equal(fill(argument, rows=5), data.astype(np.float32))
 
 
 # Special values

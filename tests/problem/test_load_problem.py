@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kernelwright.errors import ReferenceFailed, SpecError, UserError
 from kernelwright.identity import content_id
 from kernelwright.problem.load import load_problem
+from kernelwright.template.load import load_template
 
 PROBLEM = """\
 name = "silu_and_mul"
@@ -65,6 +67,9 @@ def write_problem(folder: Path, text: str = PROBLEM) -> Path:
     (folder / "silu.cl").write_text(SOURCE)
     (folder / "wide.npy").unlink(missing_ok=True)
     np.save(folder / "wide.npy", np.zeros((3, 5), np.float32))
+    np.save(folder / "complex.npy", np.zeros((3, 5), np.complex64))
+    np.save(folder / "text.npy", np.zeros((3, 5), "U3"))
+    np.savez(folder / "both.npz", a=np.zeros(3), b=np.zeros(3))
     (folder / "broken.npy").write_bytes(b"not an array")
     (folder / "sub").mkdir(exist_ok=True)
     return folder / "problem.toml"
@@ -131,7 +136,13 @@ BAD = [
          "write 'int32'"),
     Case("no dtype", 'dtype = "int32", value', "value", "'dtype' is missing", "d = {"),
     Case("no shape", f', {X_SHAPE}', "", "'shape' is missing", "x = {"),
-    Case("empty shape", X_SHAPE, "shape = []", "'shape' is missing", "x = {"),
+    Case("empty shape", X_SHAPE, "shape = []", "the shape of 'x' is empty", "[]", 'shape = ["1"]'),
+    Case("no line in arguments", PROBLEM[PROBLEM.index("out = {") : PROBLEM.index("[launch]")], "",
+         "[arguments] is empty", "[arguments]", "for example x = {"),
+    Case("complex data", X_FILL, 'file = "complex.npy"', "'complex.npy' holds complex64, which is no float16",
+         "complex.npy", "files of their own"),
+    Case("data that is text", X_FILL, 'file = "text.npy"', "which is no float16", "text.npy", "save the array as"),
+    Case("an archive as data", X_FILL, 'file = "both.npz"', "'both.npz' is not a .npy file", "both.npz", "numpy.save"),
     Case("scalar with a shape", 'value = "d"', 'value = "d", shape = [1]', "has a shape", "[1]"),
     Case("scalar without value", ', value = "d"', "", "'value' is missing", "d = {", 'value = "d"'),
     Case("value of an output", 'shape = ["tokens", "d"]', 'shape = ["tokens", "d"], value = 1', "is output",
@@ -185,6 +196,10 @@ BAD = [
     Case("empty tolerance", 'rtol = 1e-3, atol = 1e-3, ', "", "'rtol' is missing", "out = { because"),
     Case("unknown name in the work", '"4 * tokens * d"', '"4 * token"', "unknown name 'token'", 'token"', "'tokens'"),
     Case("negative work", '"4 * tokens * d"', '"0 - d"', "work.operations is -11008", "0 - d"),
+    Case("absurdly many operations", '"4 * tokens * d"', '"2 ** 200"', "work.operations is 1.61e+60 on workload",
+         "2 ** 200", "in sizes"),
+    Case("absurdly many bytes", "operations = \"4 * tokens * d\"", 'bytes = "tokens * d * 10 ** 8"',
+         "more than 1,000,000 times the 67,637,248 bytes of all arguments", "tokens * d * 10", "in sizes"),
     Case("no workloads", PROBLEM[PROBLEM.index("[[workloads]]") :], "", "'workloads' is missing", "name"),
     Case("workloads as one table", PROBLEM[PROBLEM.index("[[workloads]]") :], "[workloads]\nd = 1\n",
          "a list of tables", "[workloads]"),
@@ -423,6 +438,62 @@ def test_a_data_file_of_the_right_shape_is_taken(tmp_path: Path) -> None:
     np.save(tmp_path / "data.npy", np.zeros((2, 16), np.float16))
     problem = load_problem(write_problem(tmp_path, text))
     assert problem.arguments[1].distribution.file == tmp_path / "data.npy"
+
+
+@pytest.mark.parametrize(
+    ("key", "written"),
+    [
+        ("kernel", 'kernel = "silu.cl"'),
+        ("reference", 'reference = "reference.py:silu"'),
+        ("arguments.x.file", 'file = "data.npy"'),
+    ],
+)
+def test_a_link_that_leads_out_of_the_folder_is_refused_and_one_that_stays_is_not(
+    key: str, written: str, tmp_path: Path
+) -> None:
+    text = PROBLEM.replace(X_FILL, 'file = "data.npy"')
+    text = text[: text.rindex("[[workloads]]")].replace("tokens = 1024\nd = 11008", "tokens = 2\nd = 8")
+    (tmp_path / "problem" / "inside").mkdir(parents=True)
+    np.save(tmp_path / "problem" / "data.npy", np.zeros((2, 16), np.float16))
+    problem = write_problem(tmp_path / "problem", text)
+    file = tmp_path / "problem" / written.split('"')[1].partition(":")[0]
+    place = written.partition('"')[0] + '"' + file.name
+    (tmp_path / "reached").symlink_to(tmp_path / "problem")
+    for target in (tmp_path / "problem" / "inside" / "real", tmp_path / f"outside{file.suffix}"):
+        target.write_bytes(file.read_bytes())
+        file.unlink()
+        file.symlink_to(target)
+        if target.parent == tmp_path:
+            with pytest.raises(
+                SpecError, match=f"{key} = .* is a link to .*outside.*, outside the problem's folder"
+            ) as caught:
+                load_problem(problem)
+            assert "copy that file" in (caught.value.hint or "")
+            assert caught.value.location is not None
+            assert text.split("\n")[caught.value.location.line - 1].find(place) >= 0
+        else:
+            load_problem(problem)
+            load_problem(tmp_path / "reached" / "problem.toml")
+
+
+def test_a_pipe_in_the_place_of_a_file_is_named_as_one(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path)
+    (tmp_path / "silu.cl").unlink()
+    os.mkfifo(tmp_path / "silu.cl")
+    with pytest.raises(SpecError, match=r"kernel = .silu\.cl. is a device or a pipe, expected kernel source") as caught:
+        load_problem(problem)
+    assert "did you mean" not in (caught.value.hint or "")
+
+
+def test_an_empty_kernel_source_is_the_file_to_blame(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, PROBLEM.replace('"min(d // 8, 1024)"', '"BLOCK"'))
+    for text in ("", " \n\n"):
+        (tmp_path / "silu.cl").write_text(text)
+        with pytest.raises(SpecError, match=r"the kernel source silu\.cl is empty") as caught:
+            load_template(load_problem(problem))
+        assert caught.value.location is not None
+        assert caught.value.location.file.name == "silu.cl"
+        assert "'silu'" in (caught.value.hint or "")
 
 
 def test_scratch_and_local_shapes_may_use_parameters(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kernelwright.errors import SpecError
 from kernelwright.evaluate.crew import ALONE, Crew
 from kernelwright.evaluate.layout import shape_of
 from kernelwright.identity import content_id
-from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite
+from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite, may_become
 from kernelwright.problem.model import Argument, Distribution, Problem, Workload
 
 Variant = Literal["declared", "small", "large", "negative", "constant", "sparse", "mixed", "special", "extreme"]
@@ -373,7 +373,7 @@ def _from_file(argument: Argument, dtype: Dtype, shape: tuple[int, ...]) -> Arra
             hint="write it with numpy.save",
             location=argument.location,
         ) from error
-    if values.dtype.kind == "V" and values.dtype.itemsize == dtype.item_bytes:
+    if values.dtype.kind == "V" and may_become(values.dtype, dtype):
         values = values.view(dtype.numpy_dtype)  # numpy.save keeps no name for bfloat16 and fp8
     if values.shape != shape:
         raise SpecError(
@@ -386,18 +386,42 @@ def _from_file(argument: Argument, dtype: Dtype, shape: tuple[int, ...]) -> Arra
 
 
 def _convert(values: Array, argument: Argument, dtype: Dtype) -> Array:
-    """Another dtype in the file: integers must survive unchanged, floats may be rounded but stay finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    """Another dtype in the file: integers must survive unchanged; floats are rounded, but stay finite and not zero.
+
+    The reference is given the rounded values too, so rounding is no source of differences.
+    """
+    if not may_become(values.dtype, dtype):
+        raise SpecError(
+            f"{str(argument.distribution.file)!r} holds {values.dtype}, which is no {argument.dtype}",
+            hint=f"save the array as {argument.dtype}",
+            location=argument.location,
+        )
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         stored = values.astype(dtype.numpy_dtype)
-    if dtype.kind == "float":
-        is_kept = np.isfinite(stored.astype(np.float64)) | ~np.isfinite(values.astype(np.float64))
+    if values.dtype.kind == "f" and dtype.kind == "float":
+        wide, given = stored.astype(np.float64), values.astype(np.float64)
+        is_kept = (np.isfinite(wide) | ~np.isfinite(given)) & ((wide != 0) | (given == 0))
     else:
-        is_kept = stored.astype(values.dtype) == values
+        is_kept = _is_exact(stored, values)
     if not np.all(is_kept):
         worst = values[~is_kept].reshape(-1)[0]
         raise SpecError(
-            f"{str(argument.distribution.file)!r} holds {worst!r}, which {argument.dtype} cannot hold",
+            f"{str(argument.distribution.file)!r} holds {worst}, which {argument.dtype} cannot hold",
             hint=f"save the array as {argument.dtype}, or declare the argument as {values.dtype}",
             location=argument.location,
         )
     return np.ascontiguousarray(stored).reshape(values.shape)
+
+
+def _is_exact(stored: Array, values: Array) -> Array:
+    """Where `stored` has the value of `values` unchanged; at least one of them holds integers."""
+    whole, other = (values, stored) if stored.dtype.kind not in "biu" else (stored, values)
+    if other.dtype.kind in "biu":
+        return np.asarray((stored.astype(values.dtype) == values) & ((stored < 0) == (values < 0)))
+    # A float beyond an integer's range becomes any integer: 2.0**63 may become 2**63 - 1, and look equal again.
+    wide = other.astype(np.float64)
+    bits = np.iinfo(whole.dtype) if whole.dtype.kind in "iu" else None
+    low, high = (float(bits.min), float(bits.max // 2 + 1) * 2) if bits is not None else (0.0, 2.0)
+    is_inside = (wide >= low) & (wide < high)
+    back = np.where(is_inside, wide, 0.0).astype(whole.dtype)
+    return np.asarray(is_inside & (back == whole) & (back.astype(np.float64) == wide))

@@ -90,10 +90,10 @@ def shown_path(path: Path) -> Path:
 def file_beside(table: Table, key: str, value: str, *, folder: Path, what: str) -> Path:
     """The existing file that `value`, written under `key`, names inside the problem's `folder`.
 
-    A problem is one folder that can be copied, so paths are relative and stay inside it.
+    A problem is one folder that can be copied, so paths are relative and stay inside it, links included.
 
     Raises:
-        SpecError: the path is empty, absolute, leads out of the folder, or names no file.
+        SpecError: the path is empty, absolute, leads out of the folder by itself or by a link, or names no file.
     """
     location = table.value_location(key)
     if not value.strip():
@@ -107,9 +107,21 @@ def file_beside(table: Table, key: str, value: str, *, folder: Path, what: str) 
         )
     file = folder / path
     if file.is_file():
+        if (target := file.resolve()) and not target.is_relative_to(folder.resolve()):
+            raise SpecError(
+                f"{table.label(key)} = {value!r} is a link to {str(target)!r}, outside the problem's folder",
+                hint="copy that file to the link's place, so that copying the folder copies the problem",
+                location=location,
+            )
         return file
     if file.is_dir():
         raise SpecError(f"{table.label(key)} = {value!r} is a folder, expected {what}", location=location)
+    if file.exists():
+        raise SpecError(
+            f"{table.label(key)} = {value!r} is a device or a pipe, expected {what}",
+            hint="put a file there, or name another one",
+            location=location,
+        )
     near = did_you_mean(file.name, _names_in(file.parent))
     raise SpecError(
         f"{what} {value!r} does not exist",

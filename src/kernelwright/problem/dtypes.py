@@ -240,6 +240,15 @@ def fits_c_type(dtype: Dtype, spelling: str, language: Language) -> bool:
 # Values
 
 
+def may_become(found: np.dtype[Any], dtype: Dtype) -> bool:
+    """Whether data of the dtype `found` can be taken for `dtype` at all; single values may still not fit.
+
+    NumPy's files keep no name for bfloat16 and the float8 types: those are nameless bytes of the same width.
+    """
+    has_own_name = dtype.numpy_dtype.type.__module__ == "numpy"
+    return found.kind in "biuf" or (found.str == f"|V{dtype.item_bytes}" and not found.names and not has_own_name)
+
+
 def integer_range(dtype: Dtype) -> tuple[int, int]:
     """The least and greatest value of an integer or bool dtype, both inclusive."""
     if dtype.kind == "bool":

@@ -17,11 +17,12 @@ from typing import get_args
 
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, folder_beside, shown_path
-from kernelwright.problem.load_arguments import read_arguments, read_tolerances
+from kernelwright.problem.load_arguments import argument_bytes, read_arguments, read_tolerances
 from kernelwright.problem.load_launch import read_steps
 from kernelwright.problem.load_workloads import read_workloads
 from kernelwright.problem.model import (
     LANGUAGE_OF_SUFFIX,
+    Argument,
     Pipe,
     Problem,
     ReferenceSpec,
@@ -37,6 +38,12 @@ PROBLEM_FILE_NAME = "problem.toml"
 
 MOST_NAME = 100
 """Letters of a problem's name: file systems take 255 for a file's, and a date or an ending follows."""
+
+MOST_OPERATIONS = 10**18
+"""Of one call, as `[work]` says: the fastest device takes a quarter of an hour for so many."""
+
+MOST_PASSES = 10**6
+"""How many times the bytes of all arguments `[work]` may say that one call moves."""
 
 _KEYS = (
     "name", "kernel", "entry", "reference", "options", "include_paths", "arguments", "launch", "baseline",
@@ -85,7 +92,7 @@ def load_problem(path: Path | str) -> Problem:
         arguments=arguments,
         workloads=workloads,
         tolerances=read_tolerances(root, arguments),
-        work=_read_work(root.table("work"), workloads),
+        work=_read_work(root.table("work"), workloads, arguments),
     )
     _refuse_misspelt_size(root, problem)
     return problem
@@ -203,7 +210,7 @@ def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
     return spec
 
 
-def _read_work(table: Table | None, workloads: tuple[Workload, ...]) -> Work:
+def _read_work(table: Table | None, workloads: tuple[Workload, ...], arguments: tuple[Argument, ...]) -> Work:
     if table is None:
         return Work()
     hints = {"flops": "did you mean 'operations'?"}
@@ -215,12 +222,33 @@ def _read_work(table: Table | None, workloads: tuple[Workload, ...]) -> Work:
         check_expression(expression, workloads[0].sizes, what=f"work.{key}")
         for workload in workloads:
             value = evaluate_on(expression, workload.sizes, what=f"work.{key}", workload=workload)
-            if isinstance(value, bool | str) or value < 0:
+            if isinstance(value, bool | str) or not value >= 0:
                 raise table.error(
                     key,
                     message=f"work.{key} is {value!r} on workload {workload.name!r}, expected at least 0",
                 )
+            if key == "operations" and value > MOST_OPERATIONS:
+                raise table.error(
+                    key,
+                    message=f"work.operations is {_rough(value)} on workload {workload.name!r}, more than the "
+                    f"{MOST_OPERATIONS:.0e} that a device does in minutes",
+                    hint="say how many operations one call does, in sizes",
+                )
+            held = sum(argument_bytes(each, workload) for each in arguments)
+            if key == "bytes" and value > MOST_PASSES * max(held, 1):
+                raise table.error(
+                    key,
+                    message=f"work.bytes is {_rough(value)} on workload {workload.name!r}, more than "
+                    f"{MOST_PASSES:,} times the {held:,} bytes of all arguments",
+                    hint="say how many bytes one call must read and write, in sizes",
+                )
     return work
+
+
+def _rough(value: float) -> str:
+    """A number in few digits, however many it has."""
+    digits = len(str(int(value))) if isinstance(value, int) else 0
+    return f"{value:.3g}" if digits < 300 else f"about 1e+{digits - 1}"
 
 
 def _read_pipe(table: Table) -> Pipe | None:

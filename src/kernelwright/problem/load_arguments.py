@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -15,7 +15,15 @@ from kernelwright.problem.checks import (
     evaluate_on,
     file_beside,
 )
-from kernelwright.problem.dtypes import DTYPES, Dtype, encode_scalar, find_dtype, integer_range, largest_finite
+from kernelwright.problem.dtypes import (
+    DTYPES,
+    Dtype,
+    encode_scalar,
+    find_dtype,
+    integer_range,
+    largest_finite,
+    may_become,
+)
 from kernelwright.problem.model import Argument, Distribution, Role, Tolerance, Workload
 from kernelwright.problem.toml_file import Table, did_you_mean
 
@@ -39,8 +47,14 @@ def read_arguments(root: Table, workloads: Sequence[Workload], *, folder: Path) 
         SpecError: a key, role, dtype, shape, value or file is wrong, or there is no output.
     """
     table = root.table("arguments")
-    if table is None or not table.data:
+    if table is None:
         raise root.missing("arguments", expected="[arguments] with one line for each kernel parameter, in order")
+    if not table.data:
+        raise SpecError(
+            "[arguments] is empty, expected one line for each kernel parameter, in order",
+            hint='for example x = { role = "input", dtype = "float32", shape = ["n"] }',
+            location=table.location,
+        )
     arguments = tuple(read_argument(table, name, get_args(Role), folder=folder) for name in table)
     for argument in arguments:
         _check_on_workloads(argument, workloads)
@@ -80,7 +94,13 @@ def read_argument(
     shape = entry.expressions("shape")
     if role == "scalar" and shape is not None:
         raise entry.error("shape", message=f"scalar {name!r} has a shape", hint="remove it, or change the role")
-    if role != "scalar" and not shape:
+    if role != "scalar" and shape is not None and not shape:
+        raise entry.error(
+            "shape",
+            message=f"the shape of {name!r} is empty, expected its extents in sizes",
+            hint='for one element write shape = ["1"]; what is passed by value has role = "scalar" and no shape',
+        )
+    if role != "scalar" and shape is None:
         raise entry.missing("shape", expected='shape = ["n"], its extents in sizes, outermost first')
     distribution = _read_distribution(entry, role, dtype.name, folder=folder)
     value = entry.expression("value") if role == "scalar" else None
@@ -145,7 +165,7 @@ def _read_distribution(entry: Table, role: Role, dtype: str, *, folder: Path) ->
         )
     match kind:
         case "file":
-            return Distribution("file", file=_read_data_file(entry, folder=folder))
+            return Distribution("file", file=_read_data_file(entry, dtype, folder=folder))
         case "constant":
             return _read_constant(entry, dtype)
         case "normal":
@@ -221,25 +241,38 @@ def _check_fits(entry: Table, path: tuple[str | int, ...], value: float, name: s
         raise entry.error(*path, message=f"{value!r} is outside what {name} holds ({low:g} to {high:g})")
 
 
-def _read_data_file(entry: Table, *, folder: Path) -> Path:
+def _read_data_file(entry: Table, dtype: str, *, folder: Path) -> Path:
     name = entry.text("file")
     if name is None:
         raise entry.missing("file", expected='file = "data.npy", a NumPy array with the shape of the argument')
     file = file_beside(entry, "file", name, folder=folder, what="a .npy file")
     try:
-        shape = _npy_shape(file)
+        header = _npy_header(file)
     except (ValueError, OSError) as error:
         raise entry.error(
             "file", message=f"{name!r} is not a .npy file: {error}", hint="write it with numpy.save"
         ) from None
-    del shape
+    if not may_become(header.dtype, DTYPES[dtype]):
+        raise entry.error(
+            "file",
+            message=f"{name!r} holds {header.dtype}, which is no {dtype}",
+            hint=f"save the array as {dtype}"
+            + (", its real and its imaginary part in files of their own" if header.dtype.kind == "c" else ""),
+        )
     return file
 
 
-def _npy_shape(file: Path) -> tuple[int, ...]:
-    """The shape in a `.npy` file's header; no data is read."""
-    shape: tuple[int, ...] = np.load(file, mmap_mode="r", allow_pickle=False).shape
-    return shape
+def _npy_header(file: Path) -> np.ndarray[Any, np.dtype[Any]]:
+    """The array of a `.npy` file for its shape and dtype; no data is read.
+
+    Raises:
+        ValueError: it is something else.
+        OSError: it cannot be read.
+    """
+    array = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is an archive of several")
+    return array
 
 
 def _check_on_workloads(argument: Argument, workloads: Sequence[Workload]) -> None:
@@ -265,13 +298,22 @@ def _check_on_workloads(argument: Argument, workloads: Sequence[Workload]) -> No
         _check_data_shape(argument, argument.distribution.file, workloads)
 
 
+def argument_bytes(argument: Argument, workload: Workload) -> int:
+    """How large an array is on one workload; 0 for a scalar, and where its shape is in a template's parameters.
+
+    Raises:
+        SpecError: an extent has no value there, or is no positive integer.
+    """
+    if not argument.shape or not all(extent.names <= workload.sizes.keys() for extent in argument.shape):
+        return 0
+    what = f"shape of {argument.name!r}"
+    extents = [evaluate_extent(extent, workload.sizes, what=what, workload=workload) for extent in argument.shape]
+    return math.prod(extents) * DTYPES[argument.dtype].item_bytes
+
+
 def _check_bytes(argument: Argument, workload: Workload) -> None:
     """Refuse what no machine can hold; what this one cannot hold is for the run to find."""
-    extents = [
-        evaluate_extent(extent, workload.sizes, what=f"shape of {argument.name!r}", workload=workload)
-        for extent in argument.shape
-    ]
-    byte_count = math.prod(extents) * DTYPES[argument.dtype].item_bytes
+    byte_count = argument_bytes(argument, workload)
     if byte_count > MOST_BYTES:
         raise SpecError(
             f"{argument.name!r} has {byte_count:.3g} bytes on workload {workload.name!r}, more than any device holds",
@@ -281,7 +323,7 @@ def _check_bytes(argument: Argument, workload: Workload) -> None:
 
 
 def _check_data_shape(argument: Argument, file: Path, workloads: Sequence[Workload]) -> None:
-    found = _npy_shape(file)
+    found = _npy_header(file).shape
     for workload in workloads:
         what = f"shape of {argument.name!r}"
         expected = tuple(

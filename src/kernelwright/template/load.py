@@ -11,11 +11,13 @@ files = problem_files(problem, template, baseline)   # {"problem.toml": b"...", 
 from __future__ import annotations
 
 import re
+import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.errors import SpecError
+from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import shown_path
 from kernelwright.problem.includes import included_files
 from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
@@ -25,7 +27,7 @@ from kernelwright.template.check import check_template, resolve_arguments
 from kernelwright.template.header import Header, parse_header
 from kernelwright.template.model import Candidate, Template
 
-__all__ = ["Header", "load_baseline", "load_template", "parse_header", "problem_files"]
+__all__ = ["Header", "files_as_written", "load_baseline", "load_template", "parse_header", "problem_files"]
 
 _KEPT = ".keep"
 """An empty file for a folder that must exist."""
@@ -78,6 +80,12 @@ def _load(problem: Problem, spec: SourceSpec, *, fallback: tuple[LaunchStep, ...
 
 
 def _from_text(problem: Problem, spec: SourceSpec, source: str, *, fallback: tuple[LaunchStep, ...]) -> Template:
+    if not source.strip():
+        raise SpecError(
+            f"the kernel source {spec.file.name} is empty",
+            hint=f"write the kernel {spec.entry!r} there" if spec.entry else "write the kernel there",
+            location=Location(shown_path(spec.file)),
+        )
     header = parse_header(source, shown_path(spec.file), entry=spec.entry)
     steps = header.steps or spec.steps or fallback
     if not steps:
@@ -110,6 +118,19 @@ def problem_files(problem: Problem, template: Template, baseline: Candidate) -> 
     Written to another folder, they load as the same problem: the problem file, the sources with the headers beside
     them, the reference with the modules that it imports from its folder, and data files.
 
+    A problem file that gives no name gets the problem's, which was its folder's: the copy lies in another folder.
+
+    Raises:
+        SpecError: a file lies outside the problem's folder, or cannot be read.
+    """
+    files = files_as_written(problem, template, baseline)
+    own = problem.file.name
+    return {**files, own: _named(files[own], problem.name)}
+
+
+def files_as_written(problem: Problem, template: Template, baseline: Candidate) -> Mapping[str, bytes]:
+    """The same files, each as it is.
+
     Raises:
         SpecError: a file lies outside the problem's folder, or cannot be read.
     """
@@ -134,6 +155,18 @@ def problem_files(problem: Problem, template: Template, baseline: Candidate) -> 
         if name != "." and not any(each.startswith(f"{name}/") for each in files):  # it must be there, if empty
             files[f"{name}/{_KEPT}"] = b""
     return dict(sorted(files.items()))
+
+
+def _named(document: bytes, name: str) -> bytes:
+    """A problem file with that name, where it has none; other lines keep their numbers where the first has no key."""
+    if "name" in tomllib.loads(document.decode("utf-8-sig")):
+        return document
+    bom, text = (BOM_UTF8, document.removeprefix(BOM_UTF8)) if document.startswith(BOM_UTF8) else (b"", document)
+    first, newline, rest = text.partition(b"\n")
+    key = f'name = "{name}"'.encode()  # letters, digits, `_`, `-` and `.`: nothing to escape
+    if not first.strip():
+        return bom + key + first + newline + rest
+    return bom + key + (b"  " + text if first.lstrip().startswith(b"#") else b"\n" + text)
 
 
 def _included_files(template: Template) -> Iterator[Path]:
