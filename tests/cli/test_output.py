@@ -24,7 +24,7 @@ from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
 from kernelwright.engine.limits import check_memory
 from kernelwright.engine.listener import Progress
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
+from kernelwright.engine.tune import replay, tune
 from kernelwright.errors import SpecError, StopRun, StoreError
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.config import Config
@@ -109,6 +109,29 @@ def test_plain_progress_says_nothing_twice(monkeypatch: pytest.MonkeyPatch, caps
         view.on_progress(Progress(phase=phase, spent_s=1.0))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(set(lines)) == 3
+
+
+def lines_of_replay(folder: Path, recorded: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    replay(recorded, settings=TuneSettings(budget=Budget(evaluations=3)), run=folder, listener=PlainView())
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_replay_opens_once_and_ends(saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = TuneSettings(budget=Budget(evaluations=6))
+    tune(saxpy, settings=settings, run=in_tmp / "run", machine=SimulatedMachine(cost))
+    lines = lines_of_replay(in_tmp / "replay", in_tmp / "run", capsys)
+    assert lines[0].startswith("reading the problem")
+    assert [line for line in lines[1:] if "reading the problem" in line] == []
+    assert lines[-1] == "done"
+
+
+def test_phases_that_are_over_are_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    for phase in ("prepare", "baseline", "prepare", "baseline", "expand", "baseline", "compare", "done", "prepare"):
+        view.on_progress(Progress(phase=phase, spent_s=1.0))
+    lines = capsys.readouterr().err.splitlines()
+    words = ["reading", "checking", "looking", "comparing", "done", "reading"]
+    assert [line.split()[0] for line in lines] == words, "another run may follow in the same view"
 
 
 def test_a_baseline_that_used_up_the_budget_is_named_with_what_to_do(saxpy: Path, in_tmp: Path) -> None:

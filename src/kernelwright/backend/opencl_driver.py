@@ -194,7 +194,7 @@ def _describe(cl: ModuleType, platform: Any, handle: Any, kind: Literal["cpu", "
     }
     if facts["platform"] == _POCL_PLATFORM and "PoCL 3.0" in facts["platform_version"]:
         facts["known_fault"] = (
-            "16-wide vectors (float16) in tiled kernels hang or abort this PoCL's compiler: prefer widths up to 8"
+            "16-wide vectors (float16) hang or abort this PoCL's compiler in some tiled kernels, in most they do not"
         )
     return DeviceInfo(
         backend="opencl",

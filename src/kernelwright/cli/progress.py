@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from kernelwright.store.event import (
     NodeProposed,
     NodeTuned,
     Noted,
+    RunFinished,
     TemplateProven,
 )
 
@@ -210,6 +212,32 @@ class ForgivingView:
         self._say(lambda: self._view.__exit__(kind, error, traceback))
 
 
+class _Course:
+    """Which phase a run is in: an opening one is over once another has followed, whatever is still said of it.
+
+    A replay says no phase but the first, and where a spool measures, both its sides open the run.
+    """
+
+    def __init__(self) -> None:
+        self._reached = 0
+
+    def told(self, progress: Progress, event: Event | None = None) -> Progress | None:
+        """The progress to tell of; None: of a phase that is over."""
+        if isinstance(event, RunFinished):
+            self._reached = 0
+            return dataclasses.replace(progress, phase="done")
+        place = _OPENING.index(progress.phase) if progress.phase in _OPENING else len(_OPENING)
+        if isinstance(event, BaselineMeasured):
+            place = len(_OPENING)
+        if place < self._reached:
+            return None
+        self._reached = 0 if progress.phase == "done" else place
+        return progress
+
+
+_OPENING = ("prepare", "baseline")
+
+
 class PlainView:
     """Lines for logs and pipes: phases, gains, and a status line every few seconds."""
 
@@ -218,9 +246,11 @@ class PlainView:
         self._phase = ""
         self._last_line = ""
         self._best: float | None = None
+        self._course = _Course()
 
     def on_event(self, event: Event, progress: Progress) -> None:
         """Tell of gains at once, of the rest from time to time."""
+        told = self._course.told(progress, event)
         text = describe(event)
         if text:
             self._print(text)
@@ -230,11 +260,16 @@ class PlainView:
             self._best = progress.best_speedup
             self._phase = progress.phase
             self._print(status_line(progress))
-        else:
-            self.on_progress(progress)
+        elif told is not None:
+            self._move(told)
 
     def on_progress(self, progress: Progress) -> None:
         """A line for every new phase, and one every few seconds."""
+        told = self._course.told(progress)
+        if told is not None:
+            self._move(told)
+
+    def _move(self, progress: Progress) -> None:
         is_new_phase = progress.phase != self._phase
         if is_new_phase or time.monotonic() - self._last_line_s > PLAIN_INTERVAL_S:
             self._phase = progress.phase
@@ -279,18 +314,26 @@ class LiveView:
         )
         self._task = self._bar.add_task(_PHASES["prepare"], total=None)
         self._failure: str | None = None
+        self._course = _Course()
 
     def on_event(self, event: Event, progress: Progress) -> None:
         """Print what is worth a line, and move the bar."""
+        told = self._course.told(progress, event)
         text = describe(event)
         if text:
             self._console.print(text, highlight=False, markup=False)
         if isinstance(event, Evaluated) and isinstance(event.outcome, Failed):
             self._failure = f"{event.outcome.stage}: {event.outcome.reason}"
-        self.on_progress(progress)
+        if told is not None:
+            self._move(told)
 
     def on_progress(self, progress: Progress) -> None:
         """Move the bar."""
+        told = self._course.told(progress)
+        if told is not None:
+            self._move(told)
+
+    def _move(self, progress: Progress) -> None:
         total, done = _bar_position(progress)
         text = status_line(progress)
         if self._failure and progress.phase == "search":

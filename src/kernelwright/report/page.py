@@ -237,12 +237,17 @@ def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
         "table": table,
         "interval_text": confidence_text(result),
         "drift": drift_text(view),
+        "limit_moves": _LIMIT_MOVES if view.started.device.get("kind") == "cpu" else "",
         "knows_limit": any(line.limit_ms is not None for line in table.lines),
         "baseline_lines": [(clean(name), time_ms) for name, time_ms in view.baseline_ms.items()],
         "rejected": [{"id": clean(name), "why": clean(why)} for name, why in rejected.items()],
     }
 
 
+_LIMIT_MOVES = (
+    "On a CPU the rate was measured when this run began and moves with what else the host does: shares of the limit "
+    "compare within this page, not between runs."
+)
 _CONFIGURATION_TITLES = {
     "gain": "Winning configuration",
     "none": "Best configuration tried: no gain is shown",
