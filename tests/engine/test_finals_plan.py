@@ -195,6 +195,24 @@ def test_with_time_all_finalists_get_all_rounds(saxpy: Path) -> None:
     assert (count, runner.rounds, pace.is_short) == (5, [20], False)
 
 
+def test_evaluations_of_another_source_are_compared_as_what_is_there_now(saxpy: Path) -> None:
+    subject, clock = Subject.load(saxpy), Clock()
+    configs = _configs(subject, 3)
+    events = [dataclasses.replace(evaluated(k), config=dict(each)) for k, each in enumerate(configs)]  # other ids
+    found = compare_finalists(
+        SlowRunner(clock, check_s=1.0, round_s=0.1),  # type: ignore[arg-type]
+        subject.template,
+        subject.baseline,
+        events,
+        count=3,
+        pace=FinalsPace(COSTS, rounds=20, left_s=lambda: 1000.0, grace_s=1.0),
+        now=clock.now,
+    )
+    assert found is not None
+    assert found.candidate_ids[1:] == tuple(Candidate(subject.template, each).id for each in configs)
+    assert [dict(each) for each in found.configs[1:]] == [dict(each) for each in configs]
+
+
 @pytest.mark.parametrize("seconds", [6.0, 8.0, 12.0, 20.0, 30.0])
 def test_with_little_time_finalists_and_rounds_become_fewer_and_the_end_holds(saxpy: Path, seconds: float) -> None:
     told = dataclasses.replace(COSTS, check_s=2.0, baseline_round_s=0.1, round_s=0.1, judge_s=0.0)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelwright.engine.tune import Subject
+from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Outcome, Passed
 from kernelwright.store.event import (
@@ -97,7 +98,7 @@ def _started(subject: Subject) -> RunStarted:
         created="2026-01-01T00:00:00+00:00",
         version="0.1.0",
         problem_name=subject.problem.name,
-        problem_id="p1",
+        problem_id=content_id(dict(problem_files(subject.problem, subject.template, subject.baseline))),
         settings={"seed": 0},
         device={"name": "Made-up device", "limits": LIMITS, "facts": {"platform": "Made up"}},
         environment={"python": "3.11"},

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kernelwright.errors import StoreError
+from kernelwright.identity import content_id
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.report.page import duration, write_report
 from kernelwright.store.event import Evaluated, Event, FinalistsCompared, Noted, RunFinished, RunStarted
@@ -384,9 +385,16 @@ def test_figures_of_the_device_have_their_units(tmp_path: Path) -> None:
     assert "4096" in words
 
 
-def test_a_folder_whose_problem_is_damaged_still_gets_a_report(tmp_path: Path) -> None:
+def test_a_folder_whose_problem_was_changed_gets_no_report(tmp_path: Path) -> None:
     run = write_sample_run(tmp_path / "run", evaluations=20)
     (run / "problem" / "problem.toml").write_text("not = [toml")
+    with pytest.raises(StoreError, match=r"problem\.toml is not what this run recorded: it was changed"):
+        write_report(run, tmp_path / "deep" / "report.html")
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_folder_whose_problem_does_not_load_still_gets_a_report(tmp_path: Path) -> None:
+    run = write_sample_run(tmp_path / "run", evaluations=20)  # the sample's problem has no arguments
     page = Page(write_report(run, tmp_path / "deep" / "report.html").read_text(encoding="utf-8"))
     assert "could not be read" in page.section("source")
 
@@ -399,9 +407,9 @@ def test_a_real_folder_shows_its_source_with_the_configuration(saxpy: Path, tmp_
     subject = Subject.load(saxpy)
     events = changed(EVENTS, Evaluated, lambda e: dataclasses.replace(e, config={"BLOCK": 64, "ITEMS": 2}))
     configs = lambda e: dataclasses.replace(e, configs=({}, *({"BLOCK": 64, "ITEMS": 2} for _ in e.configs[1:])))  # noqa: E731
-    with RunFolder.create(
-        tmp_path / "run", files=problem_files(subject.problem, subject.template, subject.baseline)
-    ) as run:
+    files = problem_files(subject.problem, subject.template, subject.baseline)
+    events = changed(events, RunStarted, lambda e: dataclasses.replace(e, problem_id=content_id(dict(files))))
+    with RunFolder.create(tmp_path / "run", files=files) as run:
         blob = run.blobs.put("__kernel void old() {}\n")
         events = [
             dataclasses.replace(event, source_blob=blob) if event.kind == "baseline_measured" else event

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kernelwright.errors import StoreError
+from kernelwright.identity import content_id
 from kernelwright.store.base import RunStore
 from kernelwright.store.blobs import BlobStore
-from kernelwright.store.event import Noted, RunFinished, SessionStarted
+from kernelwright.store.event import Event, Noted, RunFinished, RunStarted, SessionStarted
 from kernelwright.store.run_folder import RunFolder, default_run_path, list_runs
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import FILES, sample_events, write_sample_run
@@ -40,14 +43,22 @@ def hold(run: Path) -> subprocess.Popen[str]:
     return child
 
 
+def events_of(files: Mapping[str, bytes]) -> list[Event]:
+    """Events of a run of these files."""
+    started, *others = sample_events(evaluations=3)
+    assert isinstance(started, RunStarted)
+    return [dataclasses.replace(started, problem_id=content_id(dict(files))), *others]
+
+
 def test_new_run_holds_its_problem_and_takes_events(tmp_path: Path) -> None:
     files = {**FILES, "sub/helper.h": b"#define X 1\n"}
+    events = events_of(files)
     with RunFolder.create(tmp_path / "runs" / "a", files=files) as run:
         assert isinstance(run, RunStore)
-        run.append(sample_events(evaluations=3))
+        run.append(events)
         assert run.problem_file.read_bytes() == FILES["problem.toml"]
     again = RunFolder.open(tmp_path / "runs" / "a", writable=False)
-    assert list(again.read()) == sample_events(evaluations=3)
+    assert list(again.read()) == events
     assert again.problem_files() == files
     assert sorted(path.name for path in again.path.iterdir()) == [
         "README.txt",
@@ -55,6 +66,7 @@ def test_new_run_holds_its_problem_and_takes_events(tmp_path: Path) -> None:
         "events.jsonl",
         "lock",
         "problem",
+        "problem.sha256",
     ]
 
 

@@ -421,9 +421,11 @@ def report(
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
+    from kernelwright.cli.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
     typer.echo(write_report(run, out or run / "report.html"))
+    warn_of_damage(run)
 
 
 @app.command(short_help="Write the winners for use elsewhere.")
@@ -489,9 +491,11 @@ def show_runs(
 @show_app.command("run", short_help="Show one run: results, failures, time.")
 def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
+    from kernelwright.cli.damage import warn_of_damage
     from kernelwright.cli.show import print_run
 
     print_run(run, is_json=json)
+    warn_of_damage(run)
 
 
 @show_app.command("attempts", short_help="Show what the attempts of runs came to, as Markdown.")
@@ -515,9 +519,11 @@ def show_node(
     json: JsonFlag = False,
 ) -> None:
     """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
+    from kernelwright.cli.damage import warn_of_damage
     from kernelwright.cli.show import print_node
 
     print_node(run, node, is_json=json, has_replies=replies)
+    warn_of_damage(run, node=node)
 
 
 @memory_app.command("list", short_help="List what is remembered.")
@@ -575,9 +581,11 @@ def show_candidate(
 
     'best' is the baseline, with the reason and its source, where the run kept it.
     """
+    from kernelwright.cli.damage import warn_of_damage
     from kernelwright.cli.show import print_candidate
 
     print_candidate(run, candidate, is_json=json)
+    warn_of_damage(run)
 
 
 @bench_app.command("search", short_help="Score searchers on recorded spaces.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -29,7 +30,7 @@ from kernelwright.report.page import write_report
 from kernelwright.store.event import SessionStarted
 from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, RunFolder
 from kernelwright.store.view import RunView
-from kernelwright.template.load import problem_files
+from kernelwright.template.load import files_as_written, problem_files
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
 
@@ -106,15 +107,17 @@ def recording_of(run: Path, problem: Path) -> Path:
     """
     recording = tuned_run(run)  # first, because without a run there is nothing to compare with
     subject = Subject.load(problem)
-    files = dict(problem_files(subject.problem, subject.template, subject.baseline))
+    was = RunView.read(run).started.problem_name
+    problem_then = dataclasses.replace(subject.problem, name=was)  # its folder may be called otherwise now
+    files = dict(problem_files(problem_then, subject.template, subject.baseline))
+    as_written = dict(files_as_written(subject.problem, subject.template, subject.baseline))  # older runs froze these
     # A node of `optimize` has a problem of its own, made from that of the run that it belongs to.
     whole = run.absolute().parent.parent if run.absolute().parent.name == NODES_FOLDER else None
     known = [run, recording, *([whole] if whole is not None and (whole / LOG_NAME).exists() else [])]
     recorded = [RunFolder.open(path, writable=False).problem_files() for path in dict.fromkeys(known)]
-    if files not in recorded:
+    if files not in recorded and as_written not in recorded:
         first = recorded[0]
         differing = sorted(name for name in files.keys() | first.keys() if files.get(name) != first.get(name))
-        was = RunView.read(run).started.problem_name
         what = f"the problem {was!r}" if was != subject.problem.name else f"other contents of {', '.join(differing)}"
         raise UsageError(
             f"{problem} is not what {run} recorded: that was {what}",

@@ -63,7 +63,7 @@ def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None
     why = why_no_counters()
     if why:
         return CounterReading(missing=why)
-    subject = Subject.load(RunFolder.open(run, writable=False).problem_file)
+    subject = Subject.of_run(RunFolder.open(run, writable=False), view.started)
     device_id = str(view.started.device.get("id", "")) or None
     device = (machine or LocalMachine()).device(device_id, subject.template.language)
     settings = TuneSettings.from_record(view.started.settings)

@@ -104,7 +104,7 @@ def probe_dispatch(
         view = RunView.of(folder.read(), folder=folder.path)
         if view.started.settings.get("replay"):
             raise StoreError("this run is a replay: it has no device to measure on", hint="name the recorded run")
-        subject = Subject.load(folder.problem_file)
+        subject = Subject.of_run(folder, view.started)
         space = ShapeSpace.of(subject.problem, ranges)
         listener.on_progress(Progress(phase="prepare"))
         device = machine.device(str(view.started.device.get("id", "")) or None, subject.template.language)

@@ -82,8 +82,8 @@ def compare_finalists(
     comparison = runner.compare([baseline, *chosen], rounds=rounds)
     if comparison is None:
         return None
-    finalists = comparison.candidate_ids[1:]
-    configs: list[Mapping[str, object]] = [{}, *(dict(accepted[each].config) for each in finalists)]
+    finalists, asked = comparison.candidate_ids[1:], {each.id: each for each in chosen}
+    configs: list[Mapping[str, object]] = [{}, *(dict(asked[each].config) for each in finalists)]
     return FinalistsCompared(
         candidate_ids=(baseline.id, *finalists),
         configs=tuple(configs),  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from kernelwright.agent.direct import DirectAgent
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.model_agent import agent_of
+from kernelwright.engine.node_records import require_nodes
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.optimize_session import Session, SessionParts
 from kernelwright.engine.optimize_settings import REPLAY, SPOOL, OptimizeSettings
@@ -123,6 +124,7 @@ def resume_optimize(
         if not is_optimize_run(view):
             again = f"continue it with `kernelwright resume {shlex.quote(str(run))}`"
             raise StoreError(f"{run} is a run of `tune`", hint=again)
+        require_nodes(OptimizeResult(view), frozen=True)
         if view.finished is not None and view.finished.reason != "interrupted":
             return OptimizeResult(view)
         settings = OptimizeSettings.from_record(view.started.settings)
@@ -175,6 +177,7 @@ def replay_optimize(
         StoreError: there is no run, or the new one cannot be written.
     """
     known, listener = Recorded(Path(recorded)), listener or SilentListener()
+    require_nodes(OptimizeResult(known.view), frozen=False)
     settings = OptimizeSettings.from_record(known.view.started.settings)
     with RunFolder.open(known.run, writable=False) as source:
         files = source.problem_files()

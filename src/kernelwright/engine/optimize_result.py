@@ -157,16 +157,29 @@ class OptimizeResult:
         best = self.fastest
         return Config(best.best_config) if best is not None and best.best_config else None
 
+    def place_of(self, index: int) -> Path:
+        """Where the run folder of one node is, if it has one.
+
+        Raises:
+            StoreError: there is no such node, or the run is not in a folder.
+        """
+        if self.folder is None or not 0 <= index < len(self.tree):
+            raise StoreError(f"there is no node {index}", hint=f"nodes are numbered 0 to {len(self.tree) - 1}")
+        return self.folder / NODES_FOLDER / f"{index:03d}"
+
     def node_folder(self, index: int) -> Path:
         """The run folder of one node.
 
         Raises:
-            StoreError: it has none, because it was never built, or the run is not in a folder.
+            StoreError: it has none, because it was never built, or it is missing, or the run is not in a folder.
         """
-        if self.folder is None or not 0 <= index < len(self.tree):
-            raise StoreError(f"there is no node {index}", hint=f"nodes are numbered 0 to {len(self.tree) - 1}")
-        path = self.folder / NODES_FOLDER / f"{index:03d}"
+        path = self.place_of(index)
         if not path.is_dir():
+            if self.tree[index].has_run:
+                raise StoreError(
+                    f"{path} is missing: node {index} was built, and its measurements were kept there",
+                    hint="restore it from a copy of the run; whoever copies a run copies nodes/ with it",
+                )
             raise StoreError(f"node {index} has no run: {self._why_no_run(self.tree[index])}")
         return path
 

@@ -116,6 +116,17 @@ class Subject:
         template = load_template(loaded)
         return cls(loaded, template, load_baseline(loaded, template))
 
+    @classmethod
+    def of_run(cls, folder: RunFolder, started: RunStarted) -> Subject:
+        """Read the frozen problem of a run; one that gives no name is called as it was when the run began.
+
+        Raises:
+            StoreError: a file of it is missing, or is not what the run recorded.
+            SpecError: it does not load.
+        """
+        subject = cls.load(folder.problem_file)
+        return dataclasses.replace(subject, problem=dataclasses.replace(subject.problem, name=started.problem_name))
+
 
 def tune(
     problem: Problem | Path | str,
@@ -200,10 +211,11 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
     listener, machine = listener or SilentListener(), machine or LocalMachine()
     with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
+        folder.problem_files()  # nothing is said again of a problem that was changed since
         if view.finished is not None and view.finished.reason not in ("interrupted",):
             return TuneResult(view)
         settings = TuneSettings.from_record(view.started.settings)
-        subject = Subject.load(folder.problem_file)
+        subject = Subject.of_run(folder, view.started)
         if view.started.settings.get("replay"):
             raise StoreError("this run is a replay: it has no device to continue on", hint="start the replay again")
         device_id = str(view.started.device.get("id", ""))
@@ -242,14 +254,15 @@ def replay(
     if recorded.view.baseline is None:
         raise StoreError(f"the recording {recording} has no baseline measurement, so there is nothing to compare with")
     source = RunFolder.open(recording, writable=False)
-    subject = Subject.load(source.problem_file)
+    subject = Subject.of_run(source, recorded.view.started)
     device = _recorded_device(recorded.view)
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
     path = Path(run) if run is not None else default_run_path(f"{subject.problem.name}-replay")
     with RunFolder.create(path, files=files) as folder, _removed_if_useless(folder):
         session = _Session(subject, settings, device, space, folder, listener)
-        return session.run_replay(recorded, recorded.view.baseline, session.searcher(priors))
+        searcher = session.searcher(priors)
+        return session.run_replay(recorded, recorded.view.baseline, searcher, content_id(dict(files)))
 
 
 def priors_of(runs: Sequence[Path]) -> list[Prior]:
@@ -367,11 +380,14 @@ class _Session:
             self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
             self._clock, self._is_set_up = RunClock(earlier_s=earlier_s), True
 
-    def run_replay(self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher) -> TuneResult:
+    def run_replay(
+        self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher, problem_id: str
+    ) -> TuneResult:
         started = dataclasses.replace(
             recorded.view.started,
             run_id=uuid.uuid4().hex,
             created=now(),
+            problem_id=problem_id,
             settings={**self._settings.as_record(), "replay": recorded.view.started.run_id},
         )
         self._floors = recorded_floors(started)

@@ -38,18 +38,19 @@ class ExportedRun:
         """The run in a folder.
 
         Raises:
-            StoreError: no readable run there.
+            StoreError: no readable run there, or its problem is not what it recorded.
             SpecError: its frozen problem is damaged.
         """
         view, elsewhere = RunView.read(run), dict[str, str]()
         if is_optimize_run(view):  # the node that won has a run of its own; notes of the baseline are the whole's
             result = OptimizeResult(view)
             elsewhere = {name: f"node {node}" for name, node in result.own_best_elsewhere.items()}
+            RunFolder.open(run, writable=False).problem_files()  # refuses one that was changed
             run, whole = result.winner_folder, view
             view = RunView.read(run)
             view = dataclasses.replace(view, notes=tuple(dict.fromkeys([*whole.notes, *view.notes])))
         with RunFolder.open(run, writable=False) as folder:
-            subject = Subject.load(folder.problem_file)
+            subject = Subject.of_run(folder, view.started)
         return cls(TuneResult(view), subject, loss, elsewhere)
 
     @property

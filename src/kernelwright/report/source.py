@@ -54,11 +54,16 @@ class FrozenProblem:
 
 
 def frozen_problem(view: RunView) -> FrozenProblem:
-    """What the run folder holds beside events; a report is written without it when it cannot be read."""
+    """What the run folder holds beside events; a report is written without it when it does not load.
+
+    Raises:
+        StoreError: it is not what the run recorded, so that the figures are of something else.
+    """
     recorded = view.started.space.get("defaults", {})
     defaults = dict(recorded) if isinstance(recorded, Mapping) else {}
     if view.folder is None:
         return FrozenProblem(complaint="the report was written without the run's folder", defaults=defaults)
+    RunFolder.open(view.folder, writable=False).problem_files()
     try:
         with RunFolder.open(view.folder, writable=False) as folder:
             subject = Subject.load(folder.problem_file)

@@ -6,6 +6,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Self
 
 from kernelwright.errors import Location, StoreError
@@ -241,10 +242,12 @@ def events_of(whole: Iterable[Record], *, file: Path, from_index: int = 0) -> It
 
 
 def _damaged(file: Path, place: int, damage: RecordDamaged) -> StoreError:
-    kept = f"head -n {place} {file.name} > mended.jsonl"
+    restore = f"restore {file} from a copy"
+    whole, aside = quote(str(file)), quote(f"{file}.damaged")
+    records = "the record" if place == 1 else f"the {place} records"
+    keep = f"{restore}; or keep {records} before the damage: `mv {whole} {aside} && head -n {place} {aside} > {whole}`"
     return StoreError(
         f"the run's record is damaged here: {damage}. Nothing was changed",
-        hint=f"restore {file.name} from a copy; or keep the {place} records before the damage: `{kept}`, "
-        f"then put mended.jsonl in place of {file.name}",
+        hint=keep if place else f"{restore}: its first record is damaged, and without that the others say nothing",
         location=Location(file, place + 1),
     )

@@ -5,6 +5,7 @@ runs/NAME/
     events.jsonl     what happened; everything else that is said of the run is derived from it
     blobs/           sources, logs and profiles by content id
     problem/         the problem's files as they were
+    problem.sha256   which they are, to name the one that was changed since
     lock             held by the process that writes
     README.txt       what this folder is
 ```
@@ -26,7 +27,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from kernelwright.errors import Location, StoreError
 from kernelwright.store.blobs import BlobStore
+from kernelwright.store.event import RunStarted
 from kernelwright.store.files import explain, sync_folder, write_atomically
+from kernelwright.store.frozen import MANIFEST_NAME, manifest, recorded_files
 from kernelwright.store.lock import WriterLock, is_locked
 from kernelwright.store.log import EventLog
 
@@ -138,11 +141,12 @@ class RunFolder:
 
     @property
     def problem_file(self) -> Path:
-        """The frozen problem's TOML file.
+        """The frozen problem's TOML file, where all of the problem is as it was recorded.
 
         Raises:
-            StoreError: the run was recorded without one.
+            StoreError: the run was recorded without one, or a file of the problem is not what was recorded.
         """
+        self.problem_files()
         usual = self.problem_dir / "problem.toml"
         if usual.is_file():
             return usual
@@ -156,16 +160,20 @@ class RunFolder:
         return found[0]
 
     def problem_files(self) -> dict[str, bytes]:
-        """The frozen problem's files by their path inside `problem/`.
+        """The frozen problem's files by their path inside `problem/`; empty where the run was copied without them.
 
         Raises:
-            StoreError: one cannot be read.
+            StoreError: one cannot be read, or is not what this run recorded.
         """
         try:
             found = sorted(path for path in self.problem_dir.rglob("*") if path.is_file())
-            return {path.relative_to(self.problem_dir).as_posix(): path.read_bytes() for path in found}
+            files = {path.relative_to(self.problem_dir).as_posix(): path.read_bytes() for path in found}
         except OSError as error:
             raise explain(error, "read", self.problem_dir) from error
+        started = next(self.read(), None) if files else None  # none yet: it is being made
+        if isinstance(started, RunStarted):
+            return dict(recorded_files(self.path, files, started.problem_id))
+        return files
 
     def close(self) -> None:
         """Give back the right to write. Does nothing for a reader."""
@@ -191,6 +199,7 @@ class RunFolder:
                 target = self.problem_dir / _checked_name(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(target, content)
+            write_atomically(self.path / MANIFEST_NAME, manifest(files))
             write_atomically(self.path / "README.txt", _README.encode())
             sync_folder(self.path.parent)
         except OSError as error:

@@ -95,6 +95,11 @@ class Node:
         return self.status == "working"
 
     @property
+    def has_run(self) -> bool:
+        """Whether it has measured something in a run of its own, which lies in a folder of its own."""
+        return self.is_working and self.parent is not None
+
+    @property
     def label(self) -> str:
         """A few words for tables: what was done."""
         return self.tactic or self.role
