@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.engine.diagnosis import Facts, achieved, diagnose
-from kernelwright.engine.profile import profile_lines, profile_of
+from kernelwright.engine.profile import diagnosis_words, profile_lines, profile_of
 from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.store.event import RunStarted
 
@@ -82,6 +82,9 @@ def test_what_was_not_measured_is_not_claimed_to_be_far_from_its_peak(change, sa
     assert said in found.text
     assert "nothing that was measured is near its peak" in found.text
     assert "waits" not in found.text
+    assert diagnosis_words(found).startswith("what limits it is not known: ")
+    assert "% of its peak" in diagnosis_words(found)
+    assert diagnosis_words(found).endswith(said)
 
 
 def test_a_counter_stands_for_a_peak_that_was_not_measured():

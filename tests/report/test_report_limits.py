@@ -11,11 +11,13 @@ from kernelwright.testing.sample_runs import sample_events
 
 
 def page_on(kind: str) -> str:
-    events = [
-        dataclasses.replace(event, device={**event.device, "kind": kind}) if isinstance(event, RunStarted) else event
-        for event in sample_events(evaluations=20)
-    ]
-    return render_report(RunView.of(events))
+    def started(event: RunStarted) -> RunStarted:
+        workloads = {name: {**sizes, "bytes": 8 * sizes["n"]} for name, sizes in event.workloads.items()}
+        device = {**event.device, "kind": kind, "copy_bytes_per_s": 1e10}
+        return dataclasses.replace(event, workloads=workloads, device=device)
+
+    events = sample_events(evaluations=20)
+    return render_report(RunView.of([started(each) if isinstance(each, RunStarted) else each for each in events]))
 
 
 def test_shares_of_a_limit_that_moves_are_not_to_be_compared_between_runs() -> None:

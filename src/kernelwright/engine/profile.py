@@ -95,8 +95,21 @@ def profile_lines(profile: WorkloadProfile) -> list[str]:
     if "floor_share" in profile.rates:
         parts.append(f"{profile.rates['floor_share']:.0%} of what the device allows")
     lines = [f"{profile.workload}: {', '.join(parts)}"] if parts else []
-    lines += [f"{profile.workload}: {each.limiter}: {each.text}" for each in profile.diagnoses]
+    lines += [f"{profile.workload}: {diagnosis_words(each)}" for each in profile.diagnoses]
     return lines
+
+
+def diagnosis_words(diagnosis: Diagnosis) -> str:
+    """What limits it, for a person."""
+    if diagnosis.limiter != "unmeasured":
+        return f"{diagnosis.limiter}: {diagnosis.text}"
+    reached = (
+        f"stalled on memory {value:.0f}% of the time"
+        if name.startswith("stalled")
+        else f"{name.removesuffix('_percent')} at {value:.0f}% of its peak"
+        for name, value in diagnosis.evidence.items()
+    )
+    return f"what limits it is not known: {', '.join(reached)}, and {diagnosis.text.partition('), but ')[2]}"
 
 
 def _number(value: object) -> float | None:

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
-from kernelwright.engine.profile import profile_of
+from kernelwright.engine.profile import diagnosis_words, profile_of
 from kernelwright.engine.template_proof import reproduction_words
 from kernelwright.engine.told_steps import told_config, told_gain, told_path, told_row, told_total
 from kernelwright.engine.verdict_words import ceiling_words, counted, tried_words
@@ -472,8 +472,8 @@ def _limits(view: RunView) -> Iterator[str]:
         return
     for profile in profile_of(view.started, best.outcome):
         for each in profile.diagnoses[:1]:
-            limiter = "" if each.limiter == "unmeasured" else f"limited by {each.limiter}: "
-            yield f"{profile.workload}, as timed in the search: {limiter}{each.text}"
+            limited = "" if each.limiter == "unmeasured" else "limited by "
+            yield f"{profile.workload}, as timed in the search: {limited}{diagnosis_words(each)}"
 
 
 def spent_words(spent: Spent) -> str:
