@@ -16,7 +16,7 @@ from kernelwright.engine.compare import Arm, Cell, CompareSettings, Missing, com
 from kernelwright.engine.compare_stats import holm, mean_ratio, paired, sign_flip_p, spread, t_quantile
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.errors import StoreError, UsageError
+from kernelwright.errors import SpecError, StoreError, UsageError
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.testing.simulated import SimulatedMachine
@@ -134,6 +134,27 @@ def test_what_would_be_compared_with_itself_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         settings(*policies, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", ["missing", "broken"])
+def test_a_mistake_in_the_last_problem_is_told_before_anything_runs(
+    problem: Path, tmp_path: Path, write_saxpy: Callable[..., Path], change: str
+) -> None:
+    told = Told()
+    last = tmp_path / "last"
+    if change == "broken":
+        write_saxpy(last)
+        (last / "saxpy.cl").write_text("")
+    with pytest.raises(SpecError, match="does not exist" if change == "missing" else r"saxpy\.cl is empty"):
+        compare(
+            [problem, last],
+            settings("gain"),
+            out=tmp_path / "out",
+            machine=SimulatedMachine(cost),
+            on_cell=told,
+        )
+    assert not told.cells
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_problem_that_is_named_twice_is_refused(problem: Path, tmp_path: Path) -> None:

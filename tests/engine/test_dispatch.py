@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.cli.dispatch import print_table
+from kernelwright.cli.tables import open_console
 from kernelwright.engine.dispatch import DispatchTable, dispatch_table
 from kernelwright.engine.dispatch_cover import set_cost, smallest_cover
 from kernelwright.engine.dispatch_measure import probe_dispatch
@@ -29,10 +31,13 @@ from kernelwright.engine.dispatch_rule import (
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import Subject, replay, tune
 from kernelwright.errors import BaselineFailed, StoreError, UsageError, UserError
+from kernelwright.export.run import export_run
+from kernelwright.export.summary import dispatch_record
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Evaluation, Failed
+from kernelwright.report.page import write_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
@@ -201,7 +206,7 @@ def test_computed_sizes_follow_and_big_shapes_are_left_out(saxpy: Path, tmp_path
 CROSSOVER = 20000
 
 
-def two_regimes(config: Config, workload: Workload) -> float | Failed:
+def times(config: Config, workload: Workload) -> float:
     """BLOCK 16 is best up to `CROSSOVER`, 64 above it; the baseline is slow."""
     n, block, items = workload.sizes["n"], config.get("BLOCK", 32), config.get("ITEMS", 1)
     if not config:
@@ -210,6 +215,19 @@ def two_regimes(config: Config, workload: Workload) -> float | Failed:
     assert isinstance(items, int)
     best = 16 if n <= CROSSOVER else 64
     return 1e-4 * n * (1 + abs(block - best) / 64 + abs(items - 2) / 2)
+
+
+def two_regimes(config: Config, workload: Workload) -> float | Failed:
+    """As a simulated machine asks for it."""
+    return times(config, workload)
+
+
+def add_plain_baseline(saxpy: Path) -> None:
+    """A baseline that is no config of the template."""
+    source = (saxpy / "saxpy.cl").read_text()
+    (saxpy / "plain.cl").write_text(source[source.index("#ifndef") :])
+    with (saxpy / "problem.toml").open("a") as file:
+        file.write('[baseline]\nkernel = "plain.cl"\nentry = "saxpy"\n')
 
 
 def tuned(saxpy: Path, folder: Path, cost: CostFunction = two_regimes) -> tuple[Path, SimulatedMachine]:
@@ -258,15 +276,40 @@ def test_a_config_near_enough_to_the_best_everywhere_serves_alone(saxpy: Path, t
     assert len(many.configs) == 2
 
 
-def test_where_the_baseline_is_the_fastest_it_serves(saxpy: Path, tmp_path: Path) -> None:
-    source = (saxpy / "saxpy.cl").read_text()
-    (saxpy / "plain.cl").write_text(source[source.index("#ifndef") :])
-    with (saxpy / "problem.toml").open("a") as file:
-        file.write('[baseline]\nkernel = "plain.cl"\nentry = "saxpy"\n')
+def test_what_one_config_loses_is_not_known_where_none_was_measured_beside_it(
+    saxpy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_plain_baseline(saxpy)
 
-    def cost(config: Config, workload: Workload) -> float | Failed:
+    def one(config: Config, workload: Workload) -> float | Failed:
+        if config and dict(config) != {"BLOCK": 32, "ITEMS": 2}:
+            return Failed("check", "mismatch", "y[0] is wrong", workload=workload.name)
+        return (1e-4 if config else 3e-4) * workload.sizes["n"]
+
+    run, machine = tuned(saxpy, tmp_path / "run", one)
+    table = probe_dispatch(run, count=4, machine=machine)
+    assert table.is_probed
+    assert table.is_alone
+    assert table.losses(tuned=True) == table.losses(tuned=False) == table.held_out_losses == ()
+    assert dispatch_record(table)["losses"] == {"tuned": None, "probes": None, "held_out": None}
+    print_table(table, open_console())
+    shown = capsys.readouterr().out
+    assert "one config only: what is lost cannot be known" in shown
+    assert "%" not in shown
+    export_run(run, tmp_path / "export", formats=("header",))
+    (header,) = (tmp_path / "export").glob("*.h")
+    assert "one config only: what is lost cannot be known" in " ".join(header.read_text().replace("//", "").split())
+    assert " % in the mean" not in header.read_text()
+    page = write_report(run, tmp_path / "report.html").read_text()
+    assert "One config only: what is lost cannot be known" in page
+
+
+def test_where_the_baseline_is_the_fastest_it_serves(saxpy: Path, tmp_path: Path) -> None:
+    add_plain_baseline(saxpy)
+
+    def cost(config: Config, workload: Workload) -> float:
         small = workload.sizes["n"] <= 8192
-        return (1.0 if small else 9.0) if not config else two_regimes(config, workload) + (3.0 if small else 0.0)
+        return (1.0 if small else 9.0) if not config else times(config, workload) + (3.0 if small else 0.0)
 
     run, machine = tuned(saxpy, tmp_path / "run", cost)
     table = probe_dispatch(run, count=6, machine=machine)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from kernelwright.cli.progress import open_progress
 from kernelwright.cli.tables import open_console, print_figures
-from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
+from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, mean_and_worst
 from kernelwright.engine.dispatch_measure import probe_dispatch
 from kernelwright.engine.dispatch_probes import parse_range
 from kernelwright.engine.dispatch_rule import chosen_in
@@ -72,7 +72,7 @@ def print_table(table: DispatchTable, console: Console) -> None:
     for shape in table.shapes:
         place = chosen_in(table.rule, shape.case)
         label = "the baseline" if place is None else table.label(place)
-        lost = "" if place is None else f"{100 * shape.losses[place]:.1f} %"
+        lost = "" if place is None or table.is_alone else f"{100 * shape.losses[place]:.1f} %"
         name = shape.name if not shape.is_tuned else f"{shape.name} (tuned)"
         rows.append((name, f"{shape.baseline_ms:.4g}", f"{shape.best_ms:.4g}", label, lost))
     print_figures(("shape", "baseline ms", "best ms", "choice", "loses"), rows, console)
@@ -84,6 +84,8 @@ def print_table(table: DispatchTable, console: Console) -> None:
     for line in table.rule_lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print()
+    if table.is_alone:
+        console.print(ONE_CONFIG, highlight=False, markup=False)
     for what, losses in (
         ("shapes that were not tuned", table.losses(tuned=False)),
         ("held out", table.held_out_losses),

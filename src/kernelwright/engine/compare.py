@@ -29,6 +29,7 @@ from kernelwright.engine.optimize import optimize, resume_optimize
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.spending import spending_of
+from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, ModelError, StoreError, UsageError
 from kernelwright.problem.load import PROBLEM_FILE_NAME
 from kernelwright.store.lock import is_locked
@@ -231,6 +232,8 @@ def compare(
         StoreError: `out` cannot be written.
     """
     files = _files(problems)
+    for each in problems:
+        Subject.load(each)  # a mistake in the last one is told before the first one's runs
     _hold(out, settings)
     ended: list[Cell | Missing] = []
     for name, file, arm, repeat in _order(files, settings):

@@ -85,6 +85,10 @@ class Domain:
         return isinstance(byte_count, int | float) and byte_count <= self.most_bytes
 
 
+ONE_CONFIG = "one config only: what is lost cannot be known"
+"""Said in the place of losses where nothing was there to compare with."""
+
+
 @dataclass(frozen=True)
 class DispatchTable:
     """Configs with the rule that chooses among them. Everything is derived from the run's record."""
@@ -103,6 +107,8 @@ class DispatchTable:
     """`device.NAME` of the device that was tuned on."""
     is_probed: bool
     """Whether shapes beside the tuned ones were measured."""
+    is_alone: bool = False
+    """Whether one config only was measured: what its choice loses against another cannot be known."""
 
     def is_feasible(self, place: int, sizes: Sizes) -> bool:
         """Whether every constraint holds for a config on these sizes; always for the baseline."""
@@ -125,13 +131,17 @@ class DispatchTable:
         return self.select(sizes) is not None
 
     def losses(self, *, tuned: bool) -> tuple[float, ...]:
-        """What the rule's choice loses against the best on each tuned workload, or on each probe."""
+        """What the rule's choice loses against the best on each tuned workload, or on each probe; unknown: none."""
+        if self.is_alone:
+            return ()
         found = [self._loss(self.rule, shape) for shape in self.shapes if shape.is_tuned == tuned]
         return tuple(loss for loss in found if loss is not None)
 
     @cached_property
     def held_out_losses(self) -> tuple[float, ...]:
-        """What the choice loses on each probe by a rule that was fitted without that probe."""
+        """What the choice loses on each probe by a rule that was fitted without that probe; unknown: none."""
+        if self.is_alone:
+            return ()
         found = []
         for shape in self.shapes:
             if not shape.is_tuned:
@@ -293,6 +303,7 @@ def make_table(
         constraints=constraints,
         limits=limits,
         is_probed=any(not shape.is_tuned for shape in shapes),
+        is_alone=len(timings.configs) == 1,
     )
     return replace(table, rule=_shortened(fit_rule([shape.case for shape in table.shapes], free), table.configs))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kernelwright.engine.dispatch import DispatchTable, dispatch_table, mean_and_worst
+from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.tune import Subject
@@ -107,7 +107,8 @@ class ExportedRun:
             served = ", ".join(shape.name for shape in table.served(place)) or "nothing that was measured"
             what = self._why_the_baseline() if config is None else _values(config)
             lines.append(f"{table.label(place)}: {what}; the choice for {served}")
-        lines.append(f"{self._chosen_words()} What the rule's choice loses:")
+        told = f"In this table is {ONE_CONFIG}." if table.is_alone else "What the rule's choice loses:"
+        lines.append(f"{self._chosen_words()} {told}")
         for what, losses in (
             ("on the tuned workloads", table.losses(tuned=True)),
             ("on shapes that were not tuned", table.losses(tuned=False)),

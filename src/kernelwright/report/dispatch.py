@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.engine.dispatch import DispatchTable, dispatch_table, mean_and_worst, recorded_timings
+from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst, recorded_timings
 from kernelwright.errors import KernelwrightError
 from kernelwright.report.charts import value_text
 from kernelwright.report.source import FrozenProblem
@@ -61,6 +61,8 @@ def dispatch_section(view: RunView, problem: FrozenProblem) -> DispatchSection:
 
 def _lead(table: DispatchTable) -> str:
     count = sum(config is not None for config in table.configs)
+    if table.is_alone:
+        return "One configuration was measured; there is no other to choose."
     configs = "One configuration serves" if count == 1 else f"{count} configurations serve"
     lead = f"{configs} every measured shape; none is shown to lose more than {100 * table.loss:g}\u00a0% there"
     losses = [*table.losses(tuned=True), *table.losses(tuned=False)]
@@ -86,7 +88,7 @@ def _shapes(table: DispatchTable) -> list[ServedShape]:
                 served_by=table.label(place) if place is not None else "the baseline",
                 baseline_ms=shape.baseline_ms,
                 best_ms=shape.best_ms,
-                loss=f"{100 * shape.losses[place]:.2g}\u00a0%" if place is not None else "–",
+                loss=f"{100 * shape.losses[place]:.2g}\u00a0%" if place is not None and not table.is_alone else "–",
             )
         )
     return found
@@ -98,6 +100,8 @@ def _note(table: DispatchTable) -> str:
             "Only the tuned workloads were measured; kernelwright dispatch measures shapes between and beyond them. "
             "kernelwright export writes the table as C, as Python and as JSON."
         )
+    if table.is_alone:
+        return f"{ONE_CONFIG.capitalize()}."
     parts = []
     for words, losses in (("tuned workloads", table.losses(tuned=True)), ("other shapes", table.losses(tuned=False))):
         if found := mean_and_worst(losses):
