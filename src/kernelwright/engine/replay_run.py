@@ -273,9 +273,11 @@ class Recorded:
             is_refused = any(isinstance(event.outcome, Passed) for event in events) or not events
             failure = self.reproduction(job.index) if is_refused else None
             return NodeDone(events[job.evaluated_count :], "", failure)
-        if tuned is None:
+        if tuned is None and judged is None:
             raise KeyboardInterrupt
         proof = self._ahead(TemplateProven, job.index) if job.template is not None else None
+        if tuned is None:  # of what was to be recorded at once, the session could record a part
+            return NodeDone(self.of_node(job.index)[job.evaluated_count :], "", proof=proof)
         return NodeDone(self._until(job.index, job.evaluated_count, tuned.evaluated_count), tuned.reason, proof=proof)
 
 
