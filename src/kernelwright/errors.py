@@ -20,7 +20,8 @@ KernelwrightError
 │   ├── ModelRefused          the service does not answer this request
 │   ├── ModelReplyMalformed   a reply that is no reply of a model
 │   ├── ModelReplyMissing     a replay was asked for a request that was not recorded
-│   └── ModelBudgetSpent      a cap on money, tokens or requests is reached
+│   └── ModelBudgetSpent      a cap on money, tokens, requests or time is reached
+│       └── ModelAbandoned    the run's time was over before the reply came
 └── StopRun                   the run must stop cleanly, with the best so far
 ```
 
@@ -132,9 +133,16 @@ class ScratchFull(KernelwrightError):
 
 
 class ModelError(KernelwrightError):
-    """A language model gave no usable reply. What was paid for is recorded."""
+    """A language model gave no usable reply. What was paid for is recorded.
+
+    Attributes:
+        tokens: of the request and of what came back, as far as they were told; None: unknown.
+        seconds: that were waited for it.
+    """
 
     exit_status = 3
+    tokens: tuple[int, int] | None = None
+    seconds: float = 0.0
 
 
 class ModelAuthFailed(ModelError):
@@ -174,7 +182,11 @@ class ModelReplyMissing(ModelError):
 
 
 class ModelBudgetSpent(ModelError):
-    """A cap on money, tokens or requests is reached."""
+    """A cap on money, tokens, requests or time is reached; nothing was asked."""
+
+
+class ModelAbandoned(ModelBudgetSpent):
+    """The time of the run was over before the reply came; what it costs is not known."""
 
 
 class StopRun(KernelwrightError):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kernelwright.errors import ModelBudgetSpent
-from kernelwright.llm.base import ChatModel, ChatRequest, Reply
+from kernelwright.llm.base import FAILURES, ChatModel, ChatRequest, Reply, failed_reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Spent:
     """A sum over replies."""
 
     requests: int = 0
+    failed: int = 0
+    """Of them, those that no usable reply came to."""
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -52,6 +54,7 @@ class Spent:
         usage = reply.usage
         return Spent(
             requests=self.requests + 1,
+            failed=self.failed + bool(reply.failure),
             input_tokens=self.input_tokens + (usage.input_tokens or 0),
             cached_tokens=self.cached_tokens + (usage.cached_tokens or 0),
             output_tokens=self.output_tokens + (usage.output_tokens or 0),
@@ -94,7 +97,9 @@ class Account:
             return dict(self._by_node)
 
     def charge(self, request: ChatRequest, reply: Reply) -> None:
-        """Count one reply."""
+        """Count one reply; nothing for a request that a cap kept from being made."""
+        if reply.failure == ModelBudgetSpent.__name__:
+            return
         with self._lock:
             self._total = self._total.plus(reply)
             self._by_role[request.role] = self._by_role.get(request.role, Spent()).plus(reply)
@@ -146,9 +151,14 @@ class AccountedModel:
 
         Raises:
             ModelBudgetSpent: a cap is reached; nothing was asked.
+            ModelError: as the model raises; what came back unusable is counted too, with tokens that are not known.
         """
         self._account.require()
-        reply = self._model.complete(request)
+        try:
+            reply = self._model.complete(request)
+        except tuple(FAILURES.values()) as error:
+            self._account.charge(request, failed_reply(error, self.name))
+            raise
         self._account.charge(request, reply)
         return reply
 

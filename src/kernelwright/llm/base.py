@@ -19,11 +19,23 @@ RecordedModel( AccountedModel( ChainModel( [provider, fallback] )))
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from kernelwright.errors import (
+    ModelAbandoned,
+    ModelBudgetSpent,
+    ModelError,
+    ModelRefused,
+    ModelReplyMalformed,
+)
 from kernelwright.identity import content_id
+
+MOST_REPLY_CHARACTERS = 200_000
+"""Of a reply that are kept; a longer one is no answer that anything here asks for."""
 
 Effort = Literal["minimal", "low", "medium", "high"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
@@ -112,6 +124,47 @@ class Reply:
     """None: unknown, which is not nothing."""
     seconds: float = 0.0
     finish: Finish = "stop"
+    failure: str = ""
+    """Name of the error that there was instead of a reply, which `text` then tells; see `FAILURES`."""
+
+
+FAILURES: Mapping[str, type[ModelError]] = MappingProxyType(
+    {each.__name__: each for each in (ModelAbandoned, ModelBudgetSpent, ModelRefused, ModelReplyMalformed)}
+)
+"""Errors that a run takes for an answer, and goes on: they are recorded, so that a replay meets them too."""
+
+
+def failed_reply(error: ModelError, model: str) -> Reply:
+    """How an error of `FAILURES` is recorded and counted."""
+    usage, cost_usd = Usage(), None
+    if error.tokens is not None:
+        usage = Usage(error.tokens[0], 0, error.tokens[1])
+        cost_usd = None if any(error.tokens) else 0.0
+    return Reply(readable(error.message), model, usage, cost_usd, error.seconds, "other", type(error).__name__)
+
+
+def answer_of(reply: Reply) -> Reply:
+    """The reply.
+
+    Raises:
+        ModelError: it stands for that error.
+    """
+    if reply.failure:
+        raise FAILURES[reply.failure](reply.text)
+    return reply
+
+
+def readable(text: str) -> str:
+    """The text without halves of characters, which no request and no file can hold."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def shortened(text: str, most: int = MOST_REPLY_CHARACTERS) -> str:
+    """The beginning of a text that is longer than this, with a mark; any other text as it is."""
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters are left out]"
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class ChatModel(Protocol):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
 from kernelwright import knobs
 from kernelwright.errors import (
+    ModelAbandoned,
     ModelAuthFailed,
     ModelError,
     ModelRateLimited,
@@ -23,10 +25,11 @@ from kernelwright.errors import (
     ModelUnavailable,
 )
 from kernelwright.imports import require
-from kernelwright.llm.base import ChatModel, ChatRequest, Finish, Reply, Usage
-from kernelwright.llm.chain import ChainModel, Patience
+from kernelwright.llm.base import ChatModel, ChatRequest, Finish, Reply, Usage, readable, shortened
+from kernelwright.llm.body import Tidy, Unreadable, anthropic_message, completion, google_content, guard
+from kernelwright.llm.chain import OUT_OF_TIME, ChainModel, Patience
 from kernelwright.llm.names import ModelName, parse_models
-from kernelwright.llm.pace import Gates
+from kernelwright.llm.pace import LONGEST_HOLD_S, Gates
 
 REQUEST_TIMEOUT_S = 600.0
 """For one attempt; models that reason for long need minutes. A guess."""
@@ -47,6 +50,12 @@ SERVICES: Mapping[str, str] = MappingProxyType(
 )
 """Where the keys of these services go, whatever else the environment says."""
 
+_SHAPES: Mapping[str, Tidy] = MappingProxyType(
+    {"openai": completion, "anthropic": anthropic_message, "google": google_content}
+)
+_STUMBLES = (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, AssertionError, RecursionError)
+"""What libraries raise over an answer of another shape than they expect; pydantic's errors are of `ValueError`."""
+
 _NO_KEY = "no-key"
 """What an endpoint without a key gets: clients insist on one, local servers ignore it."""
 
@@ -57,24 +66,32 @@ def open_models(
     patience: Patience | None = None,
     timeout_s: float = REQUEST_TIMEOUT_S,
     gates: Gates | None = None,
+    left_s: Callable[[], float] = lambda: math.inf,
 ) -> ChatModel:
     """The models that `PROVIDER:NAME[,PROVIDER:NAME...]` names, tried in this order, with retries.
 
-    `gates` keep the pace of each model, also where it is opened several times.
+    `gates` keep the pace of each model, also where it is opened several times. `left_s` tells the seconds that the run
+    has left: no request goes on for longer.
 
     Raises:
         UsageError: the text names no model.
         ModelAuthFailed: a key is missing in the environment.
         MissingDependency: the `llm` extra is not installed.
     """
-    models = [ProviderModel(each, timeout_s=timeout_s) for each in parse_models(text)]
-    return ChainModel(models, patience=patience, gates=gates)
+    models = [ProviderModel(each, timeout_s=timeout_s, left_s=left_s) for each in parse_models(text)]
+    return ChainModel(models, patience=patience, gates=gates, left_s=left_s)
 
 
 class ProviderModel:
     """One model of one service. One attempt a call: retries are the chain's."""
 
-    def __init__(self, name: ModelName, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        name: ModelName,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        left_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         """Nothing is sent yet.
 
         Raises:
@@ -83,6 +100,7 @@ class ProviderModel:
         """
         self._name = name
         self._timeout_s = timeout_s
+        self._left_s = left_s
         self._key = knobs.model_key(name.provider, is_own_endpoint=name.url is not None)
         if self._key is None and name.url is None:
             variable = "GOOGLE_API_KEY" if name.provider == "google" else f"{name.provider.upper()}_API_KEY"
@@ -109,6 +127,7 @@ class ProviderModel:
         """One attempt at one reply.
 
         Raises:
+            ModelAbandoned: the time of the run was over before it came.
             ModelError: there is none, and why.
         """
         if request.schema is not None and self._takes_schemas:
@@ -123,14 +142,22 @@ class ProviderModel:
 
     def _complete(self, request: ChatRequest) -> Reply:
         start_s = time.monotonic()
+        left_s = self._left_s()
+        history, settings, output = self._history(request), self._settings(request), self._output(request)
         try:
-            response = self._loop.run(self._asked(request))
-        except (self._exceptions.AgentRunError, self._exceptions.UserError) as error:
-            # `from None`: the cause holds the request's headers.
-            raise self._explained(error) from None
-        except TimeoutError:
-            raise self._timed_out() from None
-        return self._read(response, time.monotonic() - start_s)
+            try:
+                response = self._loop.run(self._asked(history, settings, output, min(self._timeout_s, left_s)))
+            except (self._exceptions.AgentRunError, self._exceptions.UserError, Unreadable) as error:
+                # `from None`: the cause holds the request's headers.
+                raise self._explained(error) from None
+            except TimeoutError:
+                raise self._abandoned() if left_s < self._timeout_s else self._timed_out() from None
+            except _STUMBLES as error:
+                raise self._malformed(f"{type(error).__name__}: {self._words(error)}") from None
+            return self._read(response, time.monotonic() - start_s)
+        except ModelError as error:
+            error.seconds = time.monotonic() - start_s
+            raise
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -138,7 +165,12 @@ class ProviderModel:
         name, purpose = self._name, f"--model {self._name}"
         httpx = require("httpx2", purpose=purpose)
         timeout = httpx.Timeout(self._timeout_s, connect=CONNECT_TIMEOUT_S)
-        self._client = client = httpx.AsyncClient(timeout=timeout, follow_redirects=False)
+        self._client = client = httpx.AsyncClient(
+            timeout=timeout,
+            follow_redirects=False,
+            headers={"accept-encoding": "identity"},
+            event_hooks={"response": [guard(httpx, _SHAPES[name.provider])]},
+        )
         key = self._key or _NO_KEY
         if name.provider == "openai":
             provider = require("pydantic_ai.providers.openai", purpose=purpose).OpenAIProvider
@@ -154,22 +186,20 @@ class ProviderModel:
         model = require("pydantic_ai.models.google", purpose=purpose).GoogleModel
         return model(name.name, provider=provider(api_key=key, base_url=SERVICES["google"], http_client=client))
 
-    async def _asked(self, request: ChatRequest) -> Any:
+    async def _asked(self, history: list[Any], settings: dict[str, Any], output: dict[str, Any], most_s: float) -> Any:
         parameters = require("pydantic_ai.models", purpose="a request").ModelRequestParameters
-        async with asyncio.timeout(self._timeout_s):
-            return await self._model.request(
-                self._history(request), self._settings(request), parameters(**self._output(request))
-            )
+        async with asyncio.timeout(most_s):
+            return await self._model.request(history, settings, parameters(**output))
 
     def _history(self, request: ChatRequest) -> list[Any]:
         parts = self._messages
         history: list[Any] = []
         for index, each in enumerate(request.messages):
             if each.role == "assistant":
-                history.append(parts.ModelResponse(parts=[parts.TextPart(each.text)]))
+                history.append(parts.ModelResponse(parts=[parts.TextPart(readable(each.text))]))
                 continue
-            first = [parts.SystemPromptPart(request.system)] if index == 0 and request.system else []
-            text: Any = each.text
+            first = [parts.SystemPromptPart(readable(request.system))] if index == 0 and request.system else []
+            text: Any = readable(each.text)
             cut = request.shared_characters if index == 0 and self._name.provider == "anthropic" else 0
             if request.caches_prefix and 0 < cut < len(text):
                 text = [text[:cut], parts.CachePoint(), text[cut:]]  # what other requests of the run begin with too
@@ -202,13 +232,18 @@ class ProviderModel:
         text = "".join(part.content for part in response.parts if isinstance(part, self._messages.TextPart))
         if self._key:
             text = text.replace(self._key, "***")  # a service that repeats it must not put it into the record
-        reason = response.finish_reason
+        reason, usage = response.finish_reason, _usage(response.usage)
+        error: ModelError | None = None
         if reason == "content_filter":
-            raise ModelRefused(f"{self.name} does not answer this request: its filter", hint="use another model")
-        if not text.strip() and reason != "length":
-            raise ModelReplyMalformed(f"{self.name} replied with no text", hint="use another model")
+            error = ModelRefused(f"{self.name} does not answer this request: its filter", hint="use another model")
+        elif not text.strip() and reason != "length":
+            error = ModelReplyMalformed(f"{self.name} replied with no text", hint="use another model")
+        if error is not None:
+            if usage.input_tokens is not None and usage.output_tokens is not None:
+                error.tokens = usage.input_tokens, usage.output_tokens
+            raise error
         finish: Finish = reason if reason in ("stop", "length") else "other"
-        return Reply(text, self.name, _usage(response.usage), self._cost(response), seconds, finish)
+        return Reply(shortened(readable(text)), self.name, usage, self._cost(response), seconds, finish)
 
     def _cost(self, response: Any) -> float | None:
         """By the price list of the library; None for endpoints and models that it does not know."""
@@ -222,6 +257,9 @@ class ProviderModel:
     # -- errors --------------------------------------------------------------------------------------------------
 
     def _explained(self, error: Exception) -> ModelError:
+        unread = _unreadable_behind(error)
+        if unread is not None:
+            return self._malformed(self._words(unread))
         known = self._exceptions
         words = self._words(error)
         match error:
@@ -233,8 +271,10 @@ class ProviderModel:
             case known.ModelQuotaExceededError():
                 return ModelAuthFailed(f"the account of {self.name} has no credit left: {words}", hint="add credit")
             case known.ModelRateLimitError():
-                limited = ModelRateLimited(f"too many requests to {self.name}", hint="resume later")
-                limited.retry_after_s = _retry_after_s(error)
+                wait_s = _retry_after_s(error)
+                wait = "" if wait_s is None else f", which asks for none in {wait_s:g} s"
+                limited = ModelRateLimited(f"too many requests to {self.name}{wait}", hint="resume later")
+                limited.retry_after_s = wait_s
                 return limited
             case known.ModelTimeoutError() | known.ModelRequestTimeout():
                 return self._timed_out()
@@ -245,7 +285,7 @@ class ProviderModel:
                 failed.retry_after_s = _retry_after_s(error)
                 return failed
             case known.ModelRequestRejectedError() | known.ContentFilterError():
-                return ModelRefused(f"{self.name} refuses the request: {words}", hint="use another model or setting")
+                return self._refused(words)
         return self._explained_by_status(error, words)
 
     def _explained_by_status(self, error: Exception, words: str) -> ModelError:
@@ -258,15 +298,26 @@ class ProviderModel:
         if status is not None and status >= 500:
             return ModelUnavailable(f"{self.name} failed: {words}", hint="resume later")
         if status is not None:
-            return ModelRefused(f"{self.name} refuses the request: {words}", hint="use another model or setting")
+            return self._refused(words)
+        return self._malformed(words)
+
+    def _refused(self, words: str) -> ModelRefused:
+        refused = ModelRefused(f"{self.name} refuses the request: {words}", hint="use another model or setting")
+        refused.tokens = (0, 0)
+        return refused
+
+    def _malformed(self, words: str) -> ModelReplyMalformed:
         return ModelReplyMalformed(f"the reply of {self.name} cannot be read: {words}", hint="use another model")
+
+    def _abandoned(self) -> ModelAbandoned:
+        return ModelAbandoned(f"{OUT_OF_TIME} before {self.name} had answered", hint="give more time")
 
     def _timed_out(self) -> ModelTimedOut:
         return ModelTimedOut(f"no reply of {self.name} in {self._timeout_s:g} s", hint="resume later")
 
     def _words(self, error: Exception) -> str:
         """The service's own words, short, and without the key, which some services repeat."""
-        text = " ".join(str(error).split())
+        text = " ".join(readable(str(error)).split())
         if self._key:
             text = text.replace(self._key, "***")
         return text[:MOST_CHARACTERS]
@@ -326,5 +377,19 @@ def _status(error: Exception) -> str:
 
 
 def _retry_after_s(error: Exception) -> float | None:
+    """What the service asks for, a day at most; None: it asks for nothing that is a time."""
     value = getattr(error, "retry_after", None)
-    return None if value is None else max(0.0, float(value))
+    if value is None or math.isnan(value):
+        return None
+    return min(max(0.0, float(value)), LONGEST_HOLD_S)
+
+
+def _unreadable_behind(error: BaseException | None) -> Unreadable | None:
+    """Libraries take what their client raises for a connection that failed; why it did is behind it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, Unreadable):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None

@@ -21,7 +21,19 @@ from types import TracebackType
 from typing import Any, cast
 
 from kernelwright.errors import Location, ModelReplyMissing, StoreError
-from kernelwright.llm.base import ChatModel, ChatRequest, Effort, Finish, Message, Reply, Usage
+from kernelwright.llm.base import (
+    FAILURES,
+    ChatModel,
+    ChatRequest,
+    Effort,
+    Finish,
+    Message,
+    Reply,
+    Usage,
+    answer_of,
+    failed_reply,
+    readable,
+)
 
 FILE_NAME = "replies.jsonl"
 """In a run folder."""
@@ -40,11 +52,13 @@ def encode(exchange: Exchange) -> bytes:
     request = dataclasses.asdict(exchange.request)
     if request["seed"] is None:
         del request["seed"]  # as it was written before there were seeds
-    data = {
+    data: dict[str, Any] = {
         "id": exchange.request.id,
         "request": request,
         "reply": dataclasses.asdict(exchange.reply),
     }
+    if not exchange.reply.failure:
+        del data["reply"]["failure"]  # as it was written before failures were
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
 
@@ -62,7 +76,7 @@ def decode(line: bytes) -> Exchange | None:
 
 
 def _request(data: Mapping[str, Any]) -> ChatRequest:
-    messages = tuple(Message(each["role"], each["text"]) for each in data["messages"])
+    messages = tuple(Message(each["role"], readable(each["text"])) for each in data["messages"])
     return ChatRequest(
         role=data["role"],
         system=data["system"],
@@ -80,13 +94,17 @@ def _request(data: Mapping[str, Any]) -> ChatRequest:
 
 
 def _reply(data: Mapping[str, Any]) -> Reply:
+    failure = data.get("failure", "")
+    if failure and failure not in FAILURES:
+        raise ValueError(failure)
     return Reply(
-        text=data["text"],
+        text=readable(data["text"]),
         model=data["model"],
         usage=Usage(**data["usage"]),
         cost_usd=data["cost_usd"],
         seconds=data["seconds"],
         finish=cast("Finish", data["finish"]),
+        failure=failure,
     )
 
 
@@ -185,7 +203,10 @@ def _listed(value: Any) -> Any:
 
 
 class RecordedModel:
-    """Answers from a recording; what is not in it is asked for, and recorded before anyone hears of it."""
+    """Answers from a recording; what is not in it is asked for, and recorded before anyone hears of it.
+
+    So are failures that a run takes for an answer (`llm.base.FAILURES`); after all others the same is asked again.
+    """
 
     def __init__(self, recording: Recording, model: ChatModel | None) -> None:
         """`model` None: a replay, which asks nobody."""
@@ -213,11 +234,11 @@ class RecordedModel:
             known = self._recording.lookup(request)
             if known is None:
                 raise self._missing(request)
-            return known
+            return answer_of(known)
         with self._lock:
             known = self._recording.lookup(request)
             if known is not None:
-                return known
+                return answer_of(known)
             running = self._in_flight.get(request.id)
             own = running is None
             future: Future[Reply] = running or Future()
@@ -229,7 +250,11 @@ class RecordedModel:
         with contextlib.ExitStack() as after:
             after.callback(self._forget, request)
             after.push(functools.partial(_hand_on, future))
-            reply = self._model.complete(request)
+            try:
+                reply = self._model.complete(request)
+            except tuple(FAILURES.values()) as error:
+                self._recording.append(Exchange(request, failed_reply(error, self._model.name)))
+                raise
             self._recording.append(Exchange(request, reply))
             future.set_result(reply)
         return reply
@@ -305,7 +330,7 @@ class ReplayedModel:
             self._used.add(found)
             if not exact:
                 self._tell(_otherwise(exchanges[found].request, request))
-            return exchanges[found].reply
+            return answer_of(exchanges[found].reply)
 
     def followed_by(self, request: ChatRequest, reply: Reply) -> str | None:
         """What the recorded run said next in this conversation; None: nothing, the reply was taken."""
