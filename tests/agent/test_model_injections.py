@@ -171,6 +171,27 @@ SOURCES = {
     + "".join(f"#define A{n}(x) A{n - 1}(x x x x x x x x)\n" for n in range(1, 9))
     + K % "A8(;)",
     "comment-goes-on-in-a-directive": "#define J(a, b) a##b /*\n*/ asm\n" + K % "",
+    "declares-what-gives-a-pointer": "uint *backdoor(int);\n" + K % "x[0]=*backdoor(1);",
+    "declares-what-gives-a-vector": "float4 *backdoor(int);\n" + K % "x[0]=backdoor(1)->x;",
+    "declares-const-behind": "char const *backdoor(int);\n" + K % "x[0]=*backdoor(1);",
+    "declares-two-stars": "uint **backdoor(int);\n" + K % "x[0]=**backdoor(1);",
+    "declares-in-a-body": K % "uchar *backdoor(int); x[0] = *backdoor(1);",
+    "declares-in-a-loop": K % "for (uint *backdoor(int); ; ) x[0] = *backdoor(1);",
+    "declares-behind-a-label": K % "here: uint *backdoor(int); x[0] = *backdoor(1);",
+    "declares-behind-a-value": K % "uint i = 1, *backdoor(int); x[0] = *backdoor(1);",
+    "declares-in-two-brackets": "uint (backdoor(int));\n" + K % "x[0]=backdoor(1);",
+    "declares-a-vector-in-brackets": "float4 (backdoor)(int);\n" + K % "x[0]=backdoor(1).x;",
+    "declares-by-a-named-type": "typedef ulong backed;\nbacked *backdoor(int);\n" + K % "x[0]=*backdoor(1);",
+    "declares-a-named-type-in-brackets": "typedef ulong backed;\nbacked (backdoor(int));\n" + K % "x[0]=backdoor(1);",
+    "declares-static": "static uint *backdoor(int);\n" + K % "x[0]=*backdoor(1);",
+    "defined-where-nobody-compiles": "int backdoor(int);\n#if 0\nint backdoor(int a) { return 0; }\n#endif\n"
+    + K % "x[0]=backdoor(1);",
+    "defined-for-another-type": "__attribute__((overloadable)) int backdoor(int);\n"
+    "__attribute__((overloadable)) int backdoor(float a) { return 1; }\n" + K % "x[0]=backdoor(1);",
+    "declares-by-a-parameter": '// /// kernelwright\n// [parameters]\n// T = { values = ["float", "int"] }\n// ///\n'
+    "T *backdoor(int);\n" + K % "x[0]=*backdoor(1);",
+    "the-library-inside": "inline ulong _IO_popen(int a) { return a; }\n" + K % "x[0]=_IO_popen(1);",
+    "a-path-of-a-text": K % '__constant char *p = "/etc/passwd"; x[0] = p[0];',
     "paste-pragma": "#define J(a,b) a##b\n" + K % 'J(_Prag,ma)("hi");',
 }
 
@@ -284,6 +305,17 @@ HONEST = {
     "store": "#define VSTORE(p, v) vstore4(v, 0, p)\n" + K % "VSTORE(x, (float4)(1.0f));",
     "store-behind-a-branch": "#define VSTORE(v, o, p) vstore4(v, o, p)\n"
     + K % "\n#if 1\n    VSTORE((float4)(1.0f), 0, x);\n#endif\n    VSTORE((float4)(2.0f), 1, x);",
+    "products-of-calls": "static float half_of(float a) { return a * 0.5f; }\n"
+    + K
+    % "float y = x[0] * half_of(x[1]), z; z = x[2]\n#if FAST\n * half_of(x[3]);\n#else\n * 2.0f;\n#endif\n"
+    "x[0] = y * z;",
+    "types-and-helpers-of-its-own": "typedef struct { float4 a; int n; } pair;\nstatic const __global float *behind("
+    "__global const float *p) { return p + 1; }\n"
+    "static pair of(__global const float *p) { pair r = {(float4)(p[0]), 1}; return r; }\n"
+    + K
+    % "pair r = of(behind(x)); for (int i = 0, n = max(1, 2); i < n; ++i) { do x[i] = r.a.x; while "
+    "(r.n-- > 0); } if (x[0] > 1) fma(x[0], 1.0f, 2.0f); else barrier(CLK_LOCAL_MEM_FENCE);",
+    "calls-that-do-nothing-with-products": K % "switch (1) { case 1: barrier(1); break; default: mem_fence(1); }",
     "store-behind-a-named-condition": "#define VSTORE(v, o, p) vstore4(v, o, p)\n"
     + K % "\n#if KEEP\n    VSTORE((float4)(1.0f), 0, x);\n#else\n    VSTORE((float4)(2.0f), 0, x);\n#endif",
     "store-by-pasting": "#define JOIN_(a, b) a##b\n#define JOIN(a, b) JOIN_(a, b)\n#define FLOATS JOIN(float, VEC)\n"

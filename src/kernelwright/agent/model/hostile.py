@@ -8,6 +8,7 @@ correctness is judged from bytes, in a process that no comment can reach.
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 import unicodedata
@@ -20,7 +21,9 @@ from kernelwright.agent.model.macro_use import (
     expanded,
     pasted_parts,
     with_bodies,
+    without_directives,
 )
+from kernelwright.agent.model.prototypes import prototypes
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.problem.includes import included_names
 from kernelwright.problem.source_scan import mask_comments, matching
@@ -45,7 +48,9 @@ C_LIBRARY = (
     "creat", "unlink", "remove", "rename", "rmdir", "chmod", "socket", "connect", "sendto", "syscall", "ptrace", "mmap",
     "mprotect", "getenv", "setenv", "putenv", "environ", "kill", "raise", "signal", "sigaction", "exit", "_exit",
     "longjmp", "pthread_create", "puts", "fputs", "fwrite", "fprintf", "sprintf", "memfd_create", "fexecve",
-    "printf", "vprintf", "snprintf", "malloc", "calloc", "realloc", "enqueue_kernel", "get_default_queue",
+    "printf", "vprintf", "snprintf", "malloc", "calloc", "realloc", "enqueue_kernel", "get_default_queue", "fopen64",
+    "freopen64", "open64", "openat64", "creat64", "mmap64", "sendfile", "ioctl", "pread", "pwrite", "symlink", "chown",
+    "mount", "dlvsym", "prctl", "getdents", "opendir", "fputc", "putchar", "posix_openpt", "wordexp",
 )  # fmt: skip
 """Names that a kernel has no use for. Where one is refused that was only a variable, another name does as well."""
 
@@ -54,6 +59,9 @@ OF_THE_COMPILER = (
     "__FILE__", "__BASE_FILE__",
 )  # fmt: skip
 """What hides directives and declarations, or makes a source mean something else at another time or place."""
+
+HIDDEN = ("__has_include", "__has_embed", "__builtin_", "_IO_", "__libc_", "__GI_")
+"""Words that begin so ask the compiler for files and functions, or are the C library's own."""
 
 UNDECLARED = ("printf", "enqueue_kernel", "__builtin_")
 """What a source may use without declaring it; all others that could be pasted would be seen where they are declared."""
@@ -111,13 +119,14 @@ def _problems(source: str, original: str) -> Iterator[str]:
     spliced = source.replace("\\\n", "")
     yield from _odd_quotes(spliced)  # behind these, what a comment is can be told as every compiler does
     code, old_code = mask_comments(spliced), mask_comments(original)
+    header = _HEADER.match(spliced)
     yield from _odd_letters(code, original)
     yield from _directives(spliced, code, original, old_code)
     yield from _forbidden_words(code, old_code, _header_words(spliced))
     yield from _attributes(code, old_code)
     yield from _paths(spliced, code, original)
     yield from _launches(code, old_code)
-    yield from _undefined_functions(code, old_code)
+    yield from _undefined_functions(code, old_code, header.group() if header is not None else "")
     yield from _macros(spliced, code, old_code)
 
 
@@ -199,7 +208,7 @@ def _forbidden_words(code: str, old_code: str, header_words: frozenset[str]) -> 
         if word in words and word not in old_words:
             yield f"{word!r} is not allowed: the original does not use it"
     for word in sorted(words - old_words):
-        if word.startswith(("__has_include", "__has_embed", "__builtin_")) and not BUILTINS.fullmatch(word):
+        if word.startswith(HIDDEN) and not BUILTINS.fullmatch(word):
             yield f"{word!r} is not allowed: the original does not use it"
     parts = pasted_parts(code, header_words)
     for word in (*ASSEMBLER, *OF_THE_COMPILER, *UNDECLARED) if parts else ():
@@ -271,10 +280,7 @@ _NOT_TYPES = frozenset(("return", "else", "do", "case", "sizeof", "goto", "defin
 _DECLARATOR = re.compile(r"\b(?P<type>[A-Za-z_]\w*)(?:\s+|\s*\*+\s*(?:restrict|const)?\s*)(?P<name>[A-Za-z_]\w*)\s*\(")
 
 
-_PARENTHESISED = re.compile(r"\b(?P<type>[A-Za-z_]\w*)\s*\(\s*\*?\s*(?P<name>[A-Za-z_]\w*)\s*\)\s*\(")
-
-
-def _undefined_functions(code: str, old_code: str) -> Iterator[str]:
+def _undefined_functions(code: str, old_code: str, header: str) -> Iterator[str]:
     """Functions that are declared and not defined: a CPU driver would take them from its own process."""
     if not re.search(r"\b(__kernel|kernel)\b", code):
         return  # other languages' kernels are linked with nothing
@@ -282,14 +288,18 @@ def _undefined_functions(code: str, old_code: str) -> Iterator[str]:
         yield "'extern' is not allowed: everything that a kernel uses must be defined in its source"
     if re.search(r"\(\s*\*+\s*\w*\s*\)\s*\(", code):
         yield "it holds a pointer to a function, which OpenCL does not have"
-    for match in _PARENTHESISED.finditer(code):
-        if match["type"] in _C_TYPES and _end_of(code, match.end() - 1).startswith((";", ",")):
-            yield f"{match['name']!r} is declared in brackets: everything that a kernel uses must be in its source"
     definitions = definitions_of(code)
     for each in definitions:
         yield from _declaring_macro(each.body)
-    yield from _declared_only(with_bodies(code), old_code, ending_statements(definitions))
-    yield from _declared_with_types(code)
+    ending = ending_statements(definitions)
+    yield from _declared_only(with_bodies(code), old_code, ending)
+    known, types = set(prototypes(without_directives(old_code))), frozenset(_WORD.findall(header))
+    macros = frozenset(each.name for each in definitions)
+    found = [prototypes(without_directives(code), types=types, macros=macros, ending=ending)]
+    found += [prototypes(view.text, types=types) for view in expanded(code)]
+    for name in itertools.chain.from_iterable(found):
+        if name not in known and not BUILTINS.fullmatch(name):
+            yield f"{name!r} is declared beforehand: define each function before it is used, and declare none"
 
 
 def _declared_only(code: str, old_code: str, ending: AbstractSet[str] = frozenset()) -> Iterator[str]:
@@ -307,18 +317,6 @@ def _declared_only(code: str, old_code: str, ending: AbstractSet[str] = frozense
     for name, is_defined in declared.items():
         if not is_defined and not re.search(rf"\b{name}\b", old_code):
             yield f"{name!r} is declared and not defined: everything that a kernel uses must be in its source"
-
-
-_AGGREGATE = re.compile(r"\b(?:struct|union|enum)\b[^{};()]*(?:__attribute(?:__)?\s*\(\([^{};]*\)\)[^{};()]*)?\{")
-
-
-def _declared_with_types(code: str) -> Iterator[str]:
-    """Functions whose type is written out where they are declared: `struct S { int i; } f(int);`."""
-    for match in _AGGREGATE.finditer(code):
-        end = matching(code, match.end() - 1)
-        following = re.split(r"[;{=]", code[end:], maxsplit=1)[0] if end is not None else ""
-        if "(" in re.sub(r"__attribute(?:__)?\s*\(\(.*?\)\)", "", following, flags=re.DOTALL):
-            yield "a function is declared together with its type: declare the type first"
 
 
 def _declarators(code: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -380,7 +378,6 @@ def _macros(source: str, code: str, old_code: str) -> Iterator[str]:
                 yield f"its macros make {word!r}, which is not allowed: the original does not use it"
         if is_opencl:
             yield from _declared_only(view.text, old_code)
-            yield from _declared_with_types(view.text)
 
 
 _C_TYPES = frozenset(("void", "char", "short", "int", "long", "float", "double", "half", "unsigned", "signed", "bool"))

@@ -1,0 +1,150 @@
+"""Functions that a source declares and leaves to others to define.
+
+A driver that links kernels into its own process may find such a function there: so a model's OpenCL C defines what it
+calls, and declares nothing beforehand. The text is read statement by statement, without knowing its types; where a
+declaration and a product look alike (`a * f(b);`), what may be a type by its name is taken for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+_LEXEME = re.compile(
+    r"(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_]\w*)|(?P<number>\d[\w.]*)|(?P<sign>\S)"
+)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_TYPE = re.compile(
+    r"(?:u?(?:char|short|int|long)|float|double|half|quad)(?:2|3|4|8|16)?|void|bool|unsigned|signed|_\w+|\w+_t|cl_\w+"
+    r"|(?:atomic|memory)_\w+"
+)
+"""Known without reading: built-in types, and what may be one by its name."""
+_AGGREGATE = "_aggregate"
+"""Stands for a `struct`, `union` or `enum` that was written out."""
+_CONTROLS = frozenset(("if", "for", "while", "switch"))
+"""A statement follows behind their brackets."""
+_BARE_CONTROLS = frozenset(("else", "do", "default"))
+_NO_DECLARATIONS = frozenset(("return", "goto", "break", "continue", "sizeof", "case"))
+_AGGREGATES = frozenset(("struct", "union", "enum"))
+_ATTRIBUTES = frozenset(("__attribute__", "__attribute"))
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+
+
+@dataclass(slots=True)
+class _Open:
+    """A bracket that is open, and the statement that it has come to; groups in brackets are one word: `()`."""
+
+    bracket: str
+    run: list[str] = field(default_factory=list)
+    holds_statements: bool = False
+
+
+def prototypes(
+    code: str,
+    *,
+    types: AbstractSet[str] = frozenset(),
+    macros: AbstractSet[str] = frozenset(),
+    ending: AbstractSet[str] = frozenset(),
+) -> Iterator[str]:
+    """The functions that are declared without a body, in order; twice what is declared twice.
+
+    Args:
+        code: without comments and directives.
+        types: words that may be types beside those that the code defines (values of parameters come from outside).
+        macros: names that are not expanded here: what is in brackets behind them belongs to them.
+        ending: words that end a statement (macros whose text ends so).
+    """
+    known = set(types)
+    stack = [_Open("{", holds_statements=True)]
+    for match in _LEXEME.finditer(code):
+        lexeme = match.group()
+        top = stack[-1]
+        if lexeme in "([{" and match["sign"]:
+            stack.append(_Open(lexeme, holds_statements=lexeme == "{"))
+        elif lexeme in _CLOSING and match["sign"]:
+            if top.bracket == _CLOSING[lexeme] and len(stack) > 1:
+                stack.pop()
+                yield from _declared(top.run, known, macros) if top.holds_statements else ()
+                _close(stack[-1], lexeme)
+        elif lexeme == ";" or lexeme in ending:
+            top.holds_statements = True
+            yield from _declared(top.run, known, macros)
+            if top.run[:1] == ["typedef"]:
+                known.update(each for each in _without_attributes(top.run)[-1:] if _WORD.fullmatch(each))
+            top.run.clear()
+        else:
+            top.run.append(lexeme)
+    yield from _declared(stack[-1].run, known, macros)
+
+
+def _close(parent: _Open, closed: str) -> None:
+    """What a bracket that was closed is in the statement around it."""
+    run = parent.run
+    if closed != "}":
+        run.append("()" if closed == ")" else "[]")
+    elif parent.bracket != "{" or "=" in run or run[:1] == ["return"]:
+        run.append("{}")
+    elif _AGGREGATES & set(run) and "()" not in _without_attributes(run):
+        run[:] = [*(each for each in run[:1] if each == "typedef"), _AGGREGATE]
+    else:
+        run.clear()
+
+
+def _without_attributes(run: Sequence[str], macros: AbstractSet[str] = frozenset()) -> list[str]:
+    """Without attributes, the lengths of arrays and the arguments of macros."""
+    kept: list[str] = []
+    previous = ""
+    for lexeme in run:
+        is_argument = lexeme == "()" and (previous in _ATTRIBUTES or previous in macros)
+        if not (lexeme in _ATTRIBUTES or lexeme == "[]" or is_argument):
+            kept.append(lexeme)
+        previous = lexeme
+    return kept
+
+
+def _declared(run: Sequence[str], types: AbstractSet[str], macros: AbstractSet[str]) -> Iterator[str]:
+    """The functions that one statement declares."""
+    lexemes = _behind_controls(_without_attributes(run, macros))
+    if not lexemes or lexemes[0] in _NO_DECLARATIONS:
+        return
+    parts = _parts(lexemes)
+    first = parts[0]
+    if not first or _WORD.fullmatch(first[0]) is None:
+        return
+    is_type = first[0] in types or _TYPE.fullmatch(first[0]) is not None
+    second = first[1] if len(first) > 1 else ""
+    is_bracketed = second == "()" and (is_type or first[2:3] == ["()"])
+    is_declaration = _WORD.fullmatch(second) is not None or (second == "*" and is_type) or is_bracketed
+    for part in parts if is_declaration else ():
+        if "()" in part:
+            words = [each for each in part[: part.index("()")] if _WORD.fullmatch(each)]
+            yield words[-1] if words else "a function in brackets"
+
+
+def _behind_controls(lexemes: Sequence[str]) -> Sequence[str]:
+    """What is left behind the last `if (...)`, `else`, `case ...:` or label."""
+    start = 0
+    for index, lexeme in enumerate(lexemes):
+        is_label = lexeme == ":" and (lexemes[start] == "case" or index <= start + 1)
+        if lexeme in _CONTROLS:
+            start = index + 1 + (lexemes[index + 1 : index + 2] == ["()"])
+        elif lexeme in _BARE_CONTROLS or is_label:
+            start = index + 1
+    return lexemes[start:]
+
+
+def _parts(lexemes: Sequence[str]) -> list[list[str]]:
+    """A statement's declarators, each as far as its `=`; the first with the type before it."""
+    parts: list[list[str]] = [[]]
+    is_value = False
+    for lexeme in lexemes:
+        if lexeme == ",":
+            parts.append([])
+            is_value = False
+        elif lexeme == "=":
+            is_value = True
+        elif not is_value:
+            parts[-1].append(lexeme)
+    return parts
