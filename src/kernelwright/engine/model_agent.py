@@ -21,7 +21,7 @@ from kernelwright.errors import UsageError
 from kernelwright.llm.account import Account, AccountedModel, Caps
 from kernelwright.llm.base import ChatModel
 from kernelwright.llm.chain import Patience
-from kernelwright.llm.pace import Gates
+from kernelwright.llm.pace import Gates, TimeLeft
 from kernelwright.llm.providers import open_models
 from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, ReplayedModel, encode, read_exchanges
 from kernelwright.store.run_folder import RunFolder
@@ -38,6 +38,7 @@ def agent_of(
     *,
     opener: Opener | None = None,
     tell: Callable[[str], None] | None = None,
+    time_left: TimeLeft | None = None,
 ) -> Iterator[Agent]:
     """The agent of a run; models' connections are closed at the end.
 
@@ -47,6 +48,7 @@ def agent_of(
         settings: the run's.
         folder: where replies are recorded; a node's source is read from its blobs.
         opener: gives the model of a name; None: the services, at the pace that the roles say.
+        time_left: what the run has left for models; None: no limit. Models of an `opener` of one's own know none.
         tell: of a replay, hears of requests that are not worded as recorded; None: such a request ends the replay.
 
     Raises:
@@ -58,7 +60,7 @@ def agent_of(
     if settings.model == RULES:
         yield RulesAgent()
         return
-    opener = opener or _opener(roles)
+    opener = opener or _opener(roles, time_left or TimeLeft())
     with contextlib.ExitStack() as stack:
         if settings.model.startswith(REPLAY):
             opened = _replayed(settings, roles, folder, tell)
@@ -91,14 +93,15 @@ def _of_run(roles: Roles, settings: OptimizeSettings) -> ModelSettings:
     )
 
 
-def _opener(roles: Roles) -> Opener:
+def _opener(roles: Roles, time_left: TimeLeft) -> Opener:
     """Opens services at the pace, and with the patience, that the roles say."""
     gates = Gates(roles.pace)
     if roles.timeout_s is None:
-        return functools.partial(open_models, gates=gates)
+        return functools.partial(open_models, gates=gates, left_s=time_left)
     patience = Patience()
     patience = dataclasses.replace(patience, deadline_s=max(patience.deadline_s, 2.0 * roles.timeout_s))
-    return functools.partial(open_models, gates=gates, timeout_s=float(roles.timeout_s), patience=patience)
+    timeout_s = float(roles.timeout_s)
+    return functools.partial(open_models, gates=gates, timeout_s=timeout_s, patience=patience, left_s=time_left)
 
 
 def _opened(

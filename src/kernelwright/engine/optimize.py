@@ -34,6 +34,7 @@ from kernelwright.errors import (
     UsageError,
     UserError,
 )
+from kernelwright.llm.pace import TimeLeft
 from kernelwright.problem.model import Problem
 from kernelwright.store.event import (
     NodeJudged,
@@ -88,7 +89,7 @@ def optimize(
     with (
         RunFolder.create(path, files=files) as folder,
         _removed_if_useless(folder),
-        _agent(agent, settings, folder) as own,
+        _agent(agent, settings, folder, time_left := TimeLeft()) as own,
     ):
         subject = Subject.load(folder.problem_file)
         if isinstance(machine, SpoolMachine):
@@ -97,7 +98,7 @@ def optimize(
         else:
             assert device is not None
             site = LocalSite(machine.runner(subject.problem, device, settings.tune), device)
-        parts = SessionParts(subject, settings, site, folder, files, listener, own, policy)
+        parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
         return Session(parts).run_new()
 
 
@@ -134,8 +135,8 @@ def resume_optimize(
         subject, files = Subject.load(folder.problem_file), folder.problem_files()
         site = _site_again(machine or _machine_of(settings, listener), subject, files, settings, view)
         try:
-            with _agent(agent, settings, folder) as own:
-                parts = SessionParts(subject, settings, site, folder, files, listener, own, policy)
+            with _agent(agent, settings, folder, time_left := TimeLeft()) as own:
+                parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
                 return Session(parts).run_again(view)
         except (InfrastructureError, ModelError, ScratchFull) as error:
             _tell_to_resume(error, folder.path)
@@ -242,9 +243,10 @@ def _site_again(
 
 
 @contextlib.contextmanager
-def _agent(given: Agent | None, settings: OptimizeSettings, folder: RunFolder) -> Iterator[Agent]:
+def _agent(given: Agent | None, settings: OptimizeSettings, folder: RunFolder, time_left: TimeLeft) -> Iterator[Agent]:
     """Who proposes: as given, else as the settings say; without the template role where code is rewritten directly."""
-    with contextlib.nullcontext(given) if given is not None else agent_of(settings, folder) as agent:
+    made = agent_of(settings, folder, time_left=time_left)
+    with contextlib.nullcontext(given) if given is not None else made as agent:
         yield DirectAgent(agent) if settings.policy == DIRECT else agent
 
 

@@ -48,6 +48,7 @@ from kernelwright.errors import (
     StoreError,
 )
 from kernelwright.identity import content_id
+from kernelwright.llm.pace import TimeLeft
 from kernelwright.problem.outcome import Passed
 from kernelwright.store.event import (
     BaselineMeasured,
@@ -82,6 +83,8 @@ class SessionParts:
     policy: SelectionPolicy | None
     recorded: Recorded | None = None
     """Of a replay: the run that is repeated."""
+    time_left: TimeLeft | None = None
+    """Told from then on, when the search begins, what it has left for models."""
 
 
 class Session:
@@ -169,6 +172,8 @@ class Session:
             parts = dataclasses.replace(parts, proofs=view.proofs)
         parts = self._remembering(parts, view)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
+        if self._parts.time_left is not None:
+            self._parts.time_left.is_told_by(optimizer.seconds_for_models)
         try:
             reason = optimizer.run()
             comparison = None

@@ -245,6 +245,13 @@ class OptimizerState:
         left = self._seconds_left()
         return None if left is None else left / self._steps.size
 
+    def seconds_for_models(self) -> float | None:
+        """How long a request to a model may take from now on; None: without end. Other threads may ask.
+
+        What the final comparison needs is kept. With the device elsewhere the budget counts what is done there.
+        """
+        return None if self._parts.elsewhere is not None else self._seconds_left()
+
     def _reserved_s(self, seconds: float) -> float:
         """Kept for the final comparison, by what has been measured so far."""
         parts = self._parts
