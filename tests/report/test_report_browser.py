@@ -175,3 +175,49 @@ def test_buttons_show_a_part_of_the_tree(browser: Browser, tree_page: Path) -> N
         assert browser.evaluate(opened) == expected
     browser.evaluate("document.querySelector('#tree-tools [data-show=path]').click()")
     assert browser.evaluate(opened) == [f"node-{index}" for index in range(6)]
+
+
+UNSIGNED = """[...document.querySelectorAll('.scroll')]
+    .filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1)
+    .filter((e) => !e.classList.contains('cut') || e.previousElementSibling.hidden)
+    .map((e) => e.closest('section').id)"""
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_what_is_wider_than_the_page_says_so(
+    browser: Browser, tree_page: Path, pages: dict[str, Path], width: int
+) -> None:
+    for page in (tree_page, pages["usual"]):
+        browser.open(page, width=width)
+        assert browser.evaluate(UNSIGNED) == []
+        browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        browser.evaluate("new Promise((done) => setTimeout(() => done(1), 300))")  # they say so a little later
+        assert browser.evaluate(UNSIGNED) == []
+    signs = "[...document.querySelectorAll('.sideways')].filter((e) => !e.hidden).length"
+    assert width == 1440 or browser.evaluate(signs) > 0
+
+
+def test_figures_of_a_step_are_read_without_scrolling_on_a_phone(browser: Browser, tree_page: Path) -> None:
+    browser.open(tree_page, width=390)
+    outside = """[...document.querySelectorAll('.stacked td')]
+        .filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth)"""
+    assert browser.evaluate(f"{outside}.length") == 0
+    text = "document.querySelector('#tree .stacked th[scope=row]').getBoundingClientRect().width"
+    assert browser.evaluate(text) > 300, "the words of a step have the width of the card"
+
+
+def test_the_places_of_the_page_are_one_line(browser: Browser, tree_page: Path) -> None:
+    browser.open(tree_page, width=1440)
+    tops = "new Set([...document.querySelectorAll('nav a')].map((e) => e.getBoundingClientRect().top)).size"
+    assert browser.evaluate(tops) == 1
+
+
+def test_paragraphs_and_lists_end_at_one_measure(browser: Browser, tree_page: Path) -> None:
+    browser.open(tree_page, width=1440)
+    widest = """(() => {
+        const right = (e) => e.getBoundingClientRect().right;
+        const of = (what) => Math.max(...[...document.querySelectorAll(what)].map(right));
+        return [of('#story > p'), of('#story > ul')];
+    })()"""
+    paragraphs, lists = browser.evaluate(widest)
+    assert paragraphs == pytest.approx(lists, abs=2)

@@ -120,6 +120,8 @@ class TreeSection:
     """What models have cost; empty: none was asked."""
     goal: str
     """Where the path leads: to the winner, or to the fastest that was tried."""
+    has_search_steps: bool
+    """Whether a step has no other figure than the search's."""
 
 
 def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
@@ -140,6 +142,7 @@ def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
         ),
         story=tuple(_cleaned(each) for each in story.paragraphs()),
         spent=spent_words(story.account.total),
+        has_search_steps=any(step.gain is None and step.search_gain is not None for step in told_path(result)[1:]),
         goal="the winner" if result.winner is not None else "the fastest that was tried",
     )
 
@@ -187,7 +190,7 @@ def tree_verdict(result: OptimizeResult, claim: Verdict) -> Verdict:
 
 def _lead(story: Story, count: int, working: int) -> str:
     result = story.result
-    works = "it works" if count == working == 1 else f"{working} of them work"
+    works = "it works" if count == working == 1 else "all of them work" if count == working else f"{working} work"
     were = "was" if count == 1 else "were"
     configurations = counted(story.evaluated_count, "configuration")
     words = f"{counted(count, 'structure')} {were} tried, {works}; {configurations} in all."

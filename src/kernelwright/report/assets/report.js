@@ -114,6 +114,26 @@
   document.addEventListener("pointerdown", point, { passive: true });
   document.addEventListener("scroll", hide, { passive: true });
 
+  const wide = [...document.querySelectorAll(".scroll")].map((part) => {
+    const sign = document.createElement("p");
+    sign.className = "sideways";
+    sign.textContent = "wider than this page: scroll it sideways →";
+    sign.hidden = true;
+    part.before(sign);
+    return { part, sign };
+  });
+  const look = () => wide.forEach(({ part, sign }) => {
+    const isCut = part.scrollWidth > part.clientWidth + 1 && part.clientHeight > 0;
+    part.classList.toggle("cut", isCut);
+    part.classList.toggle("end", part.scrollLeft + part.clientWidth >= part.scrollWidth - 1);
+    if (isCut) part.tabIndex = 0; else part.removeAttribute("tabindex");
+    sign.hidden = !isCut;
+  });
+  wide.forEach(({ part }) => part.addEventListener("scroll", look, { passive: true }));
+  window.addEventListener("resize", look);
+  document.addEventListener("toggle", look, true);
+  look();
+
   const nodes = [...document.querySelectorAll("li.node")];
   const detailsOf = (node) => node.querySelector(":scope > details");
   const choose = () => {
@@ -137,7 +157,7 @@
   if ("IntersectionObserver" in window) {
     const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {
       const link = links.get(entry.target.id);
-      if (link && entry.isIntersecting) { links.forEach((other) => other.classList.remove("here")); link.classList.add("here"); }
+      if (link && entry.isIntersecting) { links.forEach((other) => other.classList.remove("here")); link.classList.add("here"); link.parentElement.parentElement.scrollLeft = link.offsetLeft - link.parentElement.parentElement.clientWidth / 2; }
     }), { rootMargin: "-30% 0px -65% 0px" });
     document.querySelectorAll("main > section").forEach((section) => watcher.observe(section));
   }
