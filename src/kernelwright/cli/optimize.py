@@ -399,10 +399,13 @@ def _account_text(account: Account) -> str:
     """What models have cost, all together and by role."""
     total = account.total
     cost = f"${total.cost_usd:.4f}" if total.cost_usd is not None else "price unknown"
-    roles = ", ".join(f"{role} {spent.requests}" for role, spent in sorted(account.by_role.items()))
+    counts = {role: spent.requests - spent.failed for role, spent in sorted(account.by_role.items())}
+    roles = ", ".join(f"{role} {count}" for role, count in counts.items() if count)
+    answered = f"{total.requests - total.failed} replies" + (f" ({roles})" if roles else "")
+    failed = f", {total.failed} requests without one that can be used" if total.failed else ""
     cached = f" ({total.cached_tokens} from the cache)" if total.cached_tokens else ""
     tokens = f"{total.input_tokens} tokens in{cached}, {total.output_tokens} out"
-    return f"model: {total.requests} replies ({roles}); {tokens}; {cost}; {total.seconds:.0f} s of waiting"
+    return f"model: {answered}{failed}; {tokens}; {cost}; {total.seconds:.0f} s of waiting"
 
 
 def _device_text(spending: RunSpending) -> str:

@@ -160,7 +160,8 @@ def _of_run(run: Path) -> RunAttempts:
     result, settings = OptimizeResult(view), OptimizeSettings.from_record(view.started.settings)
     accepted = result.speedup.estimate if result.is_gain and result.speedup is not None else None
     exchanges, _ = read_exchanges(run / FILE_NAME)
-    complaints = [each.request.messages[-1].text for each in exchanges if len(each.request.messages) > 1]
+    answered = [each for each in exchanges if not each.reply.failure]
+    complaints = [each.request.messages[-1].text for each in answered if len(each.request.messages) > 1]
     promised, slower = _promises(result.tree)
     return RunAttempts(
         run=run,
@@ -168,7 +169,7 @@ def _of_run(run: Path) -> RunAttempts:
         model=settings.model.partition("@")[0],
         policy=settings.policy,
         figures=attempts_of(result.tree, account=account_of(run), speedup=accepted),
-        reply_count=len(exchanges),
+        reply_count=len(answered),
         sent_back=tuple(kind_of(text.removeprefix(REFUSED).removesuffix(AGAIN)) for text in complaints),
         failed=tuple(_failure(node.failure) for node in attempts(result.tree) if node.failure is not None),
         promised_count=promised,

@@ -481,9 +481,11 @@ def spent_words(spent: Spent) -> str:
     if not spent.requests:
         return ""
     cost = f"${spent.cost_usd:.4f}" if spent.cost_usd is not None else "price unknown"
-    replies = "reply" if spent.requests == 1 else "replies"
+    answered = spent.requests - spent.failed
+    replies = "reply" if answered == 1 else "replies"
+    failed = f" and {spent.failed} requests without one," if spent.failed else ""
     return (
-        f"{spent.requests} {replies} of a model, {spent.input_tokens} tokens in, {spent.output_tokens} out, {cost}, "
+        f"{answered} {replies} of a model,{failed} {spent.input_tokens} tokens in, {spent.output_tokens} out, {cost}, "
         f"{spent.seconds:.1f} s of waiting"
     )
 

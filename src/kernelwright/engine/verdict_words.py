@@ -8,6 +8,7 @@ from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.result import TuneResult
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import LooseTolerance, interval_text
+from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.store.event import RunStarted
 from kernelwright.store.view import RunView
 
@@ -25,7 +26,11 @@ def kept_because(result: OptimizeResult) -> str:
     """
     count = len(result.tree) - 1
     tried = f"Tried: {tried_words(count, tried_count(result))}"
-    parts = [tried if count else "Nothing could be changed in it: see `show run` for the reason of each tactic"]
+    nothing = "Nothing could be changed in it: see `show run` for the reason of each tactic"
+    unusable = unusable_words(result)
+    if unusable:
+        nothing = "Nothing was changed in it"
+    parts = [tried if count else nothing, *([unusable] if unusable else [])]
     if result.speedup is not None:
         parts.append(f"the best is {interval_text(result.speedup)}")
     outweighed = outweighed_words(result.compared) if result.winner is None else ""
@@ -36,6 +41,23 @@ def kept_because(result: OptimizeResult) -> str:
         words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
         parts.append(f"{words}{ceiling_words(fraction, result.view.started)}")
     return "; ".join(parts) + "."
+
+
+def unusable_words(result: OptimizeResult) -> str:
+    """What came of a model's replies where nothing did: requests without an answer, or only answers of no use."""
+    try:
+        replies = [each.reply for each in read_exchanges(result.folder / FILE_NAME)[0]] if result.folder else []
+    except StoreError:
+        return ""
+    failed = [each for each in replies if each.failure]
+    if failed:
+        which = "the one request" if len(replies) == 1 else f"{len(failed)} of {len(replies)} requests"
+        return f"{which} to the model came to nothing{', the last' if len(failed) > 1 else ''}: {failed[-1].text}"
+    if replies and len(result.tree) == 1:
+        which = "the one reply" if len(replies) == 1 else f"none of the {len(replies)} replies"
+        end = "could not be used" if len(replies) == 1 else "could be used"
+        return f"{which} of the model {end}: see `show node RUN 0 --replies`"
+    return ""
 
 
 def counted(count: int, noun: str) -> str:

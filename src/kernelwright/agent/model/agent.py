@@ -43,6 +43,7 @@ from kernelwright.agent.model.replies import (
     ANALYSIS_SCHEMA,
     DIRECT_PLAN_SCHEMA,
     FAMILIES,
+    MOST_CHARACTERS,
     PLAN_SCHEMA,
     Claim,
     GivenUp,
@@ -57,7 +58,7 @@ from kernelwright.agent.model.replies import (
 from kernelwright.agent.model.settings import ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
-from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply
+from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply, shortened
 from kernelwright.store.event import Idea
 from kernelwright.template.header import parse_header
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree, free_key
@@ -74,6 +75,8 @@ LEAST_OBSERVATIONS = 16
 MOST_CLAIMS = 3
 MOST_EXPLANATION = 300
 MOST_COMPLAINT = 3000
+MOST_SENT_BACK = 1000
+"""Characters of a reply that is too long to be read."""
 
 REFUSED = "Your answer cannot be used: "
 AGAIN = "\n\nAnswer again, completely, in the form that was asked for."
@@ -361,7 +364,7 @@ class ModelAgent:
                 complaint = _complaint_in(then)  # the checks of then refused it, and what came next is recorded
             messages = (
                 *messages,
-                Message("assistant", reply.text),
+                Message("assistant", _sent_back(reply.text)),
                 Message("user", f"{REFUSED}{complaint}{AGAIN}"),
             )
         return Declined(f"{len(messages) // 2} replies could not be used; the last: {complaint.splitlines()[0]}")
@@ -374,6 +377,11 @@ class ModelAgent:
 _LANGUAGES: Mapping[str, str] = MappingProxyType(
     {"opencl": "OpenCL C", "cuda": "CUDA C++", "hip": "HIP C++", "triton": "Triton (Python)"}
 )
+
+
+def _sent_back(text: str) -> str:
+    """A reply as it goes back with a complaint: of one that is too long to be read only the beginning."""
+    return text if len(text) <= MOST_CHARACTERS else shortened(text, MOST_SENT_BACK)
 
 
 def _complaint_in(text: str) -> str:

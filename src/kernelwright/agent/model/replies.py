@@ -14,9 +14,9 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.llm.base import Reply
+from kernelwright.llm.base import MOST_REPLY_CHARACTERS, Reply
 
-MOST_CHARACTERS = 200_000
+MOST_CHARACTERS = MOST_REPLY_CHARACTERS
 """Of a reply; a longer one is no kernel."""
 
 MOST_JSON_STARTS = 200
@@ -178,7 +178,7 @@ def _objects_in(text: str) -> Iterator[dict[str, Any]]:
 
 def _refuse_huge(reply: Reply) -> None:
     if len(reply.text) > MOST_CHARACTERS:
-        raise Malformed(f"the reply has {len(reply.text)} characters; {MOST_CHARACTERS} are the most that is read")
+        raise Malformed(f"the reply is too long; {MOST_CHARACTERS} characters are the most that is read")
 
 
 def _cut_off(reply: Reply) -> Malformed:
