@@ -13,7 +13,7 @@ KernelwrightError
 ├── InfrastructureError       exit status 3: a worker, a device, the machine; retried, never told to a searcher
 ├── ScratchFull               exit status 3: no room for scratch files; nobody is blamed, nothing is retried
 ├── ModelError                exit status 3: a language model gave no usable reply; the run can be resumed
-│   ├── ModelAuthFailed       no key, a wrong one, or no such model: nothing is tried again
+│   ├── ModelAuthFailed       exit status 2: no key, a wrong one, or no such model: nothing is tried again
 │   ├── ModelRateLimited      too many requests; `retry_after_s` says when to come back
 │   ├── ModelUnavailable      the service cannot be reached, or failed
 │   ├── ModelTimedOut         no reply in time
@@ -146,7 +146,9 @@ class ModelError(KernelwrightError):
 
 
 class ModelAuthFailed(ModelError):
-    """No key, a key that is not accepted, or a model that this key cannot use."""
+    """No key, a key that is not accepted, or a model that this key cannot use: a person must change something."""
+
+    exit_status = 2
 
 
 class ModelRateLimited(ModelError):

@@ -131,7 +131,7 @@ def test_doctor_says_what_works_and_what_to_install(call: Call, monkeypatch: pyt
     document = json.loads(out)
     assert document["devices"][0]["kind"] in ("cpu", "gpu")
     assert "python" in document["environment"]
-    assert all({"what", "is_good", "detail", "fix"} == finding.keys() for finding in document["findings"])
+    assert all({"what", "is_good", "detail", "fix", "is_needed"} == finding.keys() for finding in document["findings"])
 
 
 OPENCL_SOURCE = """__kernel void scale(__global const float *x, __global float *y, float a, int n)

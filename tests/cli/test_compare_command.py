@@ -13,6 +13,24 @@ from kernelwright.cli.main import main
 from short_command import COMMAND
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--max-cost", "5usd"], "--max-cost has no effect: rules cost nothing"),
+        (["--jobs", "100000"], "--jobs"),
+        (["--rounds", "1000000"], "--rounds"),
+    ],
+)
+def test_words_without_effect_and_beyond_bounds_are_refused(
+    saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", str(saxpy), *words])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not list(in_tmp.iterdir())
+
+
 def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["compare", str(saxpy), "--policies", "default,starkk"])

@@ -24,11 +24,24 @@ def kernelwright(*words: object, folder: Path) -> subprocess.CompletedProcess[st
         (["--policy", "gian"], "did you mean 'gain'?"),
         (["--start", "base"], "did you mean 'baseline'?"),
         (["--searcher", "locl"], "did you mean 'local'?"),
+        (["--policy", "zzz"], "say one of default, gain, "),
+        (["--policy", "defualt"], "did you mean 'default'?"),
+        (["--max-cost", "5usd"], "--max-cost has no effect: rules cost nothing"),
+        (["--max-tokens", "5"], "--max-tokens has no effect"),
+        (["--jobs", "100000"], "--jobs"),
+        (["--rounds", "1000000"], "--rounds"),
+        (["--model", "openai:gpt-5"], "OPENAI_API_KEY"),
     ],
 )
 def test_wrong_words_name_the_nearest(
-    saxpy: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    saxpy: Path,
+    in_tmp: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    told: str,
 ) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(SystemExit) as ended:
         main(["optimize", str(saxpy), *words])
     assert ended.value.code == 2

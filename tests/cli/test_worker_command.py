@@ -26,6 +26,7 @@ def ended(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]
         (["--runner", "ssh:gpu"], "say spool:DIR"),
         (["--in-flight", "0"], "in-flight"),
         (["--part", "0"], "part"),
+        (["--part", "8"], "--part 8 has no effect here"),
     ],
 )
 def test_a_runner_that_is_none_is_refused(
@@ -50,9 +51,12 @@ def test_a_folder_of_something_else_is_no_spool(
 
 
 def test_a_limit_is_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, err = ended(capsys, "worker", "--spool", tmp_path / "spool", "--limit", "200")
-    assert status == 2
-    assert "say 90s, 8m or 1h" in err
+    for limit in ("200", "abc", "no-gain", "-1m"):
+        status, err = ended(capsys, "worker", "--spool", tmp_path / "spool", "--limit", limit)
+        assert status == 2
+        assert f"--limit '{limit}' is no time" in err
+        assert "say 90s, 8m or 1h" in err
+        assert "budget" not in err
 
 
 def test_an_empty_spool_is_idle_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import typer
 from rich.console import Console
 
-from kernelwright.cli.optimize import OptimizeWords
+from kernelwright.cli.optimize import OptimizeWords, refuse_idle_caps
 from kernelwright.cli.tables import open_console, print_figures
 from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.attempts import common_failures
@@ -41,10 +41,16 @@ class CompareWords:
     roles: Path | None = None
 
     def settings(self) -> CompareSettings:
-        """The settings that the words say."""
+        """The settings that the words say.
+
+        Raises:
+            UsageError: a word makes no sense, or has no effect beside the others.
+        """
+        models = _listed(self.models)
+        refuse_idle_caps(self.base, models)
         return CompareSettings(
             policies=_listed(self.policies),
-            models=_listed(self.models),
+            models=models,
             memories=cast("tuple[Memory, ...]", _listed(self.memories)),
             repeats=self.repeats,
             base=self.base.settings(),

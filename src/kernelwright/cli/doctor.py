@@ -33,10 +33,12 @@ class Finding:
     is_good: bool
     detail: str
     fix: str = ""
+    is_needed: bool = False
+    """Whether nothing works without it."""
 
 
 def run_doctor(*, is_json: bool) -> int:
-    """Print the findings; 0 when some device can be used."""
+    """Print the findings; 0 when some device can be used and nothing that is needed is missing."""
     probe = probe_devices()
     findings = [*_devices(probe), *_measuring(probe), *_packages(), *_folders()]
     if is_json:
@@ -48,7 +50,8 @@ def run_doctor(*, is_json: bool) -> int:
         typer.echo(json.dumps(document, indent=2, default=str))
     else:
         _print(findings)
-    return 0 if probe.devices else 1
+    is_broken = any(finding.is_needed and not finding.is_good for finding in findings)
+    return 0 if probe.devices and not is_broken else 1
 
 
 def _devices(probe: ProbeReport) -> list[Finding]:
@@ -105,11 +108,19 @@ def _packages() -> list[Finding]:
 def _folders() -> list[Finding]:
     findings = []
     scratch = knobs.scratch_dir() or Path(tempfile.gettempdir())
-    for name, folder in (("cache", knobs.cache_dir()), ("scratch", scratch), ("working folder", Path.cwd())):
+    for name, folder, fix in (
+        (
+            "cache",
+            knobs.cache_dir(),
+            "set KERNELWRIGHT_CACHE_DIR to a folder that can be written: no run works without",
+        ),
+        ("scratch", scratch, "set KERNELWRIGHT_SCRATCH_DIR to a folder that can be written: no run works without"),
+        ("working folder", Path.cwd(), "name run folders elsewhere with --run"),
+    ):
         problem = _not_writable(folder)
         if problem:
-            fix = "set KERNELWRIGHT_CACHE_DIR or KERNELWRIGHT_SCRATCH_DIR" if name != "working folder" else ""
-            findings.append(Finding(f"{name} {folder}", is_good=False, detail=problem, fix=fix))
+            is_needed = name != "working folder"
+            findings.append(Finding(f"{name} {folder}", is_good=False, detail=problem, fix=fix, is_needed=is_needed))
         else:
             free_gib = shutil.disk_usage(folder).free / 2**30
             findings.append(
@@ -133,7 +144,8 @@ def _print(findings: list[Finding]) -> None:
     table.add_column(no_wrap=True)
     table.add_column()
     for finding in findings:
-        mark = "[green]ok[/]" if finding.is_good else "[yellow]--[/]"
+        bad = "[red]no[/]" if finding.is_needed else "[yellow]--[/]"
+        mark = "[green]ok[/]" if finding.is_good else bad
         detail = finding.detail + (f"\n-> {finding.fix}" if finding.fix else "")
         table.add_row(mark, escape(finding.what), escape(detail))
     Console().print(table)

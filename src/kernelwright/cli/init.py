@@ -19,6 +19,7 @@ from kernelwright.problem.source_scan import mask_comments
 from kernelwright.problem.toml_file import read_text
 from kernelwright.refactor.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.refactor.scaffold import Scaffold, scaffold_problem
+from kernelwright.store.files import explain
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
@@ -42,12 +43,16 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
     _add_headers(source, files, notes)
     _check_loads(source, scaffold, files)
     folder = out or Path(source.stem)
-    existing = [name for name in files if (folder / name).exists()]
-    if existing and not is_forced:
-        raise UsageError(
-            f"{folder} already holds {', '.join(existing)}", hint="choose another --out, or overwrite with --force"
-        )
-    _write(folder, files)
+    try:
+        existing = [name for name in files if (folder / name).exists()]
+        if existing and not is_forced:
+            raise UsageError(
+                f"{folder} already holds {', '.join(existing)}", hint="choose another --out, or overwrite with --force"
+            )
+        _write(folder, files)
+    except OSError as error:
+        told = explain(error, "write the problem into", folder)
+        raise UsageError(told.message, hint=f"say another --out, or {told.hint}") from error
     for name in files:
         typer.echo(folder / name)
     for note in notes:

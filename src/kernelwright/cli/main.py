@@ -60,6 +60,8 @@ RunnerOption = Annotated[
 InFlightOption = Annotated[
     int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
 ]
+JobsOption = Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)]
+RoundsOption = Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)]
 CacheOption = Annotated[
     str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
 ]
@@ -91,7 +93,7 @@ def root(
 def doctor(*, json: JsonFlag = False) -> None:
     """Say what works here, and for each thing that does not: why, and what to install.
 
-    Exit status 0 when at least one device can be used, 1 otherwise.
+    Exit status 0 when at least one device can be used and caches and scratch files can be written, 1 otherwise.
     """
     from kernelwright.cli.doctor import run_doctor
 
@@ -147,9 +149,7 @@ def tune(
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     device: DeviceOption = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)
-    ] = None,
+    jobs: JobsOption = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recorded run: no device is touched.", metavar="RUN")
@@ -159,7 +159,7 @@ def tune(
     ] = None,
     cache: CacheOption = None,
     finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)] = 20,
+    rounds: RoundsOption = 20,
     *,
     json: JsonFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
@@ -225,16 +225,17 @@ def optimize(
     searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     device: DeviceOption = None,
-    jobs: Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1)] = None,
+    jobs: JobsOption = None,
     run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
     runner: RunnerOption = "",
     in_flight: InFlightOption = None,
     part: Annotated[
-        int, typer.Option(help="Evaluations that a spool is asked for with each new structure.", min=1, max=1000)
-    ] = 24,
+        int | None,
+        typer.Option(help="Evaluations that a spool is asked for with each new structure (24).", min=1, max=1000),
+    ] = None,
     cache: CacheOption = None,
     finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5)] = 20,
+    rounds: RoundsOption = 20,
     *,
     memory: Annotated[bool, typer.Option(help="Use what earlier runs have learnt, and add to it.")] = True,
     json: JsonFlag = False,
@@ -326,10 +327,12 @@ def compare(
     searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the first repeat.", min=0)] = 0,
     device: Annotated[str | None, typer.Option(help="Device id or a part of its name.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Build processes.", min=1)] = None,
+    jobs: JobsOption = None,
     cache: Annotated[str | None, typer.Option(help="Cache before each timed launch: hot or cold.")] = None,
     finalists: Annotated[int, typer.Option(help="How many each run measures again at its end.", min=1)] = 5,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5)] = 20,
+    rounds: Annotated[
+        int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5, max=10_000)
+    ] = 20,
     max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Most structures that each run asks for.", min=1)] = None,
@@ -461,7 +464,9 @@ def dispatch(
         list[str] | None,
         typer.Option("--range", help="Sizes that matter, NAME=LOW..HIGH[:STEP]; may be repeated.", metavar="RANGE"),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Interleaved rounds on each shape (default: the run's).")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Interleaved rounds on each shape (default: the run's).", min=5, max=10_000)
+    ] = None,
     *,
     json: JsonFlag = False,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +48,9 @@ from kernelwright.llm.account import Account
 from kernelwright.report.page import write_report
 from kernelwright.tree.model import Node
 
+PART_EVALUATIONS = 24
+"""That a spool is asked for with each new structure, unless `--part` says otherwise."""
+
 MOST_CHARACTERS = 90
 """Of a node's instruction in a tree."""
 
@@ -78,10 +81,20 @@ class OptimizeWords:
     roles: Path | None = None
     runner: str = ""
     in_flight: int | None = None
-    part: int = 24
+    part: int | None = None
+    """None: as many as the settings say."""
 
     def settings(self) -> OptimizeSettings:
-        """The settings that the words say."""
+        """The settings that the words say.
+
+        Raises:
+            UsageError: a word makes no sense, or has no effect beside the others.
+        """
+        if self.part is not None and not self.runner:
+            raise UsageError(
+                f"--part {self.part} has no effect here: it is for a device behind a spool",
+                hint="leave it out, or say --runner spool:DIR",
+            )
         return OptimizeSettings(
             tune=TuneSettings(
                 budget=parse_budget(self.budget),
@@ -101,7 +114,7 @@ class OptimizeWords:
             max_tokens=self.max_tokens,
             runner=_absolute(self.runner),
             in_flight=self.in_flight,
-            part_evaluations=self.part,
+            part_evaluations=self.part or PART_EVALUATIONS,
             max_attempts=self.max_attempts,
             roles=read_roles(self.roles) if self.roles is not None else {},
         )
@@ -123,9 +136,25 @@ def _dollars(text: str | None) -> float | None:
         raise UsageError(f"--max-cost {text!r} is no price", hint="say dollars: 5usd, or 0.50") from None
 
 
+def refuse_idle_caps(words: OptimizeWords, models: Sequence[str]) -> None:
+    """Refuse caps on what models cost where none is asked.
+
+    Raises:
+        UsageError: all `models` are rules, and a cap is said.
+    """
+    caps = [("--max-cost", words.max_cost), ("--max-tokens", words.max_tokens)]
+    named = [option for option, value in caps if value is not None]
+    if named and all(model == "rules" for model in models):
+        raise UsageError(
+            f"{' and '.join(named)} {'has' if len(named) == 1 else 'have'} no effect: rules cost nothing",
+            hint="leave it out, or name a model, PROVIDER:NAME",
+        )
+
+
 def run_optimize(words: OptimizeWords) -> int:
     """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
     settings = words.settings()
+    refuse_idle_caps(words, [settings.model])
     with stopping_in_words(words.run):
         with open_progress(is_quiet=words.is_json) as view:
             result = optimize(words.problem, settings=settings, run=words.run, listener=view)

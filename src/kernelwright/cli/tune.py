@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -89,6 +89,7 @@ def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
     with stopping_in_words(words.run, advice=REPLAY_AGAIN if words.replay is not None else ""):
+        note_foreign_priors(words.priors, words.problem)
         with open_progress(is_quiet=words.is_json) as view:
             priors = priors_of([tuned_run(path) for path in words.priors])
             if words.replay is not None:
@@ -97,6 +98,31 @@ def run_tune(words: TuneWords) -> int:
             else:
                 result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
+
+
+def note_foreign_priors(runs: Sequence[Path], problem: Path) -> None:
+    """Say which earlier runs were of another problem: their values go by parameters' names, whatever those mean.
+
+    Raises:
+        UsageError: one shares no parameter with the problem, so that nothing of it can be used.
+        StoreError: one of them is no run.
+    """
+    if not runs:
+        return
+    views = [RunView.read(tuned_run(path)) for path in runs]  # first: without a run there is nothing to compare with
+    subject = Subject.load(problem)
+    own = {parameter.name for parameter in subject.template.parameters}
+    for path, view in zip(runs, views, strict=True):
+        name, theirs = view.started.problem_name, view.started.space.get("parameters", {})
+        if not own & set(theirs):
+            has = f"it has {', '.join(theirs)}" if theirs else "it has none"
+            raise UsageError(
+                f"--prior {path} shares no parameter with this problem: {has}",
+                hint=f"it is a run of {name!r}; name one of this problem, or leave it out",
+            )
+        if name != subject.problem.name:
+            shared = ", ".join(sorted(own & set(theirs)))
+            typer.echo(f"note: --prior {path} is a run of {name!r}; what it tells is taken for {shared}", err=True)
 
 
 def recording_of(run: Path, problem: Path) -> Path:

@@ -43,10 +43,12 @@ class WorkerWords:
         """
         if self.limit is None:
             return None
-        seconds = parse_budget(self.limit).seconds
-        if seconds is None:
+        budget = None
+        with contextlib.suppress(UsageError):  # which would speak of budgets
+            budget = parse_budget(self.limit)
+        if budget is None or budget.seconds is None:
             raise UsageError(f"--limit {self.limit!r} is no time", hint="say 90s, 8m or 1h")
-        return seconds
+        return budget.seconds
 
 
 def run_worker(words: WorkerWords) -> int:

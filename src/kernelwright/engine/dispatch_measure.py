@@ -44,6 +44,9 @@ from kernelwright.template.model import Candidate
 
 DEFAULT_PROBES = 12
 
+LEAST_ROUNDS = 5
+"""Interleaved rounds on a shape; fewer tell nothing, as in a run's own comparison."""
+
 POOL = 8
 """Configs that are measured again; more cost time on every shape. A guess."""
 
@@ -107,10 +110,12 @@ def probe_dispatch(
         subject = Subject.of_run(folder, view.started)
         space = ShapeSpace.of(subject.problem, ranges)
         listener.on_progress(Progress(phase="prepare"))
-        device = machine.device(str(view.started.device.get("id", "")) or None, subject.template.language)
         settings = TuneSettings.from_record(view.started.settings)
         if rounds is not None:
+            if rounds < LEAST_ROUNDS:
+                raise UsageError(f"rounds is {rounds}, expected at least {LEAST_ROUNDS}")
             settings = dataclasses.replace(settings, comparison_rounds=rounds)
+        device = machine.device(str(view.started.device.get("id", "")) or None, subject.template.language)
         prober = _Prober(subject, device, settings, machine, _pool(view, subject, loss), view)
         event = prober.measure(space, count, loss, lambda: listener.on_progress(Progress(phase="compare")))
         events: list[Event] = [event, *(Noted("warning", text) for text in prober.notes())]

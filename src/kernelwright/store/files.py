@@ -23,7 +23,10 @@ _MEANING = MappingProxyType(
             "the file would exceed the size limit of this process",
             "raise the limit (`ulimit -f unlimited`)",
         ),
-        errno.EROFS: ("the file system is read-only", "choose a run folder on a disk that can be written"),
+        errno.EROFS: (
+            "the file system is read-only",
+            "name a folder on a disk that can be written (`--run`, `--out`, `--spool`), or copy the run to one",
+        ),
         errno.EACCES: ("not permitted", "choose a folder that you may write, or change its permissions"),
         errno.EPERM: ("not permitted", "choose a folder that you may write, or change its permissions"),
         errno.ENOENT: ("it does not exist", "check the path"),

@@ -96,7 +96,8 @@ def known(name: str) -> str:
     """
     name = ALIASES.get(name, name)
     if name not in POLICIES:
-        near = difflib.get_close_matches(name, list(POLICIES), 1, 0.4)
-        more = f"did you mean {near[0]!r}?" if near else f"say one of {', '.join(POLICIES)}"
+        names = [*ALIASES, *POLICIES]
+        near = difflib.get_close_matches(name, names, 1, 0.4)
+        more = f"did you mean {near[0]!r}?" if near else f"say one of {', '.join(names)}"
         raise UsageError(f"there is no policy {name!r}; {more}")
     return name
