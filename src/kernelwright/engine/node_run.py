@@ -13,6 +13,7 @@ Everything that reads runs (show, report, export, replay) reads a node's folder 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -36,7 +37,7 @@ from kernelwright.engine.speed_of_light import doubted, recorded_floors
 from kernelwright.engine.started import space_record
 from kernelwright.engine.state import SearchState, observation, observations
 from kernelwright.engine.tune import Subject
-from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
+from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent, MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config, Value
@@ -56,7 +57,8 @@ from kernelwright.store.event import (
     SessionStarted,
     TemplateProven,
 )
-from kernelwright.store.run_folder import RunFolder
+from kernelwright.store.log import EventLog
+from kernelwright.store.run_folder import LOG_NAME, RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate, Template
 
@@ -65,6 +67,9 @@ if TYPE_CHECKING:
 
 PROOF_ATTEMPTS = 3
 """Configs that may be tried when the default does not fit into the device; a wrong result has no second chance."""
+
+BEGINNING = 3
+"""Events that a node's run begins with: its start, its session, the baseline."""
 
 RESOURCE_STAGES = frozenset({"resources", "launch"})
 
@@ -552,14 +557,14 @@ def _shrunk(parameter: Parameter, factor: float) -> Value:
 
 
 def has_log(path: Path) -> bool:
-    """Whether a node's folder holds a run whose beginning was recorded whole; without it nothing was evaluated."""
-    log = path / "events.jsonl"
-    if not log.is_file() or log.stat().st_size == 0:
-        return False
-    try:
-        return RunView.read(path).baseline is not None
-    except StoreError:
-        return False
+    """Whether a node's folder holds a run whose beginning was recorded whole; without it nothing was evaluated.
+
+    Raises:
+        StoreError: the beginning is damaged, and not only torn.
+    """
+    log = path / LOG_NAME
+    begun = itertools.islice(EventLog(log).read(), BEGINNING) if log.is_file() else ()
+    return any(isinstance(event, BaselineMeasured) for event in begun)
 
 
 def evaluated_counts(nodes: Path) -> dict[str, int]:

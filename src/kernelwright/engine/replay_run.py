@@ -9,9 +9,8 @@ search made them, its forecasts, proofs of templates, the final comparison, what
 event. Each event that is made is held against the recorded one, times and ids aside; the first one that differs ends
 the replay.
 
-Several structures under way share a budget as they go: where they were searched on the machine that led the run, and
-not elsewhere, what was decided meanwhile depends on how far each was, which no event tells, and a replay may diverge
-there.
+A run of several sessions is repeated session by session, see `replay_sessions`: structures that were under way when one
+was killed or interrupted come to nothing there, and go on in the next one from what is recorded of them.
 """
 
 from __future__ import annotations
