@@ -164,6 +164,15 @@ class BuildRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class StateVariable:
+    """Memory of a built unit that kernels can write and that outlives a launch."""
+
+    name: str
+    byte_count: int | None
+    """None: as much as a kernel asks for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Artifact:
     """A built unit on disk, with what the driver says of it. Picklable; loads in any process of this machine."""
 
@@ -177,6 +186,9 @@ class Artifact:
     log: str = ""
     binary_id: str = ""
     """Content id of the machine code: two artifacts with the same one run alike. Empty: not known."""
+    state: tuple[StateVariable, ...] | None = None
+    """What could carry results from one launch to the next. None: not known. What a session sets back to its first
+    values by `forget_module_memory` need not be here."""
 
 
 class BuildFailed(Exception):
@@ -340,6 +352,13 @@ class DeviceSession(ABC):
         """
         return
 
+    def forget_module_memory(self) -> None:
+        """Give the variables of modules that were launched since the last call the values that they had when loaded.
+
+        Default: nothing is done, and an artifact's `state` has all that it keeps.
+        """
+        return
+
     def is_same(self, first: Buffer, second: Buffer, byte_count: int) -> bool:
         """Whether two buffers hold the same bytes. Backends that can, compare on the device."""
         one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)
@@ -397,6 +416,8 @@ class Backend(ABC):
 
     name: ClassVar[str]
     languages: ClassVar[tuple[Language, ...]]
+    sets_state_back: ClassVar[bool] = False
+    """Whether its sessions' `forget_module_memory` gives variables their first values."""
 
     @abstractmethod
     def unavailable_because(self) -> str | None:

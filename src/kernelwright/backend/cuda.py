@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from kernelwright.backend.base import Artifact, Backend, BuildRequest, DeviceInfo, LaunchPlan
+from kernelwright.backend.base import Artifact, Backend, BuildRequest, DeviceInfo, LaunchPlan, StateVariable
+from kernelwright.backend.cubin_state import CubinUnreadable, read_cubin
 from kernelwright.backend.cuda_build import compile_unit, read_resources
 from kernelwright.backend.cuda_cupti import load_cupti
 from kernelwright.backend.cuda_driver import find_devices, toolchain_id, why_unavailable
@@ -36,11 +37,19 @@ def _measuring_facts(device: DeviceInfo) -> dict[str, str]:
     }
 
 
+def _state(cubin: bytes) -> tuple[StateVariable, ...] | None:
+    try:
+        return read_cubin(cubin).kept()
+    except CubinUnreadable:
+        return None
+
+
 class CudaBackend(Backend):
     """Compiles CUDA C++ for any device, launches it on NVIDIA's."""
 
     name: ClassVar[str] = "cuda"
     languages: ClassVar[tuple[Language, ...]] = ("cuda",)
+    sets_state_back: ClassVar[bool] = True
 
     def unavailable_because(self) -> str | None:
         """Tells missing packages, driver, device and compiler apart."""
@@ -67,7 +76,7 @@ class CudaBackend(Backend):
                 limit = max_threads_per_block(multiprocessor, registers_per_thread=int(figures["registers_per_thread"]))
                 figures["max_threads_per_block"] = float(limit)
         binary_id = content_id(compiled.cubin, sorted(compiled.names.values()))
-        return Artifact(unit, device.id, folder, resources, compiled.log, binary_id)
+        return Artifact(unit, device.id, folder, resources, compiled.log, binary_id, _state(compiled.cubin))
 
     def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
         """Adds `blocks_per_multiprocessor` and the theoretical `occupancy`, the lowest over the plans, by entry."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from kernelwright.backend.cubin_state import CubinState
 from kernelwright.backend.cuda_errors import DriverCallFailed, call
 
 
@@ -27,6 +28,8 @@ class CudaModule:
         self._names = names
         self._functions: dict[str, Any] = {}
         self._shared_bytes: dict[str, int] = {}
+        self.state: CubinState | None = None
+        """The variables that outlive a launch, where whoever loads it wants them set back."""
         self.handle = call(driver.cuModuleLoadData(image))
         self.unload = weakref.finalize(self, driver.cuModuleUnload, self.handle)
         self.unload.atexit = False

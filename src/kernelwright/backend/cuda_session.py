@@ -26,6 +26,7 @@ from kernelwright.backend.base import (
     LaunchFailed,
     PlanStep,
 )
+from kernelwright.backend.cubin_state import CubinUnreadable, read_cubin
 from kernelwright.backend.cuda_cupti import open_recorder
 from kernelwright.backend.cuda_driver import load_driver, ordinal_of
 from kernelwright.backend.cuda_errors import DriverCallFailed, call, launch_error, machine_error
@@ -39,6 +40,7 @@ from kernelwright.backend.cuda_helpers import (
     WITHIN_ENTRY,
 )
 from kernelwright.backend.cuda_launch import Binder, BoundStep, launch_words
+from kernelwright.backend.cuda_module_memory import ModuleMemory
 from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_timing import Stopwatch
 from kernelwright.backend.cuda_transfer import STAGED_FROM_BYTES, Staging
@@ -79,6 +81,7 @@ class CudaSession(DeviceSession):
             raise InfrastructureError(f"opening {device.id}: {error}") from error
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
         self._memory = MemoryPool(driver)
+        self._module_memory = ModuleMemory(driver, self._stream, self._memory)
         self._binder = Binder(driver, self._stream)
         self._staging = Staging(driver, self._stream)
         self._bound: dict[tuple[object, ...], BoundStep] = {}
@@ -125,6 +128,8 @@ class CudaSession(DeviceSession):
             raise InfrastructureError(f"the artifact of {artifact.unit.file_name} cannot be read: {error}") from error
         try:
             module = CudaModule(self._driver, image, names)
+            with contextlib.suppress(CubinUnreadable):
+                module.state = read_cubin(image)
             self._modules.add(module)
             return module
         except DriverCallFailed as error:
@@ -306,8 +311,10 @@ class CudaSession(DeviceSession):
     def launch(self, launches: Sequence[BoundLaunch]) -> None:
         """Enqueue all, in order."""
         try:
-            for bound in [self._bind(each) for each in launches]:
-                bound.prepare_and_launch()
+            bound = [self._bind(each) for each in launches]
+            self._note(launches)
+            for each in bound:
+                each.prepare_and_launch()
         except DriverCallFailed as error:
             raise launch_error(error, launch_words(launches[-1].step)) from error
 
@@ -315,10 +322,22 @@ class CudaSession(DeviceSession):
         """Milliseconds from the first launch's start to the last one's end."""
         bound = [self._bind(each) for each in launches]
         try:
+            self._note(launches)
             bound[0].prepare()  # which is no part of what is timed; of later steps it is, because it must lie between
             return self._stopwatch.time([bound[0].launch, *(each.prepare_and_launch for each in bound[1:])])
         except DriverCallFailed as error:
             raise launch_error(error, launch_words(launches[-1].step)) from error
+
+    def _note(self, launches: Sequence[BoundLaunch]) -> None:
+        for each in launches:
+            self._module_memory.before_launch(each.module)
+
+    def forget_module_memory(self) -> None:
+        """Give variables their first values, by copies on the device."""
+        try:
+            self._module_memory.forget()
+        except DriverCallFailed as error:
+            raise machine_error(error, "setting back the variables of a module") from error
 
     @property
     def stream_handle(self) -> int:

@@ -24,6 +24,7 @@ from kernelwright.backend.opencl_build import (
     build_from_source,
     has_variant,
     install_pocl,
+    kernel_names,
     make_kernel,
     pocl_programs,
     read_resources,
@@ -42,6 +43,7 @@ from kernelwright.backend.opencl_driver import (
 )
 from kernelwright.backend.opencl_errors import machine_error
 from kernelwright.backend.opencl_session import OpenclSession
+from kernelwright.backend.opencl_state import pocl_state, told_state
 from kernelwright.problem.model import Language
 
 
@@ -80,7 +82,12 @@ class OpenclBackend(Backend):
                 save_pocl(program_folder, pocl_cache(), folder)
         else:
             save_binary(target, program, folder)
-        return Artifact(unit, device.id, folder, resources, log)
+        state = (
+            pocl_state(folder, kernel_names(target.cl, program))
+            if uses_pocl
+            else told_state(target, program, unit.options)
+        )
+        return Artifact(unit, device.id, folder, resources, log, state=state)
 
     def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo) -> None:
         """On PoCL, launch one block of every block shape in the plans on zeros, so that it is compiled."""

@@ -134,8 +134,13 @@ def make_kernel(cl: ModuleType, program: Any, entry: str) -> Any:
     try:
         return cl.Kernel(program, entry)
     except cl.Error as error:
-        names = str(program.get_info(cl.program_info.KERNEL_NAMES)).replace(";", ", ") or "none"
+        names = ", ".join(kernel_names(cl, program)) or "none"
         raise BuildFailed(f"the entry {entry!r} is not among the kernels of this source: {names}") from error
+
+
+def kernel_names(cl: ModuleType, program: Any) -> list[str]:
+    """All kernels of a built program."""
+    return [name for name in str(program.get_info(cl.program_info.KERNEL_NAMES)).strip("\0").split(";") if name]
 
 
 def _one_line(value: str) -> str:

@@ -151,7 +151,8 @@ class Arena:
         self._forget(set_index, job)
 
     def poison_outputs(self, set_index: int, job: Job) -> None:
-        """Fill outputs with their poison, and leave scratch alone."""
+        """Fill outputs with their poison, and leave scratch alone; modules forget as before every launch."""
+        self._session.forget_module_memory()
         for spec in job.buffers:
             if spec.role == "output":
                 self._fill(set_index, spec, spec.poison)
@@ -275,6 +276,7 @@ class Arena:
         self.close()
 
     def _forget(self, set_index: int, job: Job) -> None:
+        self._session.forget_module_memory()
         if job.has_local_memory:
             self._session.forget_local_memory()
         for spec in job.buffers:

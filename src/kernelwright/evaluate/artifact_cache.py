@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo
+from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo, StateVariable
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import Failed, Stage
@@ -41,7 +41,8 @@ EVICTION_INTERVAL = 64
 EVICTION_INTERVAL_S = 3600.0
 """A process looks at the cache's size after so many commits of its own, or when no one has for so long."""
 
-_FORMAT = 1
+_FORMAT = 2
+"""1: without what a program keeps between launches."""
 _LEAST_FREE_BYTES = 1 << 16
 """With less, a failed build may be the disk's fault: the smallest artifacts are about as large."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -117,6 +118,7 @@ class ArtifactCache:
             "resources": {entry: dict(figures) for entry, figures in artifact.resources.items()},
             "log": artifact.log,
             "binary_id": artifact.binary_id,
+            "state": None if artifact.state is None else [[each.name, each.byte_count] for each in artifact.state],
         }
         self._commit(key, staged, record, artifact.unit, artifact.device_id)
         return replace(artifact, folder=self._entry_folder(key))
@@ -259,8 +261,10 @@ def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: Device
     resources = {
         entry: {name: float(value) for name, value in figures.items()} for entry, figures in record["resources"].items()
     }
-    artifact = Artifact(unit, device.id, folder, resources, str(record["log"]), str(record.get("binary_id", "")))
-    return Entry(artifact, None)
+    kept = record["state"]
+    state = None if kept is None else tuple(StateVariable(str(name), size) for name, size in kept)
+    binary_id = str(record.get("binary_id", ""))
+    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state), None)
 
 
 @contextlib.contextmanager

@@ -428,18 +428,18 @@ class DeviceLane(QuickLane):
         return as_measurement(built, done), doubt
 
     def compare(
-        self, candidates: Sequence[Sequence[Built]], *, rounds: int
+        self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]
     ) -> tuple[dict[str, CompareDone], dict[int, str]]:
         """Measure candidates interleaved, workload by workload, and judge what each one's last round wrote.
 
         Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
-        cannot be launched is wrong; its samples are NaN where it left none.
+        cannot be launched is wrong; its samples are NaN where it left none. Those in `wrong` are so from the beginning.
 
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
         results = {}
-        wrong: dict[int, str] = {}
+        wrong = dict(wrong)
         for index, workload in enumerate(self._problem.workloads):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)

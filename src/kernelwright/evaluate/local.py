@@ -25,6 +25,7 @@ from typing import Self
 
 from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.backend.registry import get_backend
 from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.answering import HandsOver
 from kernelwright.evaluate.artifact_cache import ArtifactCache
@@ -32,6 +33,7 @@ from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationR
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.early import EarlyStart
+from kernelwright.evaluate.keeping import NOTHING, Kept, kept_by
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
 from kernelwright.evaluate.looking import check_and_time, resources_of, timed
 from kernelwright.evaluate.process import WorkerProcess
@@ -192,6 +194,8 @@ class LocalRunner:
         """By candidate: what was begun before anyone asked for an evaluation."""
         self._notes: list[str] = []
         self._measured_code = MeasuredCode()
+        self._allowed = NOTHING
+        """What the baseline keeps between launches in variables of its own, and candidates may."""
         self._order = tuple(workload.name for workload in problem.workloads)
         """Of workloads in an evaluation: cheapest first, once the baseline has told which are."""
         self._is_closed = False
@@ -245,6 +249,7 @@ class LocalRunner:
             ReferenceFailed: the reference is broken.
         """
         built, build_s, is_cached = self._build_now(baseline)
+        self._allow(built)
         start_s = time.perf_counter()
         with self._stations[0].held() as lane:
             errors = lane.calibrate(built, may_defer=len(self._stations) == 1)
@@ -273,8 +278,11 @@ class LocalRunner:
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
         """Measure `candidates` interleaved on every workload."""
         built = [self._build_now(candidate)[0] for candidate in candidates]
+        kept = [_kept(each) for each in built]
+        keeping = {place: each.failure(kept[0]) for place, each in enumerate(kept)}
+        known = {place: failure.message for place, failure in keeping.items() if failure is not None}
         with self._stations[0].held() as lane:
-            done, wrong = lane.compare(built, rounds=rounds)
+            done, wrong = lane.compare(built, rounds=rounds, wrong=known)
         right = [place for place in range(len(candidates)) if place not in wrong]
         samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
         rejected = {candidates[place].id: reason for place, reason in wrong.items()}
@@ -284,6 +292,9 @@ class LocalRunner:
     def reproduce(self, original: Candidate, candidate: Candidate) -> Reproduction | Failed:
         """Launch both, which must build, on every workload and dataset, and compare what they wrote."""
         built = [self._build_now(each)[0] for each in (original, candidate)]
+        failure = _kept(built[1]).failure(self._allowed)
+        if failure is not None:
+            return failure
         with self._stations[0].held() as lane:
             return reproduced(lane, *built)
 
@@ -371,6 +382,13 @@ class LocalRunner:
                 )
         build_s, is_cached = _build_cost(builds)
         return _pair(rendered, results), build_s, is_cached
+
+    def _allow(self, baseline: Sequence[Built]) -> None:
+        """Candidates may keep what the baseline does; a person is told where that may make a speedup."""
+        self._allowed = _kept(baseline)
+        note = self._allowed.note(is_set_back=get_backend(self._device.backend).sets_state_back)
+        if note and note not in self._notes:
+            self._notes.append(note)
 
     # -- the lane's thread ---------------------------------------------------------------------------------------
 
@@ -468,6 +486,10 @@ class LocalRunner:
         results = [build.result() for build in pending.builds]
         built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
+        failure = _kept(built).failure(self._allowed)
+        if failure is not None:
+            cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
+            return Evaluation(request.candidate.id, failure, cost)
         known = self._measured_code.find(built, request)
         if known is not None:
             cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
@@ -487,6 +509,10 @@ class LocalRunner:
             return None
         self._measured_code.add(built, request, outcome)
         return Evaluation(request.candidate.id, outcome, cost)
+
+
+def _kept(built: Sequence[Built]) -> Kept:
+    return kept_by([each.artifact for each in built])
 
 
 def _may_be_hosted(device: DeviceInfo, settings: EvaluationSettings) -> bool:
