@@ -24,6 +24,7 @@ from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import Story
 from kernelwright.engine.told_steps import fastest_run_id
+from kernelwright.engine.verdict_words import counted
 from kernelwright.report.charts import (
     best_so_far,
     convergence,
@@ -371,9 +372,11 @@ def _cost_part(view: RunView, runs: Sequence[RunView], *, is_whole: bool) -> dic
     if is_whole:
         lead += " The final comparison, and what proposing took, are in the budget and not in these phases."
     if cached:
-        lead += f" {cached} builds came from the artifact cache."
+        lead += f" {counted(cached, 'build')} came from the artifact cache."
     if known:
-        lead += f" {known} evaluations were answered from a record and ran nothing."
+        lead += (
+            f" {counted(known, 'evaluation')} {'was' if known == 1 else 'were'} answered from a record and ran nothing."
+        )
     shares = ", ".join(f"{phase.name} {100 * phase.share:.0f}\u00a0%" for phase in found if phase.seconds > 0)
     return {
         "phases": found,
