@@ -393,7 +393,9 @@ def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -
     chosen = settings(**changes)
     patched = pytest.MonkeyPatch()
     try:
-        patched.setattr("kernelwright.engine.optimize.agent_of", lambda s, f: agent_of(s, f, opener=lambda name: model))
+        patched.setattr(
+            "kernelwright.engine.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
+        )
         return optimize(plain, settings=chosen, run=path, machine=SimulatedMachine(cost, noise=0.005))
     finally:
         patched.undo()
@@ -402,7 +404,9 @@ def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -
 def resume_with(model: ScriptedModel, path: Path) -> OptimizeResult:
     patched = pytest.MonkeyPatch()
     try:
-        patched.setattr("kernelwright.engine.optimize.agent_of", lambda s, f: agent_of(s, f, opener=lambda name: model))
+        patched.setattr(
+            "kernelwright.engine.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
+        )
         return resume_optimize(path, machine=SimulatedMachine(cost, noise=0.005))
     finally:
         patched.undo()
