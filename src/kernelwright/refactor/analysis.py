@@ -161,6 +161,8 @@ def _add_parameters(state: State, function: nodes.Function) -> None:
         if not name:
             continue
         state.declared_types[name] = "auto" if parameter.is_pointer else parameter.c_type
+        if not parameter.is_pointer:
+            state.parameter_types[name] = parameter.c_type
         width = state.width(c_type)
         if parameter.is_pointer:
             state.arrays[name] = Array(

@@ -9,8 +9,9 @@ from kernelwright.refactor.facts import Sources
 from kernelwright.refactor.joins import Join, join_of
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial
 from kernelwright.refactor.preprocess import Place
-from kernelwright.refactor.state import State
+from kernelwright.refactor.state import Integer, State
 from kernelwright.refactor.values import Pointer, Value
+from kernelwright.refactor.wraparound import INT, common
 
 if TYPE_CHECKING:
     from kernelwright.refactor.expressions import Expressions
@@ -29,23 +30,34 @@ class Assignments:
         if join is not None and join.operation == "recurrence":
             return self._recurrence(node)
         if join is not None:
-            return self.join(node.target, join, self.expressions.parts(node.value, join.operands), node.place)
+            values = self.expressions.parts(node.value, join.operands)
+            values = [self._adjusted(node.target, *each) for each in zip(join.operands, values, strict=True)]
+            return self.join(node.target, join, values, node.place)
         if node.operator == "=":
             value = self.expressions.value(node.value)
-            self.expressions.store(node.target, value, node.place)
+            self.expressions.store(node.target, value, node.place, self.expressions.integers.of(node.value))
             return value
-        right = self.expressions.value(node.value)
+        right = self._adjusted(node.target, node.value, self.expressions.value(node.value))
         if isinstance(node.target, nodes.Name):
             left = self.expressions.named(node.target)
-            value = self._moved_or_combined(node.operator[:-1], left, right)
-            self.expressions.set_variable(node.target.name, value)
+            kind = self._common(node.target, node.value)
+            value = self._moved_or_combined(node.operator[:-1], left, right, kind)
+            self.expressions.set_variable(node.target.name, value, kind)
             return value
         return self._accumulate(node.target, right, node.place)
 
-    def _moved_or_combined(self, operator: str, left: Value, right: Value) -> Value:
+    def _common(self, *operands: nodes.Expression) -> Integer | None:
+        return common(*map(self.expressions.integers.of, operands))
+
+    def _adjusted(self, target: nodes.Expression, operand: nodes.Expression, value: Value) -> Value:
+        """A value as it is calculated with a target's."""
+        kind = self.expressions.integers.of(operand)
+        return self.expressions.integers.converted(value, kind, self._common(target, operand))
+
+    def _moved_or_combined(self, operator: str, left: Value, right: Value, kind: Integer | None = INT) -> Value:
         if isinstance(left, Pointer):
             return self.expressions.pointer_arithmetic(operator, left, right)
-        return self.expressions.combined(operator, left, right)
+        return self.expressions.combined(operator, left, right, kind)
 
     def update(self, node: nodes.Update) -> Value:
         """`++` and `--`."""
@@ -53,7 +65,7 @@ class Assignments:
         if isinstance(node.operand, nodes.Name):
             before = self.expressions.named(node.operand)
             after = self._moved_or_combined(operator, before, ONE)
-            self.expressions.set_variable(node.operand.name, after)
+            self.expressions.set_variable(node.operand.name, after, self._common(node.operand))
             return after if node.is_prefix else before
         return self._accumulate(node.operand, ONE, node.place)
 
@@ -118,7 +130,7 @@ class Assignments:
             if join.operator
             else self.expressions.unknown(joined)
         )
-        self.expressions.set_variable(name, value_)
+        self.expressions.set_variable(name, value_, self._common(nodes.Name(place, name)))
         return value_
 
     def _recurrence(self, node: nodes.Assign) -> Value:
@@ -130,12 +142,14 @@ class Assignments:
             self.expressions.store(target, value, node.place)
             return value
         if node.operator != "=":
-            value = self._moved_or_combined(node.operator[:-1], self.expressions.named(target), value)
+            value = self._adjusted(target, node.value, value)
+            kind = self._common(target, node.value)
+            value = self._moved_or_combined(node.operator[:-1], self.expressions.named(target), value, kind)
         loops, sources = self.state.loops_around(target.name), self.state.atoms.sources(value)
         if self.state.is_float_type(self.state.declared_types.get(target.name, "auto")):
             reduced = self.expressions.calls.reduction_of(target.name, "recurrence", loops, sources, (), node.place)
             value = self.state.atoms.fresh("float", sources | reduced)
-        self.expressions.set_variable(target.name, value)
+        self.expressions.set_variable(target.name, value, self._common(target, node.value))
         return value
 
     def _holds_floats(self, name: str, before: Value) -> bool:

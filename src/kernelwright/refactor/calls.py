@@ -10,8 +10,9 @@ from kernelwright.refactor.facts import NO_SOURCES, Access, Barrier, Exchange, M
 from kernelwright.refactor.joins import Operation
 from kernelwright.refactor.polynomial import Polynomial, number
 from kernelwright.refactor.preprocess import Place
-from kernelwright.refactor.state import State
+from kernelwright.refactor.state import Integer, State
 from kernelwright.refactor.values import Pointer, Value
+from kernelwright.refactor.wraparound import common
 
 if TYPE_CHECKING:
     from kernelwright.refactor.expressions import Expressions
@@ -198,14 +199,22 @@ class Calls:
                 node.function, name, flavour, self.state.loop_indices, node.place.span, node.place.is_exact,
                 self.state.inlined_in,
             ))  # fmt: skip
-        return self._math_value(name, values)
+        integers = self.expressions.integers
+        kinds = [integers.of(argument) for argument in node.arguments]
+        kind = common(*kinds)
+        values = [integers.converted(value, own, kind) for value, own in zip(values, kinds, strict=True)]
+        return self._math_value(name, values, kind)
 
-    def _math_value(self, name: str, values: list[Value]) -> Value:
-        atoms = self.state.atoms
+    def _math_value(self, name: str, values: list[Value], kind: Integer | None) -> Value:
+        atoms, integers = self.state.atoms, self.expressions.integers
+        if name in ("min", "max", "clamp", "abs", "mul"):
+            values = [integers.followed(value, kind) for value in values]
+        if name == "abs" and isinstance(values[0], Polynomial) and integers.may_be_negative(values[0]):
+            return self.expressions.unknown(*values, is_float=atoms.is_float(values[0]))
         is_integer = all(isinstance(value, Polynomial) and not atoms.is_float(value) for value in values)
         if is_integer and name in ("min", "max", "abs", "clamp") and values:
-            integers = tuple(atoms.integer(value) for value in values)
-            return atoms.select(f"{name}({', '.join(map(str, integers))})", integers)
+            choices = tuple(atoms.integer(value) for value in values)
+            return atoms.select(f"{name}({', '.join(map(str, choices))})", choices)
         if is_integer and name in ("mul24", "mad24") and len(values) > 1:
             product = atoms.integer(values[0]) * atoms.integer(values[1])
             return product + atoms.integer(values[2]) if name == "mad24" and len(values) == 3 else product

@@ -8,11 +8,12 @@ from dataclasses import replace
 from kernelwright.refactor import nodes
 from kernelwright.refactor.assignments import Assignments
 from kernelwright.refactor.calls import Calls
-from kernelwright.refactor.facts import NO_SOURCES, CastFact, Comparison
+from kernelwright.refactor.facts import NO_SOURCES, CastFact
 from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, number
 from kernelwright.refactor.preprocess import Place
-from kernelwright.refactor.state import State, both, negated, opposite
+from kernelwright.refactor.state import Integer, State, both, opposite
 from kernelwright.refactor.values import Lanes, Pointer, Truth, Value
+from kernelwright.refactor.wraparound import INT, Integers, common, promoted
 
 _INDICES = {"threadIdx": "thread", "blockIdx": "block", "blockDim": "block_size", "gridDim": "grid_size"}
 _COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
@@ -30,6 +31,7 @@ class Expressions:
         self.inline = inline
         """Follows a call of a function of the file; None when it is not one."""
         self._wanted: dict[int, Value | None] = {}
+        self.integers = Integers(state)
         self.calls = Calls(state, self)
         self.assignments = Assignments(state, self)
         self._ways: Mapping[type, Callable[..., Value]] = {
@@ -106,7 +108,7 @@ class Expressions:
             return self._read(node)
         value = self.value(node.operand)
         if node.operator == "!":
-            return opposite(self.truth_of(value))
+            return opposite(self.truth_of(value, self.integers.of(node.operand)))
         if isinstance(value, Polynomial) and not self.state.atoms.is_float(value):
             if node.operator == "-":
                 return -value
@@ -128,16 +130,27 @@ class Expressions:
         if node.operator in ("&&", "||"):
             return self._logical(node)
         left, right = self.value(node.left), self.value(node.right)
+        kinds = self.integers.of(node.left), self.integers.of(node.right)
+        kind = common(*kinds)
+        if node.operator in ("<<", ">>"):
+            kind = promoted(kinds[0])
+        else:
+            left, right = self._in_type(left, kinds[0], kind), self._in_type(right, kinds[1], kind)
         if node.operator in _COMPARISONS:
-            return self._comparison(node.operator, left, right)
+            return self._comparison(node.operator, left, right, kind)
         if isinstance(left, Truth) and isinstance(right, Truth) and node.operator in ("&", "|"):
             return self._joined(node.operator, left, right)
         if isinstance(left, Pointer) or isinstance(right, Pointer):
             return self.pointer_arithmetic(node.operator, left, right)
-        return self.combined(node.operator, left, right)
+        return self.combined(node.operator, left, right, kind)
 
-    def combined(self, operator: str, left: Value, right: Value) -> Value:
-        """`left operator right` for numbers."""
+    def _in_type(self, value: Value, kind: Integer | None, to: Integer | None) -> Value:
+        return self.integers.converted(value, kind, to)
+
+    def combined(self, operator: str, left: Value, right: Value, kind: Integer | None = INT) -> Value:
+        """`left operator right` for numbers, calculated in a type."""
+        if operator in ("/", "%", ">>"):  # what has wrapped around is divided as the number that it is then
+            left, right = self.integers.followed(left, kind), self.integers.followed(right, kind)
         atoms = self.state.atoms
         if atoms.is_float(left) or atoms.is_float(right):
             if operator != "*":
@@ -198,7 +211,7 @@ class Expressions:
 
     # Conditions
 
-    def _comparison(self, operator: str, left: Value, right: Value) -> Truth:
+    def _comparison(self, operator: str, left: Value, right: Value, kind: Integer | None) -> Truth:
         atoms = self.state.atoms
         sources = atoms.sources(left) | atoms.sources(right)
         is_integer = all(isinstance(value, Polynomial) and not atoms.is_float(value) for value in (left, right))
@@ -207,8 +220,7 @@ class Expressions:
         first, second = atoms.integer(left), atoms.integer(right)
         if atoms.is_uniform(first) and not atoms.is_uniform(second):
             first, second, operator = second, first, _FLIPPED[operator]
-        holds = Comparison(first, operator, second)  # type: ignore[arg-type]
-        return Truth((holds,), (negated(holds),), says_all_of_yes=True, says_all_of_no=True, sources=sources)
+        return self.integers.comparison(operator, first, second, kind)
 
     def _logical(self, node: nodes.Binary) -> Truth:
         left = self.truth(node.left)
@@ -225,14 +237,14 @@ class Expressions:
 
     def truth(self, node: nodes.Expression) -> Truth:
         """What an expression says as a condition."""
-        return self.truth_of(self.value(node))
+        return self.truth_of(self.value(node), self.integers.of(node))
 
-    def truth_of(self, value: Value) -> Truth:
-        """What a value says as a condition."""
+    def truth_of(self, value: Value, kind: Integer | None) -> Truth:
+        """What a value of a type says as a condition."""
         if isinstance(value, Truth):
             return value
         if isinstance(value, Polynomial) and not self.state.atoms.is_float(value):
-            return self._comparison("!=", value, ZERO)
+            return self._comparison("!=", value, ZERO, kind)
         sources = self.state.atoms.sources(value)
         return Truth((), (), says_all_of_yes=False, says_all_of_no=False, sources=sources)
 
@@ -245,6 +257,9 @@ class Expressions:
             yes = self.value(node.yes)
         with state.guarded(truth, text, place, node.no.place.span, kind="expression", holds=False):
             no = self.value(node.no)
+        kinds = self.integers.of(node.yes), self.integers.of(node.no)
+        kind = common(*kinds)
+        yes, no = self._in_type(yes, kinds[0], kind), self._in_type(no, kinds[1], kind)
         is_integer = all(isinstance(each, Polynomial) and not state.atoms.is_float(each) for each in (yes, no))
         if is_integer and not truth.sources.accesses:
             values = (state.atoms.integer(yes), state.atoms.integer(no))
@@ -313,10 +328,10 @@ class Expressions:
         is_float = array is None or array.is_float or pointer.is_vector or array.width > 1
         return self.state.atoms.fresh("float" if is_float else "data", sources, factors=(sources,))
 
-    def store(self, target: nodes.Expression, value: Value, place: Place) -> None:
-        """`target = value`, for a value that is known already."""
+    def store(self, target: nodes.Expression, value: Value, place: Place, kind: Integer | None = None) -> None:
+        """`target = value`, for a value of a type that is known already."""
         if isinstance(target, nodes.Name):
-            self.set_variable(target.name, value)
+            self.set_variable(target.name, value, kind)
             return
         pointer = self.pointer_to(target)
         if pointer is not None:
@@ -329,9 +344,10 @@ class Expressions:
         before = self.state.variables.get(root, value)
         self.state.variables[root] = self.unknown(before, value, is_float=not isinstance(before, Pointer))
 
-    def set_variable(self, name: str, value: Value) -> None:
-        """A variable gets a value, as what it is declared."""
+    def set_variable(self, name: str, value: Value, kind: Integer | None = None) -> None:
+        """A variable gets a value of a type, as what it is declared."""
         c_type = self.state.declared_types.get(name, "auto")
+        value = self.integers.converted(value, kind, self.integers.named(c_type))
         self.state.variables[name] = self.converted(value, c_type)
 
     def converted(self, value: Value, c_type: str) -> Value:
@@ -382,7 +398,10 @@ class Expressions:
         if width > 1 and not state.is_float_type(c_type) and len(values) == width:
             return Lanes(tuple(state.atoms.integer(value) for value in values))
         if len(values) == 1 and width == 1:
-            return values[0] if node.is_pointer else self.converted(values[0], c_type)
+            if node.is_pointer:
+                return values[0]
+            kind, to = self.integers.of(node.operands[0]), self.integers.named(c_type)
+            return self.converted(self.integers.converted(values[0], kind, to), c_type)
         return self.unknown(*values, is_float=True)
 
     def _recast(self, pointer: Pointer, c_type: str) -> Pointer:

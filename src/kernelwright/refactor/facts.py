@@ -82,6 +82,8 @@ class Comparison:
     left: Polynomial
     operator: Literal["<", "<=", "==", "!=", ">", ">="]
     right: Polynomial
+    needs: tuple[Polynomial, ...] = ()
+    """Of sizes: it says this only where each of them is at least 0; below, unsigned numbers wrap around."""
 
     def __str__(self) -> str:
         return f"{self.left} {self.operator} {self.right}"

@@ -12,6 +12,7 @@ from kernelwright.refactor.headers import Header, read_header
 from kernelwright.refactor.polynomial import ONE, Polynomial, named
 from kernelwright.refactor.state import OpenLoop, State
 from kernelwright.refactor.values import Pointer, Truth, Value
+from kernelwright.refactor.wraparound import common
 
 _SIDES = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "!=": "!="}
 
@@ -103,10 +104,16 @@ class Loops:
     def _count(self, node: nodes.Loop, header: Header, index: int, before: dict[str, Value]) -> None:
         """The index of a loop that counts: an atom with a start, a bound and a step."""
         state, atoms = self.state, self.state.atoms
-        start = atoms.integer(before.get(header.variable, atoms.fresh("unknown")))
+        integers = self.expressions.integers
+        own = integers.of(nodes.Name(node.place, header.variable))
+        start = atoms.integer(integers.followed(before.get(header.variable, atoms.fresh("unknown")), own))
         atom = state.loops[index].atom
         state.variables[header.variable] = named(atom)
-        bound = self.expressions.integer(header.bound)
+        of_bound = integers.of(header.bound)
+        both = common(own, of_bound)
+        bound = atoms.integer(integers.converted(self.expressions.integer(header.bound), of_bound, both))
+        if not atoms.is_uniform(bound):
+            bound = atoms.integer(integers.followed(bound, both))
         amount = ONE if header.step is None else self.expressions.integer(header.step)
         kind = header.step_kind
         step = Step("add", -amount) if kind == "subtract" else Step(kind, amount)

@@ -22,6 +22,14 @@ MAX_NESTING = 150
 """Of what is followed, through helpers: it keeps recursion within Python's limit."""
 
 
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer type."""
+
+    bits: int
+    is_signed: bool
+
+
 @dataclass(slots=True)
 class OpenLoop:
     """A loop that is being followed."""
@@ -51,6 +59,10 @@ class State:
     """What type names stand for: typedefs, template parameters."""
     declared_types: dict[str, str] = field(default_factory=dict)
     """The type of each variable."""
+    auto_types: dict[str, Integer | None] = field(default_factory=dict)
+    """The types of integers that are declared `auto`."""
+    parameter_types: dict[str, str] = field(default_factory=dict)
+    """The types of the kernel's by-value parameters."""
     arrays: dict[str, Array] = field(default_factory=dict)
     array_sources: dict[str, Sources] = field(default_factory=dict)
     """What has been stored in each shared or local array."""
@@ -260,7 +272,7 @@ class State:
 def negated(comparison: Comparison) -> Comparison:
     """The comparison that holds where this one does not."""
     opposite = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
-    return Comparison(comparison.left, opposite[comparison.operator], comparison.right)  # type: ignore[arg-type]
+    return replace(comparison, operator=opposite[comparison.operator])  # type: ignore[arg-type]
 
 
 def opposite(truth: Truth) -> Truth:

@@ -74,7 +74,9 @@ class Statements:
         value: Value | None = None
         if node.initial is not None:
             value = self.expressions.value(node.initial)
+        kind = None if node.initial is None else self.expressions.integers.of(node.initial)
         state.declared_types[node.name] = "auto" if node.is_pointer else node.c_type
+        state.auto_types[node.name] = kind
         if node.is_reference and not node.is_const:
             root = nodes.root_name(node.initial) if node.initial is not None else None
             state.not_understood(node.place, "a second name for something else", frozenset([root] if root else []))
@@ -85,7 +87,7 @@ class Statements:
             return
         if node.is_pointer and not isinstance(value, Pointer):
             value = state.atoms.fresh("unknown", state.atoms.sources(value))
-        self.expressions.set_variable(node.name, value)
+        self.expressions.set_variable(node.name, value, kind)
         self._note_thread_index(node)
 
     def _note_thread_index(self, node: nodes.Declarator) -> None:
@@ -132,6 +134,9 @@ class Statements:
 
     def _return(self, node: nodes.Return) -> bool:
         value = None if node.value is None else self.expressions.value(node.value)
+        if value is not None and node.value is not None and self.state.inlined:
+            integers, function = self.expressions.integers, self.functions[self.state.inlined[-1]]
+            value = integers.converted(value, integers.of(node.value), integers.named(function.c_type))
         self.state.note_early_end(of_all_loops=True)
         if self.returned:
             self.returned[-1].append((value, bool(self.state.active_guards)))
@@ -240,6 +245,7 @@ class Statements:
         if function is None or len(function.parameters) < len(node.arguments):
             return None
         values = [self.expressions.value(argument) for argument in node.arguments]
+        kinds = [self.expressions.integers.of(argument) for argument in node.arguments]
         if function.name in state.inlined or len(state.inlined) >= MAX_INLINED:
             state.not_understood(node.place, f"{function.name!r} calls itself, or is called too deep in other helpers")
             return self.expressions.unknown(*values, is_float=True)
@@ -247,9 +253,9 @@ class Statements:
         saved = (state.variables, state.declared_types, state.types, state.active_guards)
         state.variables, state.declared_types, state.active_guards = {}, {}, list(state.active_guards)
         state.types = self._bound_types(function, node)
-        for parameter, value in zip(function.parameters, values, strict=False):
+        for parameter, value, kind in zip(function.parameters, values, kinds, strict=False):
             state.declared_types[parameter.name] = "auto" if parameter.is_pointer else parameter.c_type
-            self.expressions.set_variable(parameter.name, value)
+            self.expressions.set_variable(parameter.name, value, kind)
         self._bind_template_values(function, node)
         state.inlined.append(function.name)
         self.returned.append([])

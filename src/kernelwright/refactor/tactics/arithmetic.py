@@ -9,8 +9,9 @@ from types import MappingProxyType
 from kernelwright.refactor import nodes
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.dialect import dialect
-from kernelwright.refactor.tactics.editing import Plan, indent, outermost_start
+from kernelwright.refactor.tactics.editing import Plan, outermost_start
 from kernelwright.refactor.tactics.hints import allowed_error
+from kernelwright.refactor.tactics.invariants import declare_before
 
 _OPENCL: Mapping[str, str] = MappingProxyType({
     name: f"native_{name}"
@@ -201,10 +202,9 @@ def _out_of(plan: Plan, subject: Subject, loop: nodes.Loop, types: Mapping[str, 
         inverses[name] = inverse
         plan.replace(right.place.span, inverse)
         count += 1
-    start = min([loop.place.span.start, *(mark.span.start for mark in loop.pragmas)])
-    pad = indent(subject.source, start)
-    for name, inverse in inverses.items():
-        plan.insert(start, f"const float {inverse} = 1.0f / {name};\n{pad}")
+    lines = [f"const float {inverse} = 1.0f / {name};" for name, inverse in inverses.items()]
+    if lines:
+        declare_before(plan, loop, lines)
     return count
 
 

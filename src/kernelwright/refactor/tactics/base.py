@@ -14,6 +14,8 @@ its subject, and the same subject always gives the same answer.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +26,7 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, Language, Problem
 from kernelwright.refactor.analysis import Analysis, analyse
+from kernelwright.refactor.facts import Comparison
 from kernelwright.refactor.indices import Indices
 from kernelwright.refactor.pattern import Pattern, recognise
 from kernelwright.refactor.polynomial import Polynomial
@@ -216,6 +219,17 @@ class Subject:
         """The sizes of every workload."""
         return tuple(workload.sizes for workload in self.problem.workloads)
 
+    def is_as_said(self, comparison: Comparison) -> bool:
+        """Whether a comparison holds as said for the sizes of every workload: unsigned ones do not wrap in it."""
+        for need in comparison.needs:
+            for sizes in self.sizes():
+                found = self.evaluate(need, sizes)
+                if found is None and need.single_name is not None:
+                    continue
+                if found is None or found < 0:
+                    return False
+        return True
+
     def evaluate(self, value: Polynomial, sizes: Mapping[str, int]) -> int | None:
         """A polynomial of sizes on one workload, parameters at their defaults; None where it is not known."""
         total = 0
@@ -288,6 +302,37 @@ Rule: TypeAlias = Callable[[Subject], Rewrite]
 """The body of a tactic; raises `Unfit` where it does not apply."""
 
 
+_OWN_NAME = re.compile(r"\b(?:kw|KW)_\w*")
+_DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)")
+_ENDED = re.compile(r"#[ \t]*undef[ \t]+(\w+)")
+_NAMED_APART = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions",
+                          "reciprocal", "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
+"""Tactics whose names are chosen apart from all of a source: what they leave is no hint at a source's own names."""
+_APART = re.compile(r"(?:kw_(?:fast|inverse|near|same|width|by|left|remainder|quotient)|KW_NEAR)")
+
+
+def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:
+    """A rewrite whose names mean what it says; names that start with `kw_` may be the source's own, too.
+
+    Raises:
+        Unfit: a name that was written stands in the plain source already, as a variable, a function or a macro.
+    """
+    if set(subject.history) - _NAMED_APART:
+        return rewrite
+    facts, function = subject.analysis.facts, subject.analysis.function
+    helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
+    defined = set(_DEFINED.findall(subject.source)) - set(_ENDED.findall(subject.source))
+    said = [each.place.span.text(subject.source) for each in (function, *helpers)]
+    own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.draft.options))))
+    if not own:
+        return rewrite
+    before, after = (Counter(_OWN_NAME.findall(text)) for text in (subject.source, rewrite.source))
+    for name in sorted(own):
+        if after[name] > before[name] and not (subject.history and _APART.match(name)):
+            raise Unfit(f"it has a name of its own that would be written: {name}")
+    return rewrite
+
+
 @dataclass(frozen=True, slots=True)
 class RuleTactic:
     """A tactic made of one function."""
@@ -300,7 +345,7 @@ class RuleTactic:
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none."""
         try:
-            return self.rule(subject)
+            return _with_own_names(subject, self.rule(subject))
         except Unfit as unfit:
             return NotApplicable(self.name, self.family, unfit.reason, unfit.is_already_so)
         except SpecError as error:

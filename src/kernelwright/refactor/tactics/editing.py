@@ -45,6 +45,7 @@ class Plan:
         subject = self.subject
         if not self._words:
             self._words = used_words(subject.source, subject.language) | set(subject.problem.size_names)
+            self._words |= set(_DEFINED.findall(subject.source))
             self._words |= {each.name for each in subject.problem.arguments}
             self._words |= {each.name for each in subject.draft.parameters}
         taken = self._names | self._words
@@ -183,6 +184,7 @@ class Plan:
                 self.prelude[index] = re.sub(rf"\b({'|'.join(sorted(hidden))})\b", r"kw_\1", text)
 
 
+_DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)")
 _OWN_WORD = re.compile(r"\b(?:kw|KW)_\w+")
 
 

@@ -293,7 +293,7 @@ def _own_row(subject: Subject, row: _Row) -> _Own | None:
     if guard is None or len(guard.comparisons) != 1:
         return None
     test = guard.comparisons[0]
-    if test.left.single_name != "global.x" or test.operator != "<":
+    if test.left.single_name != "global.x" or test.operator != "<" or not subject.is_as_said(test):
         return None
     rows = expression_of(subject, test.right)
     is_total = rows is not None and same(rows, extents(only_shape(subject))[0].total)

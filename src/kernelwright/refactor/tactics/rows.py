@@ -431,7 +431,7 @@ def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
         guards = [g for g in facts.guards if g.span == statement.condition.place.span and g.is_complete]
         is_bound = any(
             g.comparisons and all(c.left.single_name == axis.atom and c.operator == "<" for c in g.comparisons)
-            and len(g.comparisons) == 1 for g in guards
+            and len(g.comparisons) == 1 and all(map(row.subject.is_as_said, g.comparisons)) for g in guards
         )  # fmt: skip
         if not is_bound or statement.no is not None or not is_guarded(row.subject, axis):
             raise Unfit("a condition decides whether a row is walked")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kernelwright.errors import SpecError
+from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expression import Expression
 from kernelwright.refactor.affine import AffineForm
 from kernelwright.refactor.facts import Access, Comparison
@@ -29,6 +30,8 @@ from kernelwright.refactor.tactics.launches import Extent
 from kernelwright.refactor.tactics.launches import number as plain_number
 from kernelwright.refactor.tactics.place_words import CUDA_WORDS, KINDS_OF_PLACE, cuda_word, place_words
 
+MOST_PLACES = 2**31 - 2**24
+"""Of one index that is counted in `int`, with room for a tile and its border."""
 _SIZED = re.compile(
     r"launch_bounds|reqd_work_group_size|work_group_size|cluster_dims|sub_group_size|max_blocks|waves_per_eu"
 )
@@ -128,11 +131,29 @@ class Frame:
     def text(self, value: Polynomial, names: Mapping[str, str] = MappingProxyType({}), *, cast: str = "") -> str:
         """A value as C text in the kernel; sizes must be parameters, macros or constants of the source.
 
+        What is subtracted from sizes is signed: `w - 2` of an unsigned `w` is below 0 where `w` is 1.
+
         Raises:
             Unfit: something in it has no text.
         """
         self._check_sizes(value, names)
+        if not cast and not names and any(factor < 0 for _, factor in value.terms) and not self._is_int(value):
+            cast = f"({self.dialect.signed_64})"
         return c_text(value, self.subject.analysis.facts.atoms, names, cast=cast)
+
+    def _is_int(self, value: Polynomial) -> bool:
+        """Whether C calculates a value of sizes as `int`, as far as its parameters' types go."""
+        facts = self.subject.analysis.facts
+        types = {each.name: each.c_type for each in facts.parameters if not each.is_pointer}
+        names, waiting = set[str](), list(value.names)
+        while waiting:
+            name = waiting.pop()
+            if name in names:
+                continue
+            names.add(name)
+            atom = facts.atoms.get(name)
+            waiting += [each for part in (atom.parts if atom is not None else ()) for each in part.names]
+        return all(is_at_most_int(types[name], self.subject) for name in names & set(types))
 
     def _check_sizes(self, value: Polynomial, names: Mapping[str, str]) -> None:
         facts = self.subject.analysis.facts
@@ -196,6 +217,8 @@ class Frame:
 
     def limits_of(self, comparison: Comparison) -> tuple[Limit, ...]:
         """A comparison of one index with sizes; nothing for any other."""
+        if not self.subject.is_as_said(comparison):
+            return ()
         try:
             value = self.normal(comparison.left - comparison.right)
         except Unfit:
@@ -254,14 +277,24 @@ class Frame:
                 covered = self.extents[axis]
                 if end is not None:
                     self._check_covered(axis, end)
+                    self._keep_in_int(plan, axis, end)
                     return Index(atom, self.text(end), covered.total, axis)
+                for sizes in self.subject.sizes():
+                    if (value_at(self.subject, covered.total, sizes) or 0) > MOST_PLACES:
+                        raise Unfit(f"the launch has more threads along {axis} than an int counts")
                 return Index(atom, self._covered(plan, axis), covered.total, axis)
             for level, (name, divisor) in enumerate(self.splits.get(axis, ())):
                 if name == atom and divisor.terms:
+                    self._keep_in_int(plan, axis, divisor)
                     return Index(atom, f"(int)({self.text(divisor)})", self.host(divisor), axis)
                 if name == atom:
                     return self._last_part(plan, axis, level)
         raise Unfit(f"{self.name(atom)} does not walk the launch")
+
+    def _keep_in_int(self, plan: Plan, axis: str, end: Polynomial) -> None:
+        """Places are `int` in what is written: a constraint says so where the types of sizes do not."""
+        if not self._is_int(end):
+            plan.constraint(f"range_{axis}", f"{self.host(end)} <= {MOST_PLACES}")
 
     def _check_covered(self, axis: str, end: Polynomial) -> None:
         for sizes in self.subject.sizes():
@@ -280,6 +313,7 @@ class Frame:
         host = f"ceil_div({self.extents[axis].total}, {self.host(divisors)})"
         if whole is not None:
             self._check_covered(axis, whole)
+            self._keep_in_int(plan, axis, whole)
         if end is None:
             text = f"(int)(((size_t)({self._covered(plan, axis)}) - 1) / ({self.text(divisors, cast='(size_t)')}) + 1)"
             return Index(parts[level][0], text, host, axis)
@@ -426,6 +460,15 @@ class Frame:
             case "size":
                 return "1" if block is None else f"({block})"
         return "0"
+
+
+def is_at_most_int(c_type: str, subject: Subject) -> bool:
+    """Whether all values of a type are values of `int`."""
+    types = subject.analysis.tree.types
+    for _ in range(10):
+        c_type = types.get(c_type, c_type)
+    dtype = dtype_of_c_type(c_type, subject.language)
+    return dtype is not None and (dtype.item_bytes < 4 or dtype.name == "int32")
 
 
 def edited(source: str, span: Span, edits: Sequence[Edit]) -> str:

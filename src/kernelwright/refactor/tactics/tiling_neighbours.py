@@ -304,7 +304,7 @@ def _worst(frame: Frame, comparison: Comparison) -> tuple[Limit, ...]:
         is_upper = comparison.operator in ("<", "<=")
         worst = reach[1] if is_upper == (coefficient == ONE) else reach[0]
         value = value.replaced({name: number(worst)})
-    return frame.limits_of(Comparison(value, comparison.operator, ZERO))
+    return frame.limits_of(Comparison(value, comparison.operator, ZERO, comparison.needs))
 
 
 def _inside(frame: Frame, accesses: Iterable[Access], limits: Iterable[tuple[Limit, ...]]) -> Inside:
