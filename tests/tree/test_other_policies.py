@@ -108,7 +108,7 @@ def test_names_aliases_and_the_nearest() -> None:
     assert {create(name).name for name in POLICIES} >= {"gain", "direct", "stark", "best-of-n", "random"}
     with pytest.raises(UsageError, match="did you mean 'reflexion'"):
         create("reflection")
-    with pytest.raises(UsageError, match="say one of gain"):
+    with pytest.raises(UsageError, match="say one of default, gain"):
         create("zzz")
 
 

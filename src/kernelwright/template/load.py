@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.errors import Location, SpecError
+from kernelwright.errors import SpecError
 from kernelwright.problem.checks import shown_path
 from kernelwright.problem.includes import included_files
 from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
@@ -84,7 +84,6 @@ def _from_text(problem: Problem, spec: SourceSpec, source: str, *, fallback: tup
         raise SpecError(
             f"the kernel source {spec.file.name} is empty",
             hint=f"write the kernel {spec.entry!r} there" if spec.entry else "write the kernel there",
-            location=Location(shown_path(spec.file)),
         )
     header = parse_header(source, shown_path(spec.file), entry=spec.entry)
     steps = header.steps or spec.steps or fallback
