@@ -248,9 +248,15 @@ class OptimizerState:
     def seconds_for_models(self) -> float | None:
         """How long a request to a model may take from now on; None: without end. Other threads may ask.
 
-        What the final comparison needs is kept. With the device elsewhere the budget counts what is done there.
+        What the final comparison needs is kept, once there is something to compare. With the device elsewhere the
+        budget counts what is done there.
         """
-        return None if self._parts.elsewhere is not None else self._seconds_left()
+        limit_s = self._parts.limit_s
+        if self._parts.elsewhere is not None or limit_s is None:
+            return None
+        if any(node.parent is not None for node in self.tree.working):
+            return self._seconds_left()
+        return max(0.0, limit_s - self._parts.clock.spent_s)
 
     def _reserved_s(self, seconds: float) -> float:
         """Kept for the final comparison, by what has been measured so far."""
