@@ -19,7 +19,7 @@ class Answer:
     text: str = "fine"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
-    body: str | None = None
+    body: str | bytes | None = None
     """Instead of a completion."""
     finish: str = "stop"
     usage: dict[str, Any] | None = field(
@@ -31,6 +31,10 @@ class Answer:
         }
     )
     delay_s: float = 0.0
+    is_silent: bool = False
+    """Nothing comes until the server is closed."""
+    stops_after: int | None = None
+    """Bytes of the body; then nothing comes until the server is closed."""
 
 
 class ChatServer:
@@ -42,6 +46,7 @@ class ChatServer:
         self.keys: list[str] = []
         self.in_flight = self.most_in_flight = 0
         self.lock = threading.Lock()
+        self.is_over = threading.Event()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -60,16 +65,22 @@ class ChatServer:
                     server.in_flight += 1
                     server.most_in_flight = max(server.most_in_flight, server.in_flight)
                 time.sleep(answer.delay_s)
+                if answer.is_silent:
+                    server.is_over.wait()
                 with server.lock:
                     server.in_flight -= 1
-                data = (answer.body if answer.body is not None else completion(answer, body)).encode()
+                text = answer.body if answer.body is not None else completion(answer, body)
+                data = text if isinstance(text, bytes) else text.encode()
                 try:
                     self.send_response(answer.status)
                     for name, value in {"content-type": "application/json", **answer.headers}.items():
                         self.send_header(name, value)
                     self.send_header("content-length", str(len(data)))
                     self.end_headers()
-                    self.wfile.write(data)
+                    self.wfile.write(data[: answer.stops_after])
+                    if answer.stops_after is not None:
+                        self.wfile.flush()
+                        server.is_over.wait()
                 except (BrokenPipeError, ConnectionResetError):
                     pass  # the client has given up
 
@@ -83,6 +94,7 @@ class ChatServer:
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def close(self) -> None:
+        self.is_over.set()
         self._http.shutdown()
         self._http.server_close()
 

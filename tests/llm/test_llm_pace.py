@@ -7,10 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernelwright.errors import ModelRateLimited, UsageError
+from kernelwright.errors import (
+    ModelAbandoned,
+    ModelAuthFailed,
+    ModelBudgetSpent,
+    ModelRateLimited,
+    ModelUnavailable,
+    UsageError,
+)
 from kernelwright.llm.base import ChatRequest, Message, Reply
 from kernelwright.llm.chain import ChainModel, Patience
-from kernelwright.llm.pace import Clock, Gate, Gates, Pace
+from kernelwright.llm.pace import Clock, Gate, Gates, NotYet, Pace
 from kernelwright.llm.scripted import ScriptedModel
 
 
@@ -68,6 +75,116 @@ def test_a_wait_that_one_thread_is_told_holds_for_all() -> None:
     now_s = shared.at_s
     ChainModel([ScriptedModel(second, name="m")], clock=shared.clock(), gates=gates).complete(ask(2))
     assert second_at[0] >= now_s + 30.0
+
+
+def limited(seconds: float) -> ModelRateLimited:
+    error = ModelRateLimited("slow down")
+    error.retry_after_s = seconds
+    return error
+
+
+def test_what_one_thread_is_told_by_a_service_keeps_all_others_from_asking() -> None:
+    shared = SharedClock()
+    gates = Gates(clock=shared.clock())
+    asked_at, told_s = list[float](), 20.0
+
+    def answer(request: ChatRequest) -> str | ModelRateLimited:
+        asked_at.append(shared.at_s)
+        return limited(told_s) if len(asked_at) == 1 else "fine"
+
+    first = ChainModel(
+        [ScriptedModel(answer, name="m")], patience=Patience(attempts=1), clock=shared.clock(), gates=gates
+    )
+    with pytest.raises(ModelRateLimited):
+        first.complete(ask(1))
+    ChainModel([ScriptedModel(answer, name="m")], clock=shared.clock(), gates=gates).complete(ask(2))
+    assert asked_at[1] >= asked_at[0] + told_s
+
+
+@pytest.mark.parametrize("seconds", [61.0, 1000.0, 100_000.0, 2.3e9, float("inf")])
+def test_a_model_that_asks_for_a_long_wait_is_passed_over_and_not_asked_again(seconds: float) -> None:
+    shared = SharedClock()
+    first, second = ScriptedModel([limited(seconds)], name="a"), ScriptedModel(lambda _request: "fine", name="b")
+    chain = ChainModel([first, second], clock=shared.clock())
+    for number in range(5):
+        assert chain.complete(ask(number)).model == "b"
+    assert len(first.requests) == 1
+    assert shared.at_s == 0
+
+
+def test_a_short_wait_is_worth_the_first_model() -> None:
+    shared = SharedClock()
+    first, second = ScriptedModel([limited(30.0), "fine"], name="a"), ScriptedModel([], name="b")
+    assert ChainModel([first, second], clock=shared.clock()).complete(ask(1)).model == "a"
+
+
+def test_where_the_others_fail_a_longer_wait_is_worth_it() -> None:
+    shared = SharedClock()
+    first = ScriptedModel([limited(300.0), "fine"], name="a")
+    second = ScriptedModel([ModelAuthFailed("no key")], name="b")
+    assert ChainModel([first, second], clock=shared.clock()).complete(ask(1)).model == "a"
+    assert shared.at_s >= 300
+
+
+def test_a_model_alone_that_asks_for_a_day_ends_the_run_at_once_for_all_threads() -> None:
+    shared = SharedClock()
+    gates = Gates(clock=shared.clock())
+    model = ScriptedModel([limited(2.3e9)], name="a")
+    for number, words in ((1, "slow down"), (2, "asked for no request for another 86400 s")):
+        with pytest.raises(ModelRateLimited, match=words):
+            ChainModel([model], clock=shared.clock(), gates=gates).complete(ask(number))
+    assert len(model.requests) == 1
+    assert shared.at_s == 0
+
+
+@pytest.mark.parametrize("answer", [limited(30.0), ModelUnavailable("down")])
+def test_no_wait_is_longer_than_what_the_run_has_left(answer: Exception) -> None:
+    shared = SharedClock()
+    chain = ChainModel([ScriptedModel([answer] * 9, name="a")], clock=shared.clock(), left_s=lambda: 0.5)
+    with pytest.raises(ModelBudgetSpent, match="the time of the run is over before a can be asked again"):
+        chain.complete(ask(1))
+    assert shared.at_s == 0
+
+
+def test_a_model_that_may_not_be_asked_in_what_the_run_has_left_is_passed_over() -> None:
+    shared = SharedClock()
+    first, second = ScriptedModel([limited(30.0)], name="a"), ScriptedModel(["fine"], name="b")
+    chain = ChainModel([first, second], clock=shared.clock(), left_s=lambda: 10.0)
+    assert chain.complete(ask(1)).model == "b"
+    assert shared.at_s == 0
+
+
+def test_nothing_is_asked_when_the_time_of_the_run_is_over() -> None:
+    model = ScriptedModel(["fine"], name="a")
+    with pytest.raises(ModelBudgetSpent, match="a is not asked"):
+        ChainModel([model], clock=SharedClock().clock(), left_s=lambda: 0.0).complete(ask(1))
+    assert model.requests == []
+
+
+def test_no_turn_is_waited_for_beyond_the_time_of_the_run() -> None:
+    shared = SharedClock()
+    gates = Gates(Pace(requests_per_minute=1), shared.clock())
+    chain = ChainModel([ScriptedModel(["fine"], name="a")], clock=shared.clock(), gates=gates, left_s=lambda: 30.0)
+    assert chain.complete(ask(1)).text == "fine"
+    with pytest.raises(ModelBudgetSpent, match="the turn of a"):
+        chain.complete(ask(2))
+    assert shared.at_s == 0
+
+
+def test_no_place_is_waited_for_beyond_the_time_of_the_run() -> None:
+    gate = Gate(Pace(in_flight=1))
+    with gate.turn(), pytest.raises(NotYet), gate.turn(0.01):
+        pass
+    with gate.turn(0.01):
+        pass
+
+
+def test_a_request_that_the_end_of_the_run_cut_off_goes_to_no_other_model() -> None:
+    second = ScriptedModel(["fine"], name="b")
+    chain = ChainModel([ScriptedModel([ModelAbandoned("over")], name="a"), second], clock=SharedClock().clock())
+    with pytest.raises(ModelAbandoned):
+        chain.complete(ask(1))
+    assert second.requests == []
 
 
 def test_waiting_for_a_turn_does_not_count_against_the_deadline() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import time
 import traceback
+import warnings
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
-from chat_server import Answer, ChatServer, chat_server
+from chat_server import Answer, ChatServer, chat_server, completion
 
 from kernelwright.errors import (
+    ModelAbandoned,
     ModelAuthFailed,
     ModelError,
     ModelRateLimited,
@@ -23,7 +27,8 @@ from kernelwright.errors import (
     UsageError,
 )
 from kernelwright.llm import providers
-from kernelwright.llm.base import ChatRequest, Message
+from kernelwright.llm.base import MOST_REPLY_CHARACTERS, ChatRequest, Message
+from kernelwright.llm.body import MOST_BODY_BYTES
 from kernelwright.llm.chain import ChainModel, Clock, Patience
 from kernelwright.llm.names import ModelName, parse_model, parse_models
 from kernelwright.llm.providers import ProviderModel, open_models
@@ -104,9 +109,154 @@ def test_a_slow_service_times_out(server: ChatServer) -> None:
     assert isinstance(failure(server, Answer(delay_s=3.0), timeout_s=0.4), ModelTimedOut)
 
 
-@pytest.mark.parametrize("body", ["", "no json", "[]", "{}", '{"choices": []}', '{"choices": [{"message": 3}]}'])
+@pytest.mark.parametrize("body", ["", "no json", "[]", "{}", "null", "9" * 5000, "[" * 50_000, '{"a":' * 50_000])
 def test_a_reply_that_is_none_is_malformed(server: ChatServer, body: str) -> None:
     assert isinstance(failure(server, Answer(body=body)), ModelReplyMalformed)
+
+
+def whole(**changes: object) -> str:
+    """A completion that is one but for these fields."""
+    return json.dumps({**json.loads(completion(Answer(), {"model": "tiny"})), **changes})
+
+
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [],
+        None,
+        "x",
+        5,
+        {},
+        [1],
+        [None],
+        [{}],
+        [[]],
+        [{**CHOICE, "message": None}],
+        [{**CHOICE, "message": "hi"}],
+        [{**CHOICE, "message": {"role": "assistant", "content": 5}}],
+        [{**CHOICE, "message": {"role": "system", "content": "hi"}}],
+        [{**CHOICE, "message": {"role": "assistant", "tool_calls": [{}]}}],
+        [{**CHOICE, "logprobs": {"content": 5}}],
+    ],
+)
+def test_a_completion_without_a_message_is_malformed(server: ChatServer, choices: object) -> None:
+    assert isinstance(failure(server, Answer(body=whole(choices=choices))), ModelReplyMalformed)
+
+
+def test_a_completion_that_is_nested_too_deeply_is_malformed(server: ChatServer) -> None:
+    deep: object = 1
+    for _ in range(500):  # few enough to be parsed, too many to be walked
+        deep = [deep]
+    assert isinstance(failure(server, Answer(body=whole(more=deep))), ModelReplyMalformed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"created": 10**30},
+        {"created": -(10**18)},
+        {"created": "yesterday"},
+        {"created": None},
+        {"usage": {"prompt_tokens": -100000, "completion_tokens": -5, "total_tokens": -100005}},
+        {"usage": {"prompt_tokens": 10**30, "completion_tokens": 1, "total_tokens": 1}},
+        {"usage": {"prompt_tokens": "many", "completion_tokens": 1.5, "total_tokens": None}},
+        {"usage": {**(Answer().usage or {}), "prompt_tokens_details": {"cached_tokens": -1}}},
+        {"usage": [1]},
+        {"usage": "x"},
+        {"choices": [{**CHOICE, "message": {**CHOICE["message"], "reasoning": [1], "reasoning_content": 5}}]},  # type: ignore[dict-item]
+    ],
+)
+def test_figures_around_a_reply_that_cannot_be_are_left_out_in_silence(
+    server: ChatServer, changes: dict[str, object]
+) -> None:
+    model = provider(server, Answer(body=whole(**changes)))
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            reply = model.complete(ask())
+    finally:
+        model.close()
+    assert not [each.message for each in told if issubclass(each.category, UserWarning)]
+    assert reply.text in ("fine", "hi")
+    if "usage" in changes:
+        assert reply.usage.total_tokens is None
+
+
+def test_half_a_character_is_replaced_and_a_conversation_with_one_can_be_sent(server: ChatServer) -> None:
+    model = provider(server, Answer("half \ud800 and \U0001f600"), Answer())
+    try:
+        assert model.complete(ask()).text == "half \ufffd and \U0001f600"
+        turns = (Message("user", "a"), Message("assistant", "b \udfff"), Message("user", "c"))
+        assert model.complete(ChatRequest("code", "system", turns)).text == "fine"
+    finally:
+        model.close()
+    assert server.requests[1]["messages"][2]["content"] == "b \ufffd"
+
+
+@pytest.mark.parametrize(("packing", "wbits"), [("gzip", 31), ("deflate", 15)])
+def test_an_answer_that_unpacks_to_too_much_is_malformed(server: ChatServer, packing: str, wbits: int) -> None:
+    packer = zlib.compressobj(wbits=wbits)
+    zeros = b"0" * 2**20
+    data = b"".join([packer.compress(zeros) for _ in range(2 * MOST_BODY_BYTES // len(zeros))]) + packer.flush()
+    assert len(data) < MOST_BODY_BYTES
+    error = failure(server, Answer(body=data, headers={"content-encoding": packing}))
+    assert isinstance(error, ModelReplyMalformed)
+    assert f"longer than {MOST_BODY_BYTES} bytes" in error.message
+
+
+def test_an_answer_of_too_many_bytes_is_malformed_before_its_end(server: ChatServer) -> None:
+    body = whole(more="A" * 2 * MOST_BODY_BYTES)
+    error = failure(server, Answer(body=body, stops_after=MOST_BODY_BYTES + 2**20))
+    assert isinstance(error, ModelReplyMalformed)
+    assert f"longer than {MOST_BODY_BYTES} bytes" in error.message
+
+
+def test_a_packed_answer_is_read_and_one_that_is_packed_otherwise_refused(server: ChatServer) -> None:
+    body = gzip.compress(whole().encode())
+    model = provider(server, Answer(body=body, headers={"content-encoding": "gzip"}))
+    assert model.complete(ask()).text == "fine"
+    model.close()
+    server.requests.clear()
+    assert "packed as 'br'" in failure(server, Answer(body=body, headers={"content-encoding": "br"})).message
+
+
+@pytest.mark.parametrize("status", [500, 429])
+def test_a_failure_is_told_for_what_it_is_whatever_comes_with_it(server: ChatServer, status: int) -> None:
+    body = gzip.compress(b"0" * 2**24)
+    error = failure(server, Answer(status=status, body=body, headers={"content-encoding": "gzip"}))
+    assert isinstance(error, ModelUnavailable if status == 500 else ModelRateLimited)
+
+
+def test_a_text_that_is_too_long_is_kept_in_part_with_a_mark(server: ChatServer) -> None:
+    model = provider(server, Answer("A" * (MOST_REPLY_CHARACTERS + 5000)))
+    text = model.complete(ask()).text
+    model.close()
+    assert text[:MOST_REPLY_CHARACTERS] == "A" * MOST_REPLY_CHARACTERS
+    assert "5000 more characters are left out" in text[MOST_REPLY_CHARACTERS:]
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [("100000", 86_400.0), ("Fri, 31 Dec 2099 23:59:59 GMT", 86_400.0), ("nan", None), ("1e400", None), ("soon", None)],
+)
+def test_a_wait_that_nobody_can_mean_is_clamped(server: ChatServer, asked: str, seconds: float | None) -> None:
+    error = failure(server, Answer(status=429, headers={"retry-after": asked}, body="{}"))
+    assert isinstance(error, ModelRateLimited)
+    assert error.retry_after_s == seconds
+
+
+@pytest.mark.parametrize("answer", [Answer(is_silent=True), Answer(stops_after=20)])
+def test_the_time_of_a_run_ends_a_request(server: ChatServer, answer: Answer) -> None:
+    server.answers.append(answer)
+    model = ProviderModel(ModelName("openai", "tiny", server.url), left_s=lambda: 0.5)
+    try:
+        with pytest.raises(ModelAbandoned, match="the time of the run is over"):
+            model.complete(ask())
+    finally:
+        model.close()
 
 
 def test_an_empty_text_is_malformed(server: ChatServer) -> None:

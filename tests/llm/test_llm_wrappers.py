@@ -13,19 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import (
+    ModelAbandoned,
     ModelAuthFailed,
     ModelBudgetSpent,
     ModelError,
     ModelRateLimited,
+    ModelReplyMalformed,
     ModelReplyMissing,
     ModelTimedOut,
     ModelUnavailable,
     StoreError,
 )
 from kernelwright.llm.account import Account, AccountedModel, Caps
-from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
+from kernelwright.llm.base import FAILURES, ChatRequest, Message, Reply, Usage
 from kernelwright.llm.chain import ChainModel, Clock, Patience
-from kernelwright.llm.recorded import Exchange, RecordedModel, Recording, decode, encode, read_exchanges
+from kernelwright.llm.recorded import (
+    Exchange,
+    RecordedModel,
+    Recording,
+    ReplayedModel,
+    decode,
+    encode,
+    read_exchanges,
+)
 from kernelwright.llm.scripted import ScriptedModel
 
 
@@ -201,12 +211,56 @@ def test_the_same_request_at_the_same_time_is_asked_once(tmp_path: Path) -> None
     assert len(model.requests) == 1
 
 
-def test_a_failure_is_heard_by_all_who_wait_and_not_recorded(tmp_path: Path) -> None:
+def test_a_failure_that_may_pass_is_heard_by_all_who_wait_and_not_recorded(tmp_path: Path) -> None:
     recorded = RecordedModel(Recording(tmp_path / "r"), ScriptedModel([ModelTimedOut("late"), "now"]))
     with pytest.raises(ModelError):
         recorded.complete(ask())
     assert recorded.complete(ask()).text == "now"
     assert len(read_exchanges(tmp_path / "r")[0]) == 1
+
+
+@pytest.mark.parametrize("kind", list(FAILURES.values()))
+def test_a_failure_that_a_run_goes_on_from_is_repeated_by_a_replay_and_not_asked_for_again(
+    tmp_path: Path, kind: type[ModelError]
+) -> None:
+    path = tmp_path / "replies.jsonl"
+    model = ScriptedModel([kind("the \ud800 of it")])
+    with pytest.raises(kind):
+        RecordedModel(Recording(path), model).complete(ask())
+    told: list[str] = []
+    again = RecordedModel(Recording(path), model)
+    for repeated in (again, RecordedModel(Recording(path), None), ReplayedModel(Recording(path), told.append)):
+        with pytest.raises(kind, match="the \ufffd of it"):
+            repeated.complete(ask())
+    assert len(model.requests) == 1
+    assert told == []
+
+
+def test_what_an_unusable_request_has_cost_counts_now_and_after_a_resume(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    empty = ModelReplyMalformed("no text")
+    empty.tokens = (100, 7)
+    errors = [ModelAbandoned("over"), empty, ModelBudgetSpent("a cap")]
+    account = Account()
+    model = RecordedModel(Recording(path), AccountedModel(ScriptedModel(errors), account))
+    for number in range(3):
+        with pytest.raises(ModelError):
+            model.complete(ask(str(number)))
+    resumed = Account(paid=[(each.request, each.reply) for each in Recording(path).exchanges])
+    for total in (account.total, resumed.total):
+        assert (total.requests, total.failed, total.unknown_tokens, total.tokens) == (2, 2, 1, 107)
+        assert total.cost_usd is None
+
+
+def test_half_a_character_that_was_recorded_is_replaced_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    conversation = (Message("user", "a"), Message("assistant", "b \ud800"), Message("user", "c"))
+    old = [Exchange(ask("first"), Reply("b \ud800", "m")), Exchange(ChatRequest("plan", "s", conversation), reply())]
+    path.write_bytes(b"".join(map(encode, old)))
+    read = RecordedModel(Recording(path), None)
+    assert read.complete(ask("first")).text == "b \ufffd"
+    mended = (conversation[0], Message("assistant", "b \ufffd"), conversation[2])
+    assert read.complete(ChatRequest("plan", "s", mended)).text == "x"
 
 
 def test_the_account_of_a_resumed_run_begins_with_what_was_paid(tmp_path: Path) -> None:
