@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from kernelwright.engine.spool import client
 from kernelwright.engine.spool.client import Mailbox, SpoolMachine
 from kernelwright.store.event import RunFinished, SessionStarted
 from kernelwright.store.log import EventLog
-from kernelwright.testing.scripted_agent import ScriptedAgent
+from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.base import Stop
 
 TACTICS = (spool_runs.VECTOR, spool_runs.TILE, spool_runs.NESTED, spool_runs.WRONG)
+DECLINED = ScriptedTactic("declined", 2.5, declines="there is no room for it")
+EMPTY = ScriptedTactic("empty", 2.2, constraint="EMPTY > 9")
 PARTS = 6
 """Tests that share the points of one run."""
 
@@ -51,14 +53,16 @@ class Runs:
         world: World,
         *,
         plans_ahead: bool,
+        tactics: Sequence[ScriptedTactic] = TACTICS,
         machine: Callable[[Path], Machine | SpoolMachine] = lambda _run: MACHINE,
     ) -> None:
         self.world = world
         self._plans_ahead = plans_ahead
+        self._tactics = tactics
         self._machine = machine
 
     def agent(self) -> ScriptedAgent:
-        return spool_runs.agent(*TACTICS, plans_ahead=self._plans_ahead)
+        return spool_runs.agent(*self._tactics, plans_ahead=self._plans_ahead)
 
     def begin(self, problem: Path, run: Path, settings: OptimizeSettings) -> None:
         optimize(problem, settings=settings, run=run, machine=self._machine(run), agent=self.agent())
@@ -97,7 +101,7 @@ def test_killed_behind_any_record_the_run_replays(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans_ahead: bool, part: int
 ) -> None:
     with interleaved(monkeypatch, 1) as world:
-        runs = Runs(world, plans_ahead=plans_ahead)
+        runs = Runs(world, plans_ahead=plans_ahead, tactics=(DECLINED, EMPTY, spool_runs.TILE, spool_runs.WRONG))
         with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(part, None, PARTS)) as copies:
             runs.begin(plain, tmp_path / "run", chosen(Budget(evaluations=8), proof_points=2))
         for copy in filter(is_begun, copies):
@@ -175,7 +179,7 @@ def test_killed_while_another_machine_works_the_run_replays(
                 while self._result(identity) is None:
                     if not working:
                         working.append(identity)
-                        spool_runs.worker(self.folder.path).run(until_idle=True)
+                        spool_runs.worker(self.folder.path, lease_s=0.5).run(until_idle=True)
                         working.clear()
                     world.pause()
                 return super().wait(identity, kind)

@@ -8,6 +8,7 @@ Which node gets what, and when, is decided in `engine.optimizer`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -65,6 +66,9 @@ class NodeSteps(OptimizerState):
     def _judging(self, index: int) -> Step | None:
         """Prove a node's template, or say why it is none."""
         node = self.tree[index]
+        if not node.source_blob:  # it came to nothing, and a session was killed while that was recorded
+            self._record([self._lost_refusal(index)])
+            return None
         try:
             run = self._node_run(node)
         except (SpecError, EmptySpace) as error:
@@ -253,9 +257,13 @@ class NodeSteps(OptimizerState):
         return NodeJudged(index, "working", best.value if best else None, elapsed_s=spent_s)
 
     def _refused_by_lint(self, index: int, error: SpecError | EmptySpace) -> NodeJudged:
-        return NodeJudged(
-            index, "refused", None, "lint", type(error).__name__, str(error), elapsed_s=self._parts.clock.spent_s
-        )
+        message = str(error).replace(f"{self._path(index)}{os.sep}", "")  # the same wherever the run lies
+        spent_s = self._parts.clock.spent_s
+        return NodeJudged(index, "refused", None, "lint", type(error).__name__, message, elapsed_s=spent_s)
+
+    def _lost_refusal(self, index: int) -> NodeJudged:
+        message = "nothing came of it; why is not known: the run was killed while that was recorded"
+        return NodeJudged(index, "refused", None, "lint", "declined", message, elapsed_s=self._parts.clock.spent_s)
 
     def _tuning(self, node: Node, until: int) -> Step | None:
         run, elsewhere, index = self._node_run(node), self._parts.elsewhere, node.index
