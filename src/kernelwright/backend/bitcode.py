@@ -82,7 +82,7 @@ class _Bits:
         return int.from_bytes(window, "little") >> (start & 7) & ((1 << width) - 1)
 
     def variable(self, width: int) -> int:
-        more = 1 << (width - 1)
+        more = 1 << (width - 1)  # says that another part follows
         value = shift = 0
         while True:
             chunk = self.fixed(width)
@@ -115,7 +115,7 @@ def read_variables(data: bytes) -> tuple[ProgramVariable, ...]:
     try:
         reader.read()
         return tuple(_variable(record, reader.found) for record in reader.found.variables)
-    except (IndexError, KeyError, RecursionError) as error:
+    except (IndexError, RecursionError) as error:
         raise BitcodeUnreadable(f"the bitcode cannot be followed: {error!r}") from error
 
 
@@ -145,7 +145,7 @@ class _Reader:
 
     def _enter(self, parent: int) -> None:
         bits = self._bits
-        block, width = bits.variable(8), bits.variable(4)
+        block, width = bits.variable(8), _width(bits.variable(4), least=2)
         bits.align()
         words = bits.fixed(32)
         end = bits.position + 32 * words
@@ -181,7 +181,7 @@ class _Reader:
                 operands.append(_Operand(0, bits.variable(8)))
             else:
                 kind = bits.fixed(3)
-                operands.append(_Operand(kind, bits.variable(5) if kind in (1, 2) else 0))
+                operands.append(_Operand(kind, _width(bits.variable(5)) if kind in (1, 2) else 0))
         return operands
 
     def _record(self, abbreviation: list[_Operand] | None) -> tuple[list[int], bytes]:
@@ -192,7 +192,10 @@ class _Reader:
         record: list[int] = []
         for index, operand in enumerate(abbreviation):
             if operand.kind == 3:  # its element is the next operand, the last one
-                record += [self._scalar(abbreviation[index + 1]) for _ in range(bits.variable(6))]
+                count = bits.variable(6)
+                if count > bits.end:
+                    raise BitcodeUnreadable(f"an array of {count:,} elements in {bits.end // 8:,} bytes")
+                record += [self._scalar(abbreviation[index + 1]) for _ in range(count)]
                 break
             if operand.kind == 5:
                 return record, bits.blob()
@@ -207,7 +210,7 @@ class _Reader:
             case 1:
                 return bits.fixed(operand.value)
             case 2:
-                return bits.variable(operand.value) if operand.value else 0
+                return bits.variable(operand.value) if operand.value > 1 else 0
             case 4:
                 return ord(_CHAR6[bits.fixed(6)])
         raise BitcodeUnreadable(f"an operand of kind {operand.kind} where a number is expected")
@@ -225,6 +228,12 @@ class _Reader:
             _take_type(found, code, record[1:])
         elif block == _STRTAB and code == _STRTAB_BLOB:
             found.names = blob
+
+
+def _width(bit_count: int, *, least: int = 0) -> int:
+    if not least <= bit_count <= 64:
+        raise BitcodeUnreadable(f"numbers of {bit_count} bits")
+    return bit_count
 
 
 _PLAIN_BYTES = {2: 0, 3: 4, 4: 8, 5: 0, 8: 8, 10: 2, 16: 0, 21: 0, 22: 0, 23: 2, 25: 8}
