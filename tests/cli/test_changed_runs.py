@@ -289,6 +289,7 @@ def test_a_damaged_node_is_told_and_never_removed(
         status, text = said(capsys, *words)
         assert status == 0
         assert text.startswith(f"warning: {log}:5: the run's record is damaged here")
+    assert "record is damaged here" in (in_tmp / "x.html").read_text(), "the page has a note of it"
     assert said(capsys, "show", "node", tree, "1") == (0, "")
 
 

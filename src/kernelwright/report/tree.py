@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kernelwright.engine.node_records import damaged_nodes
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, finding_words, spent_words
 from kernelwright.engine.told_steps import told_path
@@ -23,6 +24,7 @@ from kernelwright.report.claims import Verdict
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
 from kernelwright.report.tree_chart import tree_chart
+from kernelwright.store.event import Noted
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node
 
@@ -150,6 +152,9 @@ def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
 def page_view(result: OptimizeResult) -> RunView:
     """The run that the rest of the page is about: the fastest node's, with the claim of the whole."""
     own, whole = own_view(result), result.view
+    if result.folder is not None:
+        damage = (f"{each.location or ''} {each.message}".strip() for each in damaged_nodes(result))
+        whole = dataclasses.replace(whole, notes=(*whole.notes, *(Noted("warning", text) for text in damage)))
     if own is None:
         return whole
     return dataclasses.replace(
