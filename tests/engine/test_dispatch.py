@@ -304,6 +304,16 @@ def test_what_one_config_loses_is_not_known_where_none_was_measured_beside_it(
     assert "One config only: what is lost cannot be known" in page
 
 
+def test_too_few_rounds_are_refused_before_a_device_is_asked_for(saxpy: Path, tmp_path: Path) -> None:
+    class NoMachine(SimulatedMachine):
+        def device(self, wanted: str | None, language: str) -> DeviceInfo:
+            raise AssertionError("the device was asked for")
+
+    run, _ = tuned(saxpy, tmp_path / "run")
+    with pytest.raises(UsageError, match="rounds is 0, expected at least 5"):
+        probe_dispatch(run, count=1, rounds=0, machine=NoMachine(two_regimes))
+
+
 def test_where_the_baseline_is_the_fastest_it_serves(saxpy: Path, tmp_path: Path) -> None:
     add_plain_baseline(saxpy)
 
