@@ -16,14 +16,12 @@ from kernelwright.backend.base import StateVariable
 
 _MAGIC = b"\x7fELF\x02\x01"
 _SYMTAB = 2
-_OBJECT, _SECTION = 1, 3
-_RELOCATIONS = {4: 24, 9: 16}
-"""Types of sections with references to symbols, and bytes of each: with addend and without."""
+_OBJECT = 1
 _ALLOC_AND_WRITE = 3
 _GLOBAL = ".nv.global"
 _ALLOCATORS = frozenset({"malloc", "__nv_malloc", "_Znwm", "_Znam", "_Znwj", "cudaMalloc", "__cudaMalloc"})
-UNUSED_BYTES = 4096
-"""Up to here what nothing refers to is not counted; more could be reached from a neighbour."""
+EMPTY_BYTES, EMPTY_COUNT = 1, 1024
+"""Libraries of templates (CUB, CuTe) leave objects without members, of one byte each; so many are not counted."""
 HEAP = "the device's heap (malloc, new)"
 
 
@@ -40,8 +38,6 @@ class CubinVariable:
     byte_count: int
     is_initialised: bool
     """It has a first value other than zero, as tables have."""
-    is_used: bool
-    """Code or data refers to it. Libraries of templates leave many empty objects that nothing refers to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,8 @@ class CubinState:
     def kept(self) -> tuple[StateVariable, ...]:
         """What cannot be a table, and the heap: tables are set back before each launch instead."""
         blank = [each for each in self.variables if not each.is_initialised]
-        if sum(each.byte_count for each in blank if not each.is_used) <= UNUSED_BYTES:
-            blank = [each for each in blank if each.is_used]
+        if sum(each.byte_count == EMPTY_BYTES for each in blank) <= EMPTY_COUNT:
+            blank = [each for each in blank if each.byte_count != EMPTY_BYTES]
         heap = [StateVariable(HEAP, None)] if self.uses_heap else []
         return (*(StateVariable(readable_name(each.name), each.byte_count) for each in blank), *heap)
 
@@ -105,30 +101,15 @@ def _read(image: bytes) -> CubinState:
     variables: list[CubinVariable] = []
     uses_heap = False
     named: set[int] = set()
-    used, used_sections = _used(image, sections)
-    for number, (name, kind, index, byte_count) in enumerate(_symbols(image, sections)):
+    for name, kind, index, byte_count in _symbols(image, sections):
         uses_heap |= index == 0 and name in _ALLOCATORS
         if kind == _OBJECT and 0 < index < len(sections) and _is_kept(sections[index]) and byte_count:
-            is_used = number in used or index in used_sections
-            variables.append(CubinVariable(name, byte_count, _is_initialised(sections[index]), is_used))
+            variables.append(CubinVariable(name, byte_count, _is_initialised(sections[index])))
             named.add(index)
     for index, section in enumerate(sections):
         if _is_kept(section) and section.size and index not in named:  # stripped of its symbols
-            variables.append(CubinVariable(section.name, section.size, _is_initialised(section), is_used=True))
+            variables.append(CubinVariable(section.name, section.size, _is_initialised(section)))
     return CubinState(tuple(variables), uses_heap)
-
-
-def _used(image: bytes, sections: list[_Section]) -> tuple[set[int], set[int]]:
-    """Numbers of the symbols that code or data refers to, and of sections that it refers to as a whole."""
-    used: set[int] = set()
-    for table in sections:
-        if table.kind not in _RELOCATIONS or table.name.startswith((".rel.debug", ".rela.debug")):
-            continue
-        step = _RELOCATIONS[table.kind]
-        for at in range(table.offset, table.offset + table.size - step + 1, step):
-            used.add(struct.unpack_from("<Q", image, at + 8)[0] >> 32)
-    symbols = enumerate(_symbols(image, sections))
-    return used, {index for number, (_, kind, index, _) in symbols if kind == _SECTION and number in used}
 
 
 def _is_kept(section: _Section) -> bool:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelwright.backend.base import LaunchFailed
-from kernelwright.backend.cubin_state import CubinState, readable_name
+from kernelwright.backend.cubin_state import EMPTY_BYTES, CubinState, readable_name
 from kernelwright.backend.cuda_errors import DriverCallFailed, call
 from kernelwright.backend.cuda_handles import CudaModule, MemoryPool
 
@@ -67,7 +67,7 @@ class ModuleMemory:
             try:
                 found.append(module.variable(variable.name))
             except DriverCallFailed as error:
-                if variable.name.startswith(_OF_THE_COMPILER) or not variable.is_used:
+                if variable.name.startswith(_OF_THE_COMPILER) or variable.byte_count == EMPTY_BYTES:
                     continue
                 raise LaunchFailed(
                     KEEPS_STATE,
