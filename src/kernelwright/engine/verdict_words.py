@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.result import TuneResult
-from kernelwright.errors import StoreError
+from kernelwright.errors import ModelBudgetSpent, StoreError
 from kernelwright.evaluate.words import LooseTolerance, interval_text
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.store.event import RunStarted
@@ -30,6 +30,7 @@ def kept_because(result: OptimizeResult) -> str:
     unusable = unusable_words(result)
     if unusable:
         nothing = "Nothing was changed in it"
+        count = sum(bool(node.source_blob) for node in result.tree if node.parent is not None)
     parts = [tried if count else nothing, *([unusable] if unusable else [])]
     if result.speedup is not None:
         parts.append(f"the best is {interval_text(result.speedup)}")
@@ -51,8 +52,11 @@ def unusable_words(result: OptimizeResult) -> str:
         return ""
     failed = [each for each in replies if each.failure]
     if failed:
-        which = "the one request" if len(replies) == 1 else f"{len(failed)} of {len(replies)} requests"
-        return f"{which} to the model came to nothing{', the last' if len(failed) > 1 else ''}: {failed[-1].text}"
+        unasked = ModelBudgetSpent.__name__
+        told = [each for each in failed if each.failure != unasked] or failed[-1:]
+        most = max(1, sum(each.failure != unasked for each in replies))
+        which = "the one request" if most == 1 else f"{len(told)} of {most} requests"
+        return f"{which} to the model came to nothing{', the last' if len(told) > 1 else ''}: {told[-1].text}"
     if replies and len(result.tree) == 1:
         which = "the one reply" if len(replies) == 1 else f"none of the {len(replies)} replies"
         end = "could not be used" if len(replies) == 1 else "could be used"
