@@ -95,6 +95,26 @@ class _Maker:
             ))  # fmt: skip
         return lines
 
+    def neighbour(self, place: str, index: str) -> list[str]:
+        """An element beside the own one, guarded in an unsigned, narrow or wide type."""
+        name, by = f"g{self.count}", int(self.random.integers(1, 4))
+        self.count += 1
+        c_type = self.one("uint", "uint", "size_t", "ulong", "ushort", "short", "int", "long")
+        at, last = f"({c_type}){index}", f"({c_type})n"
+        below, above = f"{at} - {by}", f"{at} + {by}"
+        if c_type in ("uint", "size_t", "ulong"):
+            form = self.one(f"{below} < {last}", f"{last} > {below}", f"!({below} >= {last})", f"{below} <= {last} - 1")
+        elif c_type in ("ushort", "short"):
+            form = self.one(f"{below} >= 0", f"{index} >= {by} && {below} < {last}", f"(uint)({below}) < (uint)n")
+        else:
+            form = self.one(f"{below} >= 0", f"!({below} < 0)")
+        sign = "-" if self.chance(0.7) else "+"
+        condition = form if sign == "-" else self.one(f"{above} < {last}", f"!({last} <= {above})")
+        self.names.append(name)
+        if self.chance(0.5):
+            return [f"float {name} = 0.5f;", f"if ({condition}) {name} += a[{place} {sign} {by}];"]
+        return [f"float {name} = {condition} ? a[{place} {sign} {by}] : 0.25f;"]
+
     def map(self) -> Program:
         """One element a thread."""
         is_plane = self.chance(0.5)
@@ -107,7 +127,9 @@ class _Maker:
         body = [f"{c_type} x = {index};"]
         if is_plane:
             body.append("const int y = get_global_id(1);")
-        lines = self.statements(loads, int(self.random.integers(1, 5)))
+        lines = self.neighbour(place, "x") if self.chance(0.35) else []
+        lines += self.neighbour(place, "x") if lines and self.chance(0.5) else []
+        lines += self.statements(loads, int(self.random.integers(1, 5)))
         last = self.value(loads)
         lines.append(f"o[{place}] = {last};")
         if self.chance(0.3):

@@ -20,6 +20,9 @@ COUNT = 150 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 6
 def random_stencil(maker: random.Random) -> Plain:
     """Reads at random offsets, in one of several styles of guarding them."""
     reach = maker.choice((1, 1, 2, 3))
+    index, size = maker.choice((("int", "int"), ("int", "int"), ("uint", "uint"), ("size_t", "int"), ("uint", "int")))
+    if index != "int":
+        return unsigned_stencil(maker, reach, index, size)
     places = {(maker.randint(-reach, reach), maker.randint(-reach, reach)) for _ in range(maker.randint(2, 6))}
     style = maker.choice(("return", "inside", "border", "ternary", "clamped", "row"))
     c_type, dtype = maker.choice((("float", "float32"), ("int", "int32"), ("double", "float64")))
@@ -58,6 +61,47 @@ def random_stencil(maker: random.Random) -> Plain:
     extents = {axes[0]: "ceil_div(w, 8)", axes[1]: "ceil_div(h, 8)"}
     sizes = tuple({"h": maker.randint(1, 40), "w": maker.randint(1, 150)} for _ in range(2))
     return Plain(style, "opencl", source, arguments, (extents[0], extents[1]), ("8", "8"), (*sizes, {"h": 3, "w": 3}))
+
+
+def unsigned_stencil(maker: random.Random, reach: int, index: str, size: str) -> Plain:
+    """The same with unsigned places, whose guards rely on numbers that wrap around."""
+    places = {(maker.randint(-reach, reach), maker.randint(-reach, reach)) for _ in range(maker.randint(2, 6))}
+    style = maker.choice(("own", "own", "border", "inside", "variable"))
+    lines, terms = [], []
+    for number, (dx, dy) in enumerate(sorted(places)):
+        at = f"x[(j + {dy}) * w + i + {dx}]" if maker.random() < 0.5 else f"x[j * w + i + {dy} * w + {dx}]"
+        beside = (f"i - {-dx}" if dx < 0 else f"i + {dx}u"), (f"j - {-dy}u" if dy < 0 else f"j + {dy}")
+        if style == "own":
+            conditions = maker.choice(
+                (f"{beside[0]} < w && {beside[1]} < h", f"!(w <= {beside[0]} || {beside[1]} >= h)")
+            )
+            lines.append(f"float v{number} = {conditions} ? {at} : {number};")
+        elif style == "variable":
+            lines.append(f"const {index} p{number} = {beside[0]}, q{number} = {beside[1]};")
+            lines.append(f"float v{number} = {number}; if (p{number} < w && q{number} < h) v{number} = {at};")
+        else:
+            lines.append(f"float v{number} = {at};")
+        terms.append(f"{maker.randint(1, 5)} * v{number}")
+    whole = "\n    ".join([*lines, f"y[j * w + i] = {' + '.join(terms)};"])
+    outer = f"i - {reach} >= w - {2 * reach} || j - {reach}u >= h - {2 * reach}"
+    kept = "y[j * w + i] = x[j * w + i];"
+    body = {
+        "border": f"if (i >= w || j >= h) return;\n  if ({outer}) {{ {kept} return; }}\n  {whole}",
+        "inside": f"if (i - {reach} < w - {2 * reach} && !(j - {reach} >= h - {2 * reach})) {{ {whole} }}",
+    }.get(style, f"if (i < w && j < h) {{ {whole} }}")
+    source = f"""__kernel void f(__global const float *x, __global float *y, const {size} h, const {size} w) {{
+  const {index} i = get_global_id(0), j = get_global_id(1);
+  {body}
+}}
+"""
+    dtype = {"int": "int32", "uint": "uint32"}[size]
+    arguments = {"x": "in float32 h,w", "y": "inout float32 h,w", "h": f"scalar {dtype} h", "w": f"scalar {dtype} w"}
+    least = 2 * reach  # below, bounds of the plain kernel itself wrap around
+    sizes = tuple({"h": maker.randint(least, 40), "w": maker.randint(least, 150)} for _ in range(2))
+    return Plain(
+        f"{index}-{style}", "opencl", source, arguments, ("ceil_div(w, 8)", "ceil_div(h, 8)"), ("8", "8"),
+        (*sizes, {"h": 2 * reach, "w": 2 * reach + 1}),
+    )  # fmt: skip
 
 
 def random_contraction(maker: random.Random) -> Plain:

@@ -195,7 +195,8 @@ class Integers:
         sources = self.state.atoms.sources(left) | self.state.atoms.sources(right)
         nothing = Truth((), (), says_all_of_yes=False, says_all_of_no=False, sources=sources)
         if kind is not None and not kind.is_signed:
-            left, right = self._in_range(left, kind), self._in_range(right, kind)
+            is_equality = operator not in _ORDERED
+            left, right = (self._in_range(each, kind, is_equality=is_equality) for each in (left, right))
         holds = Comparison(left, operator, right)  # type: ignore[arg-type]
         plain = Truth((holds,), (negated(holds),), says_all_of_yes=True, says_all_of_no=True, sources=sources)
         if kind is not None and kind.is_signed:
@@ -240,10 +241,10 @@ class Integers:
             return None
         return nothing if self.may_be_negative(holds.left) or self.may_be_negative(holds.right) else None
 
-    def _in_range(self, value: Polynomial, kind: Integer) -> Polynomial:
+    def _in_range(self, value: Polynomial, kind: Integer, *, is_equality: bool) -> Polynomial:
         """The same number modulo 2^N, with a constant near 0 where something is added to it."""
         constant = dict(value.terms).get((), 0)
-        if value.constant is not None:
+        if value.constant is not None and not is_equality:
             return number(_cut(value.constant, kind))
         return value - number(constant) + number(_cut(constant, Integer(kind.bits, is_signed=True)))
 
