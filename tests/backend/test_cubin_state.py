@@ -81,7 +81,11 @@ def cubin(*symbols, global_bytes=64):
 
 def test_variables_without_a_first_value_are_kept_and_tables_are_set_back():
     state = read_cubin(cubin(("V", OBJECT, BLANK, 64), ("T", OBJECT, FILLED, 16), ("C", OBJECT, CONSTANT, 16)))
-    assert state.variables == (CubinVariable("V", 64, False), CubinVariable("T", 16, True))
+    assert state.variables == (
+        CubinVariable("V", 64, is_table=False),
+        CubinVariable("T", 16, is_table=True),
+        CubinVariable("C", 16, is_table=True),
+    )
     assert state.kept() == (StateVariable("V", 64),)
 
 
@@ -233,7 +237,7 @@ class Module:
         self.state = CubinState(variables, uses_heap=False)
 
 
-T = CubinVariable("T", 8, is_initialised=True)
+T = CubinVariable("T", 8, is_table=True)
 
 
 def module_memory(memory):
@@ -244,7 +248,7 @@ def test_what_a_launch_left_is_gone_before_the_next():
     memory = Memory(T=(64, 8), V=(128, 4))
     memory.bytes[64:72] = b"original"
     kept = module_memory(memory)
-    module = Module(memory, T, CubinVariable("V", 4, is_initialised=False))
+    module = Module(memory, T, CubinVariable("V", 4, is_table=False))
     for _ in range(2):
         kept.before_launch(module)
         memory.bytes[64:72], memory.bytes[128:132] = b"results!", b"more"

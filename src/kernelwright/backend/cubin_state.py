@@ -1,9 +1,9 @@
 """What a cubin keeps from one launch to the next, read from its ELF sections and symbols.
 
 A variable of the device's global memory lies in `.nv.global` (zero when the module is loaded) or `.nv.global.init`
-(with its first value), whatever it is called, whatever macro, template, namespace or function it comes from. Constants
-(`.nv.constant*`) cannot be written by kernels. That a variable is `const` is no longer told: tables and the strings of
-`printf` lie in `.nv.global.init` too.
+(with its first value), whatever it is called, whatever macro, template, namespace or function it comes from. That a
+variable is `const` is no longer told: tables and the strings of `printf` lie in `.nv.global.init` too. Variables that
+are `__constant__` lie in `.nv.constant3`; compilers refuse to write them, but their memory is like any other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAGIC = b"\x7fELF\x02\x01"
 _SYMTAB = 2
 _OBJECT = 1
 _ALLOC_AND_WRITE = 3
-_GLOBAL = ".nv.global"
+_GLOBAL, _CONSTANT = ".nv.global", ".nv.constant3"
 _ALLOCATORS = frozenset({"malloc", "__nv_malloc", "_Znwm", "_Znam", "_Znwj", "cudaMalloc", "__cudaMalloc"})
 EMPTY_BYTES, EMPTY_COUNT = 1, 1024
 """Libraries of templates (CUB, CuTe) leave objects without members, of one byte each; so many are not counted."""
@@ -36,8 +36,8 @@ class CubinVariable:
     name: str
     """As the driver knows it."""
     byte_count: int
-    is_initialised: bool
-    """It has a first value other than zero, as tables have."""
+    is_table: bool
+    """It is a constant, or has a first value other than zero, as tables have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CubinState:
 
     def kept(self) -> tuple[StateVariable, ...]:
         """What cannot be a table, and the heap: tables are set back before each launch instead."""
-        blank = [each for each in self.variables if not each.is_initialised]
+        blank = [each for each in self.variables if not each.is_table]
         if sum(each.byte_count == EMPTY_BYTES for each in blank) <= EMPTY_COUNT:
             blank = [each for each in blank if each.byte_count != EMPTY_BYTES]
         heap = [StateVariable(HEAP, None)] if self.uses_heap else []
@@ -67,7 +67,7 @@ class _Section:
 
 
 def read_cubin(image: bytes) -> CubinState:
-    """Every variable that kernels can write.
+    """Every variable that outlives a launch.
 
     Raises:
         CubinUnreadable: this is no 64-bit little-endian ELF file, or a damaged one.
@@ -104,21 +104,24 @@ def _read(image: bytes) -> CubinState:
     for name, kind, index, byte_count in _symbols(image, sections):
         uses_heap |= index == 0 and name in _ALLOCATORS
         if kind == _OBJECT and 0 < index < len(sections) and _is_kept(sections[index]) and byte_count:
-            variables.append(CubinVariable(name, byte_count, _is_initialised(sections[index])))
+            variables.append(CubinVariable(name, byte_count, _is_table(sections[index])))
             named.add(index)
     for index, section in enumerate(sections):
-        if _is_kept(section) and section.size and index not in named:  # stripped of its symbols
-            variables.append(CubinVariable(section.name, section.size, _is_initialised(section)))
+        if (
+            _is_kept(section) and section.name != _CONSTANT and section.size and index not in named
+        ):  # stripped of its symbols
+            variables.append(CubinVariable(section.name, section.size, _is_table(section)))
     return CubinState(tuple(variables), uses_heap)
 
 
 def _is_kept(section: _Section) -> bool:
     is_global = section.name == _GLOBAL or section.name.startswith(f"{_GLOBAL}.")
-    return is_global and section.flags & _ALLOC_AND_WRITE == _ALLOC_AND_WRITE
+    is_constant = section.name == _CONSTANT
+    return is_constant or (is_global and section.flags & _ALLOC_AND_WRITE == _ALLOC_AND_WRITE)
 
 
-def _is_initialised(section: _Section) -> bool:
-    return section.name.startswith(f"{_GLOBAL}.init")
+def _is_table(section: _Section) -> bool:
+    return section.name == _CONSTANT or section.name.startswith(f"{_GLOBAL}.init")
 
 
 def _sections(image: bytes) -> list[_Section]:
