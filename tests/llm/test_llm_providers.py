@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import gzip
 import json
@@ -11,6 +13,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from chat_server import Answer, ChatServer, chat_server, completion
@@ -401,6 +404,52 @@ GOOGLE = {
     "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 200, "totalTokenCount": 1200},
     "modelVersion": "gemini-2.5-pro",
 }
+
+
+def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where something stands in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*above, key)
+        yield from places(each, (*above, key))
+
+
+def with_other(value: Any, place: tuple[str | int, ...], other: object) -> Any:
+    """The JSON value with something else at that place."""
+    changed = copy.deepcopy(value)
+    at = changed
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = other
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("openai:tiny", json.loads(completion(Answer(), {"model": "tiny"}))),
+        ("anthropic:claude-sonnet-4-5", ANTHROPIC),
+        ("google:gemini-2.5-pro", GOOGLE),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_nothing_at_any_place_of_an_answer_raises_anything_but_a_models_error(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch, name: str, body: dict[str, Any]
+) -> None:
+    provider_name = name.partition(":")[0]
+    monkeypatch.setenv(f"{provider_name.upper()}_API_KEY", KEY)
+    url = server.url if provider_name == "openai" else server.url.removesuffix("/v1")
+    monkeypatch.setattr(providers, "SERVICES", {**providers.SERVICES, provider_name: url})
+    model = ProviderModel(parse_model(name), timeout_s=20)
+    try:
+        for place in places(body):
+            for other in (None, True, -1, 10**30, "\ud800", [], [1], {"type": "x"}):
+                server.answers.append(Answer(body=json.dumps(with_other(body, place, other))))
+                with contextlib.suppress(ModelError):
+                    model.complete(ask())
+    finally:
+        model.close()
+    assert server.answers == []
 
 
 @pytest.mark.parametrize(

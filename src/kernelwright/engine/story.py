@@ -483,7 +483,7 @@ def spent_words(spent: Spent) -> str:
     cost = f"${spent.cost_usd:.4f}" if spent.cost_usd is not None else "price unknown"
     answered = spent.requests - spent.failed
     replies = "reply" if answered == 1 else "replies"
-    failed = f" and {spent.failed} requests without one," if spent.failed else ""
+    failed = f" and {counted(spent.failed, 'request')} without one," if spent.failed else ""
     return (
         f"{answered} {replies} of a model,{failed} {spent.input_tokens} tokens in, {spent.output_tokens} out, {cost}, "
         f"{spent.seconds:.1f} s of waiting"

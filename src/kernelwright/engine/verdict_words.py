@@ -53,8 +53,10 @@ def unusable_words(result: OptimizeResult) -> str:
     failed = [each for each in replies if each.failure]
     if failed:
         unasked = ModelBudgetSpent.__name__
-        told = [each for each in failed if each.failure != unasked] or failed[-1:]
-        most = max(1, sum(each.failure != unasked for each in replies))
+        told = [each for each in failed if each.failure != unasked]
+        if not told:
+            return failed[-1].text
+        most = sum(each.failure != unasked for each in replies)
         which = "the one request" if most == 1 else f"{len(told)} of {most} requests"
         return f"{which} to the model came to nothing{', the last' if len(told) > 1 else ''}: {told[-1].text}"
     if replies and len(result.tree) == 1:

@@ -229,7 +229,10 @@ class ProviderModel:
         return {"output_mode": "native", "output_object": target}
 
     def _read(self, response: Any, seconds: float) -> Reply:
-        text = "".join(part.content for part in response.parts if isinstance(part, self._messages.TextPart))
+        texts = [part.content for part in response.parts if isinstance(part, self._messages.TextPart)]
+        if not all(isinstance(each, str) for each in texts):
+            raise self._malformed(f"its text is {str(texts)[:60]!r}")
+        text = "".join(texts)
         if self._key:
             text = text.replace(self._key, "***")  # a service that repeats it must not put it into the record
         reason, usage = response.finish_reason, _usage(response.usage)
@@ -246,12 +249,12 @@ class ProviderModel:
         return Reply(shortened(readable(text)), self.name, usage, self._cost(response), seconds, finish)
 
     def _cost(self, response: Any) -> float | None:
-        """By the price list of the library; None for endpoints and models that it does not know."""
+        """By the price list of the library; None for endpoints, models and figures that it does not know."""
         if self._name.url is not None:
             return None
         try:
             return float(response.cost().total_price)
-        except (LookupError, ValueError, AssertionError):
+        except _STUMBLES:
             return None
 
     # -- errors --------------------------------------------------------------------------------------------------
