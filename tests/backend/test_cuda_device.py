@@ -590,3 +590,37 @@ def test_large_copies_go_both_ways_unchanged(session, count):
         assert (whole[-32:] == 0xEE).all()
         data = data[::-1].copy()
     session.free(buffer)
+
+
+REMEMBERS = """
+__device__ float hidden[4];
+static __device__ int calls = 7;
+namespace ns { template <int N> __device__ int deep = N; }
+__device__ const float table[4] = {1, 2, 3, 4};
+__constant__ float constant[4] = {5, 6, 7, 8};
+extern "C" __global__ void remembers(float *y, int n) {
+  static int local_calls;
+  hidden[0] += 1; calls += 1; ns::deep<3> += 1; local_calls += 1;
+  if (n < 0) printf("%d", n);
+  y[0] = hidden[0]; y[1] = calls; y[2] = ns::deep<3>; y[3] = local_calls; y[4] = table[n & 3]; y[5] = constant[n & 3];
+}
+"""
+
+
+def test_a_module_forgets_what_launches_left_in_its_variables(session, compiled):
+    artifact = compiled(REMEMBERS, "remembers")
+    assert {each.name.rpartition("::")[2] for each in artifact.state} == {"hidden", "local_calls"}
+    module, out = session.load(artifact), session.allocate(24)
+    each = step("remembers", BufferArgument("y", 24), scalar("n", "int32", 1))
+    bound = BoundLaunch(module, each, {"y": BoundBuffer(out, 0, 24)})
+
+    def launched():
+        session.time([bound])
+        return download(session, out, 24).view(np.float32).tolist()
+
+    first, second = launched(), launched()
+    session.forget_module_memory()
+    third = launched()
+    assert first == third == [1, 8, 4, 1, 2, 6]
+    assert second == [2, 9, 5, 2, 2, 6]
+    session.free(out)

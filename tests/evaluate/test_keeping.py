@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
 from kernelwright.engine.machine import LocalMachine
+from kernelwright.engine.optimize import optimize
+from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import Subject, tune
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing
@@ -18,6 +22,7 @@ from kernelwright.evaluate.local import LocalRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
+from kernelwright.testing.scripted_agent import ScriptedAgent
 
 # ---- the rule ----
 
@@ -237,3 +242,33 @@ def test_a_run_never_recommends_it(tmp_path: Path) -> None:
     refused = {mode: each.reason for mode, each in found.items() if isinstance(each, Failed)}
     assert refused == {1: "keeps-state", 3: "keeps-state"}
     assert result.best_config is None or result.best_config["MODE"] in (0, 2)
+
+
+class Memoiser(ScriptedAgent):
+    """Writes the kernel that looks its results up as a structure of its own."""
+
+    def template(self, context: TemplateContext) -> Draft | Declined:
+        if context.written.tactics:
+            return Declined("nothing to lift")
+        text = KERNEL.replace("values = [0, 1, 2, 3], default = 0", "values = [1], default = 1")
+        return Draft(dataclasses.replace(context.written, text=text, tactics=("memo",)), "it looks results up")
+
+    def debug(self, context: DebugContext) -> Draft | Declined:
+        return Declined("it needs its table")
+
+
+@pytest.mark.opencl
+def test_a_structure_that_looks_its_results_up_never_works(tmp_path: Path) -> None:
+    folder = write(tmp_path / "problem", keeps=False)
+    (folder / "kernel.cl").write_text(f"#define BASE 0\n{BASELINE}")
+    text = PROBLEM[: PROBLEM.index("[baseline]")] + PROBLEM[PROBLEM.index("[[workloads]]") :]
+    (folder / "problem.toml").write_text(text)
+    settings = OptimizeSettings(
+        tune=TuneSettings(budget=Budget(evaluations=4), build_processes=1, comparison_rounds=6, device="opencl:cpu")
+    )
+    result = optimize(folder, settings=settings, run=tmp_path / "run", agent=Memoiser())
+    (memo,) = (node for node in result.tree if "memo" in node.tactics)
+    assert not memo.is_working
+    assert memo.failure is not None
+    assert (memo.failure.stage, memo.failure.reason) == ("build", "keeps-state")
+    assert result.winner is None
