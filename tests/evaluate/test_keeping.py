@@ -47,6 +47,15 @@ def test_more_than_the_baseline_keeps_is_a_failure_that_names_it(
     assert "`scratch`" in failure.message
 
 
+def test_what_is_not_known_is_refused_where_the_baseline_keeps_nothing_for_sure() -> None:
+    unknown = Kept((), is_known=False)
+    failure = unknown.failure(NOTHING)
+    assert failure is not None
+    assert failure.reason == "keeps-state"
+    assert unknown.failure(unknown) is None
+    assert NOTHING.failure(unknown) is None
+
+
 def test_a_heap_is_allowed_where_the_baseline_has_one() -> None:
     assert kept(None).failure(kept(None)) is None
 

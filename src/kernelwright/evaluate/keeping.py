@@ -14,6 +14,10 @@ from kernelwright.problem.outcome import Failed
 
 KEEPS_STATE = "keeps-state"
 NAMES_SHOWN = 4
+UNKNOWN = (
+    "what its program keeps between launches cannot be told with this driver, though it can of the baseline's; leave "
+    "out `-cl-std` from CL2.0 on, without which there are no variables that could keep something"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Kept:
 
     def failure(self, allowed: Kept) -> Failed | None:
         """Why it cannot be compared with a baseline that keeps `allowed`; None when it can."""
+        if not self.is_known and allowed.is_known:
+            return Failed("build", KEEPS_STATE, UNKNOWN)
         if self.byte_count <= allowed.byte_count:
             return None
         more = f", and the baseline {_amount(allowed.byte_count)}" if allowed.byte_count else ""
