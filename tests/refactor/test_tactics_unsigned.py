@@ -94,6 +94,23 @@ def test_what_may_be_another_number_is_not_followed(declarations: str, condition
     assert not is_complete or not known
 
 
+@pytest.mark.parametrize(
+    ("declarations", "index", "element"),
+    [
+        (UINT, "i + -2 * u", "global.x - 2*u"),
+        (UINT, "(i + -1) * u + i", "global.x*u + global.x - u"),
+        (UINT, "i + 4294967295u", "global.x - 1"),
+        (SIZE, "i + -1", "global.x - 1"),
+        (INT, "(uint)i - 1u", "global.x - 1"),
+        (INT, "i + (uint)-3 * u", "global.x - 3*u"),
+    ],
+)
+def test_elements_are_near_to_where_they_are(declarations: str, index: str, element: str) -> None:
+    head = "__kernel void f(__global float *y, uint u)"
+    facts = analyse(f"{head} {{ {declarations} y[{index}] = 1.0f; }}", "opencl").facts
+    assert str(facts.accesses[0].element) == element
+
+
 def test_places_of_cuda_are_unsigned() -> None:
     place = "blockIdx.x * blockDim.x + threadIdx.x"
     assert guard(f"auto i = {place};", "i - 1 < n", language="cuda") == (

@@ -161,7 +161,7 @@ class Expressions:
         result = self._integers(operator, first, second)
         if result is None or not result.is_small:
             return self.unknown(first, second)
-        return atoms.canonical(result)
+        return atoms.canonical(self.integers.near_zero(result, kind))
 
     def _integers(self, operator: str, left: Polynomial, right: Polynomial) -> Polynomial | None:
         atoms, amount = self.state.atoms, right.constant

@@ -177,7 +177,9 @@ class Integers:
         if not isinstance(value, Polynomial) or self.state.atoms.is_float(value) or to is None:
             return value
         if value.constant is not None:
-            return number(_cut(value.constant, to)) if kind is not None else value
+            if kind is not None and kind.bits < to.bits and not kind.is_signed:
+                value = number(_cut(value.constant, kind))
+            return number(_cut(value.constant or 0, to)) if to.bits < INT.bits else value
         if to.bits < INT.bits and kind != to:
             is_one = kind is not None and kind.bits < to.bits and not kind.is_signed
             atoms = self.state.atoms
@@ -187,6 +189,13 @@ class Integers:
         if kind is not None and kind.bits < to.bits and not kind.is_signed:
             return self.followed(value, kind)
         return value
+
+    def near_zero(self, value: Polynomial, kind: Integer | None) -> Polynomial:
+        """The same value modulo 2^N: `i + 4294967295u` as `i - 1`."""
+        if kind is None or kind.is_signed or value.constant is not None:
+            return value
+        signed = Integer(kind.bits, is_signed=True)
+        return Polynomial.make({names: _cut(factor, signed) for names, factor in value.terms})
 
     # Comparisons
 
@@ -243,10 +252,9 @@ class Integers:
 
     def _in_range(self, value: Polynomial, kind: Integer, *, is_equality: bool) -> Polynomial:
         """The same number modulo 2^N, with a constant near 0 where something is added to it."""
-        constant = dict(value.terms).get((), 0)
-        if value.constant is not None and not is_equality:
-            return number(_cut(value.constant, kind))
-        return value - number(constant) + number(_cut(constant, Integer(kind.bits, is_signed=True)))
+        if value.constant is None:
+            return self.near_zero(value, kind)
+        return number(_cut(value.constant, Integer(kind.bits, is_signed=True) if is_equality else kind))
 
 
 def promoted(kind: Integer | None) -> Integer | None:
