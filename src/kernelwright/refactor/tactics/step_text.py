@@ -54,7 +54,6 @@ for (int kw_t = max(kw_tile_y - @ABOVE@ * (@STEPS@ - 1), 0); kw_t < kw_stop_y + 
     const int kw_y = kw_t;
     @FIRST@;
   }
-#pragma unroll
   for (int kw_s = 2; kw_s < @STEPS@; ++kw_s) {
     const int kw_y = kw_t - @BELOW@ * (kw_s - 1);
     const int kw_lowest = max(kw_tile_y - @ABOVE@ * (@STEPS@ - kw_s), 0);
@@ -88,7 +87,6 @@ for (int kw_y = KW_LOW_Y(0) + @THREAD_Y@; kw_y < KW_HIGH_Y(0); kw_y += @BLOCK_Y@
 @BARRIER@
 const int kw_x0 = KW_LOW_X(1), kw_x1 = KW_HIGH_X(1), kw_y0 = KW_LOW_Y(1), kw_y1 = KW_HIGH_Y(1);
 const int kw_is_inside = @BLOCK_INSIDE@;
-#pragma unroll
 for (int kw_s = 1; kw_s <= @STEPS@; ++kw_s) {
   KW_TAKEN const @TYPE@ *const kw_now = kw_tiles + (kw_s - 1) % 2 * (KW_HEIGHT * KW_PITCH);
   KW_TAKEN @TYPE@ *const kw_next = kw_tiles + kw_s % 2 * (KW_HEIGHT * KW_PITCH);
