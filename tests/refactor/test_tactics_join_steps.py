@@ -16,7 +16,8 @@ from tactic_runs import CPU, GPU, assert_same, configs, example
 from test_tactics_examples import load_rewritten
 from tiling_runs import compile_cuda, has_nvrtc, run_original, run_rewritten
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.problem.expression import Expression
+from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.draft import StepDraft
 from kernelwright.refactor.tactics.join_steps import JOIN_STEPS
 from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
@@ -113,7 +114,8 @@ UNFIT = (
           more={"seen": "inout int32 1"}),
     Steps("no end", kernel(f"if ({EDGE}) y[at] = x[at]; else y[at] = {CROSS};", place=PLACE.replace(LEAVE, "")), ""),
     Steps("overlapping rows", kernel("if (i > 0) y[at] = x[at] - x[at - 1]; else y[at] = x[at];",
-                                     place=PLACE.replace("j * w", "j * (w - 1)")), "overlap", sizes=({"h": 9, "w": 9},)),
+                                     place=PLACE.replace("j * w", "j * (w - 1)")), "overlap",
+          sizes=({"h": 9, "w": 9},)),
 )  # fmt: skip
 
 
@@ -220,6 +222,34 @@ def test_more_steps_for_a_launch_are_predicted_to_gain_more_and_more_than_tiles_
     tiled = STENCIL_TILES.apply(steps_subject(large))
     assert isinstance(tiled, Rewrite)
     assert tiled.effect.factor < found[1]
+
+
+FAR = """__kernel void f(__global const double *x, __global double *y, const int h, const int w) {
+  const int i = get_global_id(0), j = get_global_id(1);
+  if (i >= w || j >= h) return;
+  double v = x[j * w + i];
+  if (i >= @ && i < w - @ && j >= @ && j < h - @) v = x[(j - @) * w + i] + x[(j + @) * w + i] + x[j * w + i - @];
+  y[j * w + i] = v;
+}"""
+
+
+@pytest.mark.parametrize(("reach", "shared_bytes"), [("1", 49152), ("3", 49152), ("3", 16384), ("11", 98304)])
+@pytest.mark.parametrize("device", [CPU, GPU], ids=lambda device: device.kind)
+def test_what_a_launch_needs_at_first_fits_into_local_memory(
+    reach: str, shared_bytes: int, device: DeviceFacts
+) -> None:
+    case = Steps("far", FAR.replace("@", reach), count=8, dtype="float64")
+    result = joined(steps_subject(case, replace(device, shared_bytes_per_block=shared_bytes)))
+    condition = dict(result.draft.constraints)["shared"]
+    defaults = {each.name: each.default for each in result.draft.parameters}
+    assert Expression.parse(condition).evaluate({**defaults, "device.shared_memory_per_block": shared_bytes})
+    assert 1 <= len(result.draft.steps) <= 4
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=lambda device: device.kind)
+def test_what_fits_into_no_local_memory_is_left_alone(device: DeviceFacts) -> None:
+    case = Steps("far", FAR.replace("@", "16"), count=8, dtype="float64")
+    assert "does not fit" in refused(steps_subject(case, replace(device, shared_bytes_per_block=8192)))
 
 
 @pytest.mark.opencl

@@ -9,7 +9,7 @@ place in the grid: so borders stay what they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelwright.refactor.polynomial import named
@@ -29,6 +29,20 @@ from kernelwright.refactor.tactics.tiling_text import fill, indented
 from kernelwright.refactor.tactics.virtual import total_of
 
 NAME = "join-steps"
+Tile = tuple[int, int]
+"""Columns and rows."""
+
+SHARED_BYTES = 49152
+"""What a block has on GPUs without asking for more, and what is assumed where it is not known."""
+
+_STRIPS: tuple[Tile, ...] = ((512, 128), (256, 128), (128, 128), (64, 64))
+_TILES: tuple[Tile, ...] = ((64, 32), (64, 16), (32, 16), (32, 8))
+_LINES: tuple[Tile, ...] = ((256, 1), (128, 1), (64, 1), (32, 1))
+"""By default; the first that fits."""
+
+_ROWS_GAIN = 1.1
+"""On CPUs, from rows whose inner part has no conditions; as measured of `stencil-tiles`, which has such rows too."""
+
 _OPERATIONS_A_READ = 2
 """Of a cell, for predictions; a guess."""
 
@@ -111,7 +125,7 @@ def _cell_functions(plan: Plan, found: _Steps, space: str) -> tuple[str, dict[st
     extra = f"{space_of}const {stencil.type_in} *const *kw_rows, const int kw_j, {stencil.type_in} *kw_value"
     text, calls = "", {}
     for word, edits in (("inner", (*own, *held)), ("edge", own)):
-        name = plan.fresh(f"{entry}_{word}{space}")
+        name = plan.fresh(f"{entry}_{word}{space.replace('__', '_')}")
         text += stencil.frame.function(name, edits=apart(edits), extra=extra) + "\n"
         calls[word.upper()] = stencil.call(name, "kw_rows", "kw_x - kw_from", "&kw_own")
     return text, calls
@@ -133,7 +147,26 @@ def _relaunch(plan: Plan, found: _Steps, tile_x: str, tile_y: str, block: tuple[
     plan.draft = replace(plan.draft, steps=(*plan.draft.steps[:at], *made, *rest))
 
 
-def _finished(plan: Plan, found: _Steps, tile: tuple[int, int]) -> Rewrite:
+def _chosen(
+    subject: Subject, found: _Steps, tiles: Sequence[Tile], bytes_of: Callable[[int, Tile], int]
+) -> tuple[_Steps, Tile]:  # fmt: skip
+    """With as many steps a launch as the prediction likes best, and the first of some tiles that fits into memory.
+
+    Raises:
+        Unfit: none does.
+    """
+    known = subject.device.shared_bytes_per_block or SHARED_BYTES
+    most = known if subject.device.kind == "cpu" else min(known, SHARED_BYTES)
+    options: list[tuple[_Steps, Tile]] = []
+    for count in found.chain.counts:
+        fitting = [tile for tile in tiles if bytes_of(count, tile) <= most]
+        options += [(replace(found, chain=replace(found.chain, together=count)), tile) for tile in fitting[:1]]
+    if not options:
+        raise Unfit("a tile with what lies around it does not fit into local memory")
+    return max(options, key=lambda option: _effect(subject, *option).factor)
+
+
+def _finished(plan: Plan, found: _Steps, tile: Tile) -> Rewrite:
     count = found.chain.together
     sentence = (
         f"Each launch makes {count} of the {found.chain.length} steps: a tile with what lies around it is made several "
@@ -142,7 +175,7 @@ def _finished(plan: Plan, found: _Steps, tile: tuple[int, int]) -> Rewrite:
     return plan.finish(sentence, _effect(plan.subject, found, tile))
 
 
-def _effect(subject: Subject, found: _Steps, tile: tuple[int, int]) -> Effect:
+def _effect(subject: Subject, found: _Steps, tile: Tile) -> Effect:
     """The gain by traffic and arithmetic, for tiles of so many columns and rows."""
     chain, stencil, device = found.chain, found.stencil, subject.device
     count, launches = chain.together, chain.length // chain.together
@@ -160,7 +193,8 @@ def _effect(subject: Subject, found: _Steps, tile: tuple[int, int]) -> Effect:
         before = chain.length * max(Work(work, cells, block, LATENCY_S).time_s(device), busy)
         moved = Work(work * (1 + share) / 2, cells, block, LATENCY_S).time_s(device)
         logs.append(math.log(before / (launches * max(moved, count * share * busy))))
-    factor = min(MOST, max(LEAST, math.exp(math.fsum(logs) / len(logs)))) if logs else float(count) / 2
+    gain = math.exp(math.fsum(logs) / len(logs)) if logs else count / 2
+    factor = min(MOST, max(LEAST, gain * (_ROWS_GAIN if device.kind == "cpu" else 1.0)))
     often = "once" if launches == 1 else f"{launches} times"
     because = (
         f"the grid goes through memory {often} instead of {chain.length} times, for {share - 1:.0%} more arithmetic"
@@ -172,17 +206,23 @@ def _effect(subject: Subject, found: _Steps, tile: tuple[int, int]) -> Effect:
 
 
 def _strips(plan: Plan, found: _Steps) -> Rewrite:
-    add, stencil, count = plan.parameter, found.stencil, found.chain.together
+    stencil, size = found.stencil, found.stencil.bytes_in * (found.reach_y + 1)
+    has_rows = bool(stencil.down.atom)
+    strips = _STRIPS if has_rows else tuple((columns, 1) for columns, _ in _STRIPS)
+    found, tile = _chosen(
+        plan.subject, found, strips, lambda steps, tile: size * (steps - 1) * (tile[0] + found.reach_x * (steps - 1))
+    )
+    add, count = plan.parameter, found.chain.together
+    rows = (8, 16, 32, 64, 128, 256)
     names: dict[str, object] = {
-        "TILE_X": add("TILE_X", (64, 128, 256, 512, 1024, 2048), 512, "columns that a work-item finishes"),
-        "TILE_Y": add("TILE_Y", (8, 16, 32, 64, 128, 256), 128, "rows that a work-item finishes")
-        if stencil.down.atom else 1,
-    }  # fmt: skip
+        "TILE_X": add("TILE_X", (64, 128, 256, 512, 1024, 2048), tile[0], "columns that a work-item finishes"),
+        "TILE_Y": add("TILE_Y", rows, tile[1], "rows that a work-item finishes") if has_rows else 1,
+    }
     values = _values(found) | names
     pitch = fill(f"@TILE_X@ + {found.reach_x * (count - 1)}", names)
     plan.constraint(
         "shared",
-        f"{stencil.bytes_in * (count - 1) * (found.reach_y + 1)} * ({pitch}) <= device.shared_memory_per_block",
+        f"{size * (count - 1)} * ({pitch}) <= device.shared_memory_per_block",
     )
     plan.prelude.append("\n" + _macros(found, values, height=str(found.reach_y + 1), pitch=pitch) + "\n")
     own, calls = {}, {}
@@ -200,7 +240,7 @@ def _strips(plan: Plan, found: _Steps) -> Rewrite:
     plan.replace(plan.subject.analysis.function.body.place.span, body + _undefines("HEIGHT", "PITCH", "AT"))
     place_attribute(plan.subject, plan, "__attribute__((reqd_work_group_size(1, 1, 1)))")
     _relaunch(plan, found, str(names["TILE_X"]), str(names["TILE_Y"]), ("1", "1"))
-    return _finished(plan, found, (512, 128 if stencil.down.atom else 1))
+    return _finished(plan, found, tile)
 
 
 def _row_function(
@@ -248,11 +288,15 @@ def _row_start(found: _Steps, row: str) -> str:
 
 
 def _tiles(plan: Plan, found: _Steps) -> Rewrite:
-    add, stencil, count, subject = plan.parameter, found.stencil, found.chain.together, plan.subject
+    add, stencil, subject = plan.parameter, found.stencil, plan.subject
     has_rows = bool(stencil.down.atom)
+    found, tile = _chosen(subject, found, _TILES if has_rows else _LINES, lambda steps, tile: (
+        2 * stencil.bytes_in * (tile[0] + found.reach_x * steps) * (tile[1] + found.reach_y * steps)
+    ))  # fmt: skip
+    count = found.chain.together
     names: dict[str, object] = {
-        "TILE_X": add("TILE_X", (32, 64, 128, 256, 512), 64 if has_rows else 256, "columns that a block finishes"),
-        "TILE_Y": add("TILE_Y", (8, 16, 32, 64), 32, "rows that a block finishes") if has_rows else 1,
+        "TILE_X": add("TILE_X", (32, 64, 128, 256, 512), tile[0], "columns that a block finishes"),
+        "TILE_Y": add("TILE_Y", (8, 16, 32, 64), tile[1], "rows that a block finishes") if has_rows else 1,
         "BLOCK_X": add("BLOCK_X", (16, 32, 64, 128, 256), 64, "threads of a block along the rows"),
         "BLOCK_Y": add("BLOCK_Y", (1, 2, 4, 8, 16), 4, "threads of a block down the rows") if has_rows else 1,
     }
@@ -263,7 +307,8 @@ def _tiles(plan: Plan, found: _Steps) -> Rewrite:
     most = "device.max_threads_per_block" if stencil.frame.dialect.is_opencl else "1024"
     plan.constraint("threads", fill(f"@BLOCK_X@ * @BLOCK_Y@ <= {most}", names))
     plan.constraint(
-        "shared", f"{2 * stencil.bytes_in} * ({height}) * ({pitch}) <= min(49152, device.shared_memory_per_block)"
+        "shared",
+        f"{2 * stencil.bytes_in} * ({height}) * ({pitch}) <= min({SHARED_BYTES}, device.shared_memory_per_block)",
     )
     space = "__local" if stencil.frame.dialect.is_opencl else ""
     text, calls = _cell_functions(plan, found, space)
@@ -284,7 +329,7 @@ def _tiles(plan: Plan, found: _Steps) -> Rewrite:
     )
     place_attribute(subject, plan, fill(mark, names))
     _relaunch(plan, found, str(names["TILE_X"]), str(names["TILE_Y"]), (str(names["BLOCK_X"]), str(names["BLOCK_Y"])))
-    return _finished(plan, found, (64, 32) if has_rows else (256, 1))
+    return _finished(plan, found, tile)
 
 
 JOIN_STEPS = RuleTactic(

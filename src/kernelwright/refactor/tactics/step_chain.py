@@ -29,8 +29,10 @@ class Chain:
     """The one that it writes."""
     buffers: tuple[str, ...]
     """What the first launch reads, then what each one writes: one more than there are launches."""
+    counts: tuple[int, ...]
+    """How many steps one launch may make, most first."""
     together: int
-    """Steps that one launch makes from now on."""
+    """How many it makes."""
 
     @property
     def length(self) -> int:
@@ -82,16 +84,17 @@ def chain_of(subject: Subject, taken: str, given: str) -> Chain:
         changed = next((name for name in names if name not in (taken, given) and before[name] != after[name]), None)
         if changed is not None:
             raise Unfit(f"its launches differ in {changed}")
-    chain = Chain(step, taken, given, (passed[0][taken], *(each[given] for each in passed)), _together(len(steps)))
+    counts = _counts(len(steps))
+    chain = Chain(step, taken, given, (passed[0][taken], *(each[given] for each in passed)), counts, counts[0])
     others = {passed[0][name] for name in names if name not in (taken, given)}
     _refuse_seen(subject, chain, steps, others)
     _refuse_unlike(subject, chain)
     return chain
 
 
-def _together(length: int) -> int:
-    found = next((count for count in range(min(length, MOST_STEPS), 1, -1) if length % count == 0), None)
-    if found is None:
+def _counts(length: int) -> tuple[int, ...]:
+    found = tuple(count for count in range(min(length, MOST_STEPS), 1, -1) if length % count == 0)
+    if not found:
         raise Unfit(f"{length} steps cannot be parted evenly")
     return found
 
