@@ -57,6 +57,9 @@ FIT = (
   y[at] = 0.25f * (left + right + up + down) - 0.5f * x[at];""")),
     Steps("from one side", kernel("""if (i >= 2 && j >= 1) y[at] = x[at] - 0.3f * (x[at - 2] - x[at - w]);
   else { y[at] = x[at] + 0.1f * i; }""")),
+    Steps("kept inside by min and max", kernel("""const int l = max(i - 1, 0), r = min(i + 1, w - 1);
+  y[at] = 0.2f * (x[j * w + l] + x[j * w + r] + x[at] + x[max(j - 1, 0) * w + i] + x[clamp(j + 1, 0, h - 1) * w + i]);
+  """)),
     Steps("rows by pointers", kernel("""__global const float *row = x + j * w, *above = row - w;
   if (i > 0 && i < w - 1 && j > 0) y[j * w + i] = 0.25f * (row[i - 1] + row[i + 1] + above[i]) + 0.25f * row[i];
   else y[j * w + i] = row[i];""")),
@@ -97,6 +100,11 @@ UNFIT = (
           kernel("if (at > 0 && at + 1 < w * h) y[at] = x[at - 1] + x[at + 1]; else y[at] = x[at];"), ""),
     Steps("no border on one side", kernel(f"if (i == 0 || j == 0 || j == h - 1) y[at] = x[at]; else y[at] = {CROSS};"),
           "inside of the grid"),
+    Steps("kept away from the border", kernel("y[at] = x[j * w + max(i - 1, 2)] + x[at];"), "kept inside"),
+    Steps("kept inside of a part",
+          kernel("y[at] = x[j * w + max(i - 1, 0)] - x[j * w + min(i + 1, w - 2)];"), "kept inside"),
+    Steps("kept inside at the wrong end", kernel("y[at] = x[j * w + max(i + 1, 0)] + x[at];"), "inside of the grid"),
+    Steps("kept inside of all cells", kernel("y[at] = x[max(at - 1, 0)] + x[at];"), ""),
     Steps("periodic", kernel("y[at] = x[j * w + (i + 1) % w] - x[j * w + (i + w - 1) % w] + 2 * x[at];"), ""),
     Steps("read where data say", kernel("y[at] = x[at] + (i > 0 ? x[at - 1] : 0) + x[(int)x[at] % (w * h)];"), ""),
     Steps("one cell read by all", kernel(f"if ({EDGE}) y[at] = x[0]; else y[at] = {CROSS};"), "other places"),

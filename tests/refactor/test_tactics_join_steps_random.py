@@ -28,12 +28,15 @@ def random_steps(maker: random.Random) -> Steps:
     c_type = maker.choice(tuple(TYPES))
     sides = [(maker.randint(-reach, reach), 0 if is_line else maker.randint(-reach, reach)) for _ in range(6)]
     places = sorted(set(sides[: maker.randint(1, 6)]) | {(maker.choice((-1, 1)), 0)})
-    style = maker.choice(("else", "return", "ternary", "first", "variable"))
+    style = maker.choice(("else", "return", "ternary", "first", "variable", "clamped"))
     lines = []
     for number, (dx, dy) in enumerate(places):
         read = f"x[(j + {dy}) * w + i + {dx}]"
         if style == "ternary":
             read = f"i + {dx} >= 0 && i + {dx} < w && j + {dy} >= 0 && j + {dy} < h ? {read} : ({c_type}){number}"
+        if style == "clamped":
+            row = "" if is_line else f"clamp(j + {dy}, 0, h - 1) * w + "
+            read = f"x[{row}{f'min(max(i + {dx}, 0), w - 1)' if number % 2 else f'clamp(i + {dx}, 0, w - 1)'}]"
         lines.append(f"{c_type} v{number} = {read};")
     total = " + ".join(f"v{number} * ({c_type}){maker.randint(1, 3)}" for number in range(len(places)))
     made = " ".join([*lines, f"y[at] = ({total} + x[at]) / {maker.randint(2, 9)} + i;"])
@@ -45,6 +48,7 @@ def random_steps(maker: random.Random) -> Steps:
         "else": f"if ({outer}) y[at] = x[at]; else {{ {made} }}",
         "return": f"if ({outer}) {{ y[at] = x[at] + j; return; }} {made}",
         "ternary": made,
+        "clamped": made,
         "first": f"if ({inner}) {{ {made} }} else {{ y[at] = 3; }}",
         "variable": f"y[at] = x[at]; if ({inner}) {{ {made} }}",
     }[style]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelwright.refactor.polynomial import named
-from kernelwright.refactor.rewrite import Edit
 from kernelwright.refactor.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.refactor.tactics.editing import Plan, refuse_hidden_branches
 from kernelwright.refactor.tactics.launches import extents, only_shape, steps_of
@@ -106,25 +105,33 @@ def _values(found: _Steps) -> dict[str, object]:
 
 
 def _macros(found: _Steps, values: Mapping[str, object], *, height: str, pitch: str) -> str:
+    stencil = found.stencil
+    row, column = (f"(int)((kw_cell) {sign} ({stencil.text(stencil.window.pitch)}))" for sign in "/%")
+    places = (f"{row} - kw_{stencil.down.axis} + @ABOVE@", f"{column} - kw_{stencil.across.axis}")
+    if not stencil.down.atom:
+        places = ("0", f"(int)(kw_cell) - kw_{stencil.across.axis}")
+    cell = f"#define KW_CELL(kw_cell) (kw_rows[{places[0]}][kw_j + {places[1]}])\n" if found.cells.clamped else ""
     return fill(
         f"#define KW_HEIGHT ({height})\n#define KW_PITCH ({pitch})\n"
-        "#define KW_AT(kw_dx, kw_dy) (kw_rows[(kw_dy) + @ABOVE@][kw_j + (kw_dx)])\n", values
+        "#define KW_AT(kw_dx, kw_dy) (kw_rows[(kw_dy) + @ABOVE@][kw_j + (kw_dx)])\n" + cell, values
     )  # fmt: skip
 
 
-def _undefines(*words: str) -> str:
-    return "".join(f"#undef KW_{word}\n" for word in words)
+def _undefines(found: _Steps, *words: str) -> str:
+    own = ("HEIGHT", "PITCH", "AT", *(("CELL",) if found.cells.clamped else ()), *words)
+    return "".join(f"#undef KW_{word}\n" for word in own)
 
 
 def _cell_functions(plan: Plan, found: _Steps, space: str) -> tuple[str, dict[str, str]]:
     """One cell of a step from rows in some memory: where all conditions hold, and anywhere; and their calls."""
     stencil, subject, entry = found.stencil, plan.subject, plan.subject.entry
-    own: tuple[Edit, ...] = (*found.cells.edits(), *value_edits(stencil.stores))
-    held = inside_edits(subject, stencil.inside)
+    stores, held = value_edits(stencil.stores), inside_edits(subject, stencil.inside)
+    inner = (*found.cells.edits(is_inner=True), *stores, *held)
+    edge = (*found.cells.edits(is_inner=False), *stores)
     space_of = f"{space} " if space else ""
     extra = f"{space_of}const {stencil.type_in} *const *kw_rows, const int kw_j, {stencil.type_in} *kw_value"
     text, calls = "", {}
-    for word, edits in (("inner", (*own, *held)), ("edge", own)):
+    for word, edits in (("inner", inner), ("edge", edge)):
         name = plan.fresh(f"{entry}_{word}{space.replace('__', '_')}")
         text += stencil.frame.function(name, edits=apart(edits), extra=extra) + "\n"
         calls[word.upper()] = stencil.call(name, "kw_rows", "kw_x - kw_from", "&kw_own")
@@ -237,7 +244,7 @@ def _strips(plan: Plan, found: _Steps) -> Rewrite:
     values |= {"MIDDLE": "", **calls}
     values["ORIGIN"] = fill(ORIGIN, values)
     body = "{\n" + indented(fill(STRIP, values)) + "}\n"
-    plan.replace(plan.subject.analysis.function.body.place.span, body + _undefines("HEIGHT", "PITCH", "AT"))
+    plan.replace(plan.subject.analysis.function.body.place.span, body + _undefines(found))
     place_attribute(plan.subject, plan, "__attribute__((reqd_work_group_size(1, 1, 1)))")
     _relaunch(plan, found, str(names["TILE_X"]), str(names["TILE_Y"]), ("1", "1"))
     return _finished(plan, found, tile)
@@ -319,9 +326,9 @@ def _tiles(plan: Plan, found: _Steps) -> Rewrite:
     )
     values |= {**calls, "TILE_ROWS": rows}
     values["ORIGIN"] = fill(ORIGIN, values)
-    own = ("HEIGHT", "PITCH", "AT", "LOW_X", "HIGH_X", "LOW_Y", "HIGH_Y")
+    own = ("LOW_X", "HIGH_X", "LOW_Y", "HIGH_Y")
     body = "{\n" + indented(fill(TILE, values)).replace("KW_TAKEN ", f"{space} " if space else "") + "}\n"
-    plan.replace(subject.analysis.function.body.place.span, body + _undefines(*own))
+    plan.replace(subject.analysis.function.body.place.span, body + _undefines(found, *own))
     mark = (
         "__attribute__((reqd_work_group_size(@BLOCK_X@, @BLOCK_Y@, 1)))"
         if space

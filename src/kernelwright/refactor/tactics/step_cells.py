@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from kernelwright.refactor import nodes
 from kernelwright.refactor.facts import Access, Guard
-from kernelwright.refactor.polynomial import ZERO, Polynomial
+from kernelwright.refactor.polynomial import ZERO, Polynomial, number
 from kernelwright.refactor.rewrite import Edit
 from kernelwright.refactor.tactics.base import Unfit
 from kernelwright.refactor.tactics.tiling_frame import Frame
-from kernelwright.refactor.tactics.tiling_neighbours import Neighbour, Range, neighbour_of
+from kernelwright.refactor.tactics.tiling_neighbours import Neighbour, Range, clamped_limits, neighbour_of
+from kernelwright.refactor.tactics.tiling_space import deep_names
 from kernelwright.refactor.tactics.tiling_stencil import Stencil, ends_of
 
 
@@ -21,15 +22,20 @@ class Cells:
 
     neighbours: tuple[Neighbour, ...]
     """Every read of the array that a step reads."""
+    clamped: Mapping[int, str]
+    """By access, the element as written, of reads that `min` and `max` keep inside of the grid."""
     left: int
     right: int
     above: int
     below: int
 
-    def edits(self) -> tuple[Edit, ...]:
-        """Let these reads come from `KW_AT`."""
+    def edits(self, *, is_inner: bool) -> tuple[Edit, ...]:
+        """Let these reads come from `KW_AT`, and near borders from `KW_CELL` where they are kept inside of the grid."""
         return tuple(
-            Edit(each.touch.access.span, f"KW_AT({each.across_text}, {each.down_text})") for each in self.neighbours
+            Edit(each.touch.access.span, f"KW_AT({each.across_text}, {each.down_text})")
+            if is_inner or each.touch.access.index not in self.clamped
+            else Edit(each.touch.access.span, f"KW_CELL({self.clamped[each.touch.access.index]})")
+            for each in self.neighbours
         )
 
 
@@ -59,9 +65,12 @@ def cells_of(found: Stencil) -> Cells:
         for each in facts.accesses
         if each.array == found.window.array
     )  # fmt: skip
+    clamped = {
+        each.touch.access.index: _element_text(found, each) for each in neighbours if each.touch.is_clamped
+    }  # fmt: skip
     _refuse_gaps(found, own)
     return Cells(
-        neighbours,
+        neighbours, clamped,
         max(0, *(-each.across[0] for each in neighbours)), max(0, *(each.across[1] for each in neighbours)),
         max(0, *(-each.down[0] for each in neighbours)), max(0, *(each.down[1] for each in neighbours)),
     )  # fmt: skip
@@ -95,17 +104,16 @@ def _neighbour(found: Stencil, access: Access, ends: Mapping[str, Polynomial]) -
     touch = frame.subject.indices.touches.get(access.index)
     if touch is None or access.kind != "read":
         raise Unfit(f"{access.array} is read at places that are not certain")
-    if touch.is_clamped:
-        raise Unfit(
-            "its neighbours are kept inside of the grid by min, max or a remainder: how far they are is not certain"
-        )
     made = neighbour_of(frame, touch, found.across.atom, found.down.atom or None)
     if made is None or made[0] != (found.window.start, found.window.pitch):
         raise Unfit(f"{access.array} is read at other places than so many columns and rows away")
     sides = [(found.across.atom, made[1].across)]
     sides += [(found.down.atom, made[1].down)] if found.down.atom else []
+    kept = _kept_inside(found, made[1], ends) if touch.is_clamped else frozenset()
     for atom, side in sides:
-        if not _is_in_grid(frame, access, atom, ends[atom], side):
+        low, high = ((atom, kind) in kept for kind in ("from", "below"))
+        open_side = (max(side[0], 0) if low else side[0], min(side[1], 0) if high else side[1])
+        if not _is_in_grid(frame, access, atom, ends[atom], open_side):
             raise Unfit(f"no condition keeps a neighbour inside of the grid ({frame.name(atom)})")
     return made[1]
 
@@ -131,6 +139,48 @@ def _is_in_grid(frame: Frame, access: Access, atom: str, end: Polynomial, side: 
     while less + 1 in short:
         less += 1
     return low + side[0] >= 0 and side[1] <= less
+
+
+def _kept_inside(found: Stencil, read: Neighbour, ends: Mapping[str, Polynomial]) -> frozenset[tuple[str, str]]:
+    """At which ends of which indices `min` and `max` keep a read in the grid: there it moves to the last cell.
+
+    Raises:
+        Unfit: it may move elsewhere.
+    """
+    frame, facts = found.frame, found.frame.subject.analysis.facts
+    reason = "its neighbours are kept inside of the grid in a way that is not followed"
+    assert read.touch.access.element is not None
+    for name in deep_names(frame.subject, read.touch.access.element):
+        atom = facts.atoms.get(name)
+        if atom is not None and atom.kind in ("quotient", "remainder"):
+            raise Unfit(reason)
+    if not any(read.touch.access.index == each.touch.access.index for each in found.window.neighbours):
+        raise Unfit(reason)
+    limits = clamped_limits(frame, read.touch)
+    sides = {found.across.atom: read.across, found.down.atom: read.down}
+    for limit in limits or ():
+        side = sides.get(limit.atom, (0, 1))
+        at = number(-side[0]) if limit.kind == "from" else ends.get(limit.atom, ZERO) - number(side[0])
+        if side[0] != side[1] or limit.kind not in ("from", "below") or limit.value != at:
+            raise Unfit(reason)
+    if limits is None:
+        raise Unfit(reason)
+    return frozenset((limit.atom, limit.kind) for limit in limits)
+
+
+def _element_text(found: Stencil, read: Neighbour) -> str:
+    """The element of a read as written.
+
+    Raises:
+        Unfit: it is not written as one index of the array itself.
+    """
+    subject, span = found.frame.subject, read.touch.access.span
+    for node in nodes.walk(subject.analysis.function.body):
+        if isinstance(node, nodes.Element) and node.place.span == span and node.index.place.is_exact:
+            is_plain = isinstance(node.base, nodes.Name) and node.base.name == found.window.array
+            if is_plain and not nodes.assigned_names(node.index) and found.window.start == ZERO:
+                return node.index.place.span.text(subject.source)
+    raise Unfit("a neighbour that is kept inside of the grid is not read by one index")
 
 
 # Writes
