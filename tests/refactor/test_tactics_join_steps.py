@@ -60,6 +60,11 @@ FIT = (
     Steps("kept inside by min and max", kernel("""const int l = max(i - 1, 0), r = min(i + 1, w - 1);
   y[at] = 0.2f * (x[j * w + l] + x[j * w + r] + x[at] + x[max(j - 1, 0) * w + i] + x[clamp(j + 1, 0, h - 1) * w + i]);
   """)),
+    Steps("blurred by loops", kernel("""float sum = 0.0f;
+  for (int dj = -1; dj <= 1; ++dj)
+    for (int di = -2; di <= 1; ++di)
+      sum += x[clamp(j + dj, 0, h - 1) * w + min(max(i + di, 0), w - 1)] * (2.0f + di - dj);
+  y[at] = sum / 9.0f;""")),
     Steps("rows by pointers", kernel("""__global const float *row = x + j * w, *above = row - w;
   if (i > 0 && i < w - 1 && j > 0) y[j * w + i] = 0.25f * (row[i - 1] + row[i + 1] + above[i]) + 0.25f * row[i];
   else y[j * w + i] = row[i];""")),
@@ -100,6 +105,14 @@ UNFIT = (
           kernel("if (at > 0 && at + 1 < w * h) y[at] = x[at - 1] + x[at + 1]; else y[at] = x[at];"), ""),
     Steps("no border on one side", kernel(f"if (i == 0 || j == 0 || j == h - 1) y[at] = x[at]; else y[at] = {CROSS};"),
           "inside of the grid"),
+    Steps("kept inside of the grid and more", kernel("""float sum = 0.0f;
+  for (int di = -2; di <= 1; ++di) sum += x[j * w + min(max(i + di, 1), w - 1)];
+  y[at] = sum + x[at];"""), "kept inside"),
+    Steps("printing", kernel(f"if ({EDGE}) y[at] = x[at]; else {{ printf(\"%d\", at); y[at] = {CROSS}; }}"), "prints"),
+    Steps("a loop's index kept inside", kernel("""float sum = 0.0f;
+  if (i == 0 || i == w - 1) { y[at] = x[at]; return; }
+  for (int di = -1; di <= 1; ++di) sum += x[j * w + i + max(di, 0)];
+  y[at] = sum + x[at];""")),
     Steps("kept away from the border", kernel("y[at] = x[j * w + max(i - 1, 2)] + x[at];"), "kept inside"),
     Steps("kept inside of a part",
           kernel("y[at] = x[j * w + max(i - 1, 0)] - x[j * w + min(i + 1, w - 2)];"), "kept inside"),

@@ -48,6 +48,9 @@ def cells_of(found: Stencil) -> Cells:
     facts = found.frame.subject.analysis.facts
     ends = ends_of(found.frame)
     own = {atom: ends[atom] for atom in (found.across.atom, found.down.atom) if atom in ends}
+    body = found.frame.subject.analysis.function.body
+    if any(isinstance(each, nodes.Call) and each.function == "printf" for each in nodes.walk(body)):
+        raise Unfit("it prints, and cells around a tile are made more than once")
     if found.loops or found.batch:
         raise Unfit("it walks more than columns and rows")
     if len(own) != 1 + bool(found.down.atom):
@@ -158,13 +161,13 @@ def _kept_inside(found: Stencil, read: Neighbour, ends: Mapping[str, Polynomial]
         raise Unfit(reason)
     limits = clamped_limits(frame, read.touch)
     sides = {found.across.atom: read.across, found.down.atom: read.down}
-    for limit in limits or ():
-        side = sides.get(limit.atom, (0, 1))
-        at = number(-side[0]) if limit.kind == "from" else ends.get(limit.atom, ZERO) - number(side[0])
-        if side[0] != side[1] or limit.kind not in ("from", "below") or limit.value != at:
-            raise Unfit(reason)
-    if limits is None:
+    if limits is None or any(limit.atom not in ends for limit in limits):
         raise Unfit(reason)
+    for limit in limits:
+        low, high = sides[limit.atom]
+        at = number(-low) if limit.kind == "from" else ends[limit.atom] - number(high)
+        if limit.kind not in ("from", "below") or limit.value != at:
+            raise Unfit(reason)
     return frozenset((limit.atom, limit.kind) for limit in limits)
 
 
