@@ -108,7 +108,7 @@ UNFIT = (
     Steps("kept inside of the grid and more", kernel("""float sum = 0.0f;
   for (int di = -2; di <= 1; ++di) sum += x[j * w + min(max(i + di, 1), w - 1)];
   y[at] = sum + x[at];"""), "kept inside"),
-    Steps("printing", kernel(f"if ({EDGE}) y[at] = x[at]; else {{ printf(\"%d\", at); y[at] = {CROSS}; }}"), "prints"),
+    Steps("printing", kernel(f"if ({EDGE}) y[at] = x[at]; else {{ printf(\"%d\", at); y[at] = {CROSS}; }}"), "printf"),
     Steps("a loop's index kept inside", kernel("""float sum = 0.0f;
   if (i == 0 || i == w - 1) { y[at] = x[at]; return; }
   for (int di = -1; di <= 1; ++di) sum += x[j * w + i + max(di, 0)];
