@@ -11,6 +11,7 @@ from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
 from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
 from kernelwright.refactor.tactics.hoist import HOIST
 from kernelwright.refactor.tactics.hoist_arithmetic import HOIST_ARITHMETIC
+from kernelwright.refactor.tactics.join_steps import JOIN_STEPS
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.narrow_indices import NARROW_INDICES
 from kernelwright.refactor.tactics.plain_launch import Plainly
@@ -25,7 +26,7 @@ from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
 from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
-    CONTRACTION_TILES, TRANSPOSE_TILES, STENCIL_TILES,
+    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
     GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, Plainly(ROW_SPLIT), Plainly(ROWS), ONE_PASS, BLOCK_JOINS, BLOCK_ITEMS,
     VECTOR_LOOPS, COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,

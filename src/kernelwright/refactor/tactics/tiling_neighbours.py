@@ -92,8 +92,8 @@ def window_of(frame: Frame, store: StorePlace, across: str, down: str | None) ->
     groups: dict[tuple[str, Polynomial, Polynomial], list[Neighbour]] = {}
     limits: dict[int, tuple[Limit, ...]] = {}
     for touch in frame.subject.indices.feeding(store.touch):
-        made = _neighbour(frame, touch, across, down)
-        known, kept_in_range = _limits(frame, touch.access), _clamped_limits(frame, touch)
+        made = neighbour_of(frame, touch, across, down)
+        known, kept_in_range = _limits(frame, touch.access), clamped_limits(frame, touch)
         if made is not None and known is not None and kept_in_range is not None:
             key, neighbour = made
             limits[touch.access.index] = (*known, *(each for each in kept_in_range if each not in known))
@@ -118,7 +118,7 @@ def _is_wide(found: list[Neighbour]) -> bool:
     return len(places) > 1 or any(a[0] != a[1] or d[0] != d[1] for a, d in places)
 
 
-def _neighbour(
+def neighbour_of(
     frame: Frame, touch: Touch, across: str, down: str | None
 ) -> tuple[tuple[Polynomial, Polynomial], Neighbour] | None:
     """A read as a neighbour, with the rest of its index and the pitch of its rows; None for any other read."""
@@ -232,7 +232,7 @@ def _limits_of_guard(frame: Frame, index: int) -> list[Limit] | None:
     return found
 
 
-def _clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
+def clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
     """Where `min` and `max` in a read's index change nothing; None where that is not certain."""
     atoms = frame.subject.analysis.facts.atoms
     found: list[Limit] = []

@@ -112,7 +112,12 @@ class Stencil:
 # Facts
 
 
-def _stencil(subject: Subject, plan: Plan) -> Stencil:
+def stencil_of(subject: Subject, plan: Plan) -> Stencil:
+    """A kernel taken apart as a stencil.
+
+    Raises:
+        Unfit: it is none, or not one that is followed.
+    """
     pattern = subject.pattern
     if pattern.kind not in ("stencil", "elementwise", "generic") or subject.indices.unplaced:
         raise Unfit("its elements are not made of neighbours")
@@ -127,7 +132,7 @@ def _stencil(subject: Subject, plan: Plan) -> Stencil:
     loops = loop_indices(frame, main) if around else ()
     of_loops = {loop.index.atom: loop.index for loop in loops}
     across, down, (window, inside) = _axes(frame, main)
-    ends = _ends(frame)
+    ends = ends_of(frame)
     every = {
         atom: of_loops.get(atom) or frame.index(plan, atom, ends.get(atom)) for atom in (*frame.atoms(), *of_loops)
     }
@@ -177,7 +182,7 @@ def _degree(value: Polynomial) -> tuple[int, int]:
     return max((len(m) for m, _ in value.terms), default=0), max((abs(c) for _, c in value.terms), default=0)
 
 
-def _ends(frame: Frame) -> dict[str, Polynomial]:
+def ends_of(frame: Frame) -> dict[str, Polynomial]:
     """Ends that every access of global memory has."""
     found: dict[str, list[Polynomial]] | None = None
     for access in frame.subject.analysis.facts.accesses:
@@ -197,7 +202,7 @@ def _ends(frame: Frame) -> dict[str, Polynomial]:
 # Conditions
 
 
-def _inside_text(found: Stencil, ranges: Mapping[str, tuple[str, str]], *, without: str = "") -> str:
+def inside_text(found: Stencil, ranges: Mapping[str, tuple[str, str]], *, without: str = "") -> str:
     """That the conditions hold from the first to the last of ranges (last excluded); other indices are single."""
     parts = []
     names = found.names
@@ -214,7 +219,8 @@ def _inside_text(found: Stencil, ranges: Mapping[str, tuple[str, str]], *, witho
     return " && ".join(dict.fromkeys(parts)) or "1"
 
 
-def _narrow(found: Stencil) -> str:
+def narrow_text(found: Stencil) -> str:
+    """Statements that keep `kw_first` and `kw_last`, columns of a row, to where the conditions hold."""
     atom = found.across.atom
     lines = [f"kw_first = max(kw_first, (int)({found.frame.text(low)}));" for low in found.inside.lows.get(atom, ())]
     lines += [f"kw_last = min(kw_last, (int)({found.frame.text(high)}));" for high in found.inside.highs.get(atom, ())]
@@ -253,13 +259,13 @@ def _functions(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict
     space = "KW_SPACE " if is_opencl else ""
     extra = [*loops, f"{space}const {found.type_in} *kw_window", "const int kw_i", "const int kw_j",
              f"{found.type_out} *kw_value"]  # fmt: skip
-    changed = _apart((*edits, *held, *window_edits(subject, found.window), *value_edits(found.stores)))
+    changed = apart((*edits, *held, *window_edits(subject, found.window), *value_edits(found.stores)))
     text = frame.function(names["value"], edits=changed, extra=", ".join(extra))
     plan.prelude.append(text + "\n")
     calls = {}
     if found.has_edge:
         edge = plan.fresh(f"{entry}_edge")
-        changed = _apart((*edits, *window_edits(subject, found.window), *marked_value_edits(found.stores)))
+        changed = apart((*edits, *window_edits(subject, found.window), *marked_value_edits(found.stores)))
         text = frame.function(edge, edits=changed, extra=", ".join([*extra, "int *kw_is_made"]))
         guard = f"#if {values['METHOD']} == {_WINDOW} && {values['EDGES']}\n"
         plan.prelude.append(f"{guard}{text}#endif\n\n")
@@ -272,7 +278,7 @@ def _functions(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict
     }
 
 
-def _apart(edits: Sequence[Edit]) -> tuple[Edit, ...]:
+def apart(edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Edits without those inside of another one."""
     return tuple(
         each for each in edits
@@ -301,13 +307,13 @@ def _common(plan: Plan, found: Stencil, names: Mapping[str, object]) -> dict[str
         "THREAD_Y": found.frame.dialect.thread("y"), "IN": found.type_in, "OUT": found.type_out,
         "FROM": window.array, "TO": found.main.touch.array, "ELEMENT_IN": found.text(found.element_in),
         "ELEMENT_OUT": found.text(found.element_out), "ABOVE": window.above, "BELOW": window.below,
-        "LEFT": window.left, "RIGHT": window.right, "NARROW": _narrow(found),
+        "LEFT": window.left, "RIGHT": window.right, "NARROW": narrow_text(found),
         "SPACE": "__global " if found.frame.dialect.is_opencl else "", "BARRIER": found.frame.dialect.barrier,
     }  # fmt: skip
     values |= {
-        "INSIDE_THREAD": fill(_inside_text(found, own), values),
-        "INSIDE_BLOCK": fill(_inside_text(found, block), values),
-        "ROW_INSIDE": fill(_inside_text(found, row), values),
+        "INSIDE_THREAD": fill(inside_text(found, own), values),
+        "INSIDE_BLOCK": fill(inside_text(found, block), values),
+        "ROW_INSIDE": fill(inside_text(found, row), values),
     }
     values |= _functions_text(plan, found, values)
     return values
@@ -341,7 +347,7 @@ def _legal(found: Stencil, values: Mapping[str, object]) -> dict[str, str]:
             at[found.down.atom] = f"({y} + {down})"
         ends.append(found.frame.text(found.element_in, at, cast=f"({found.frame.dialect.signed_64})"))
     rows = {found.down.atom: ("kw_y0", "kw_y0 + @ROWS@")} if found.down.atom else {}
-    is_row_inside = _inside_text(found, rows, without=found.across.atom)
+    is_row_inside = inside_text(found, rows, without=found.across.atom)
     reach = window.left + window.right
     pitch = f" && {found.frame.text(window.pitch)} > {reach}" if window.pitch.terms else ""
     legal = fill(f"{is_row_inside} && kw_low_x < kw_high_x && kw_low_y < kw_high_y{pitch}", values)
@@ -397,7 +403,7 @@ def _undefines(found: Stencil) -> str:
 
 def _rule(subject: Subject) -> Rewrite:
     plan = Plan(subject, NAME, "stencil")
-    found = _stencil(subject, plan)
+    found = stencil_of(subject, plan)
     drop_sized_attributes(subject, plan)
     return _opencl(plan, found) if subject.language == "opencl" else _cuda(plan, found)
 
