@@ -63,7 +63,7 @@ def test_result_that_cannot_be_is_a_failure_with_its_figures(saxpy, tmp_path):
 
 
 def test_baseline_faster_than_declared_work_allows_is_the_problems_fault(saxpy, tmp_path):
-    with_work(saxpy, 'bytes = "1000000000 * n"')
+    with_work(saxpy, 'bytes = "1000000 * n"')
     machine = SimulatedMachine(lambda config, workload: 1.0, ceilings={"copy_bytes_per_s": 1e9})
     with pytest.raises(BaselineFailed, match="faster than this device can be") as caught:
         tune(saxpy, settings=TuneSettings(budget=Budget(evaluations=3)), run=tmp_path / "run", machine=machine)
