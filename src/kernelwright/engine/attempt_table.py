@@ -22,6 +22,7 @@ from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.errors import StoreError
+from kernelwright.llm.chain import OUT_OF_TIME
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Failure, Tree
@@ -181,7 +182,10 @@ def _failure(failure: Failure) -> str:
     """Stage and reason; of what a role declined, whether it wrote nothing usable or said that nothing is worth it."""
     if failure.reason != "declined":
         return f"{failure.stage}: {failure.reason}"
-    return "no reply could be used" if "replies could not be used" in failure.message else "the role gave it up"
+    if failure.message.startswith(OUT_OF_TIME):
+        return OUT_OF_TIME
+    is_useless = any(words in failure.message for words in ("replies could not be used", "cannot be read"))
+    return "no reply could be used" if is_useless else "the role gave it up"
 
 
 def _promises(tree: Tree) -> tuple[int, int]:
