@@ -18,6 +18,7 @@ from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import Subject, tune
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing
 from kernelwright.evaluate.keeping import NOTHING, Kept, kept_by
+from kernelwright.evaluate.lane_processes import shares_memory
 from kernelwright.evaluate.local import LocalRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
@@ -75,6 +76,12 @@ def test_a_person_is_told_of_what_nothing_sets_back() -> None:
     assert "asks for" in kept(None).note(is_set_back=True)
     assert "cannot be told" in Kept((), is_known=False).note(is_set_back=True)
     assert NOTHING.note(is_set_back=False) == ""
+
+
+def test_local_memory_that_only_the_driver_tells_of_is_forgotten() -> None:
+    unit = BuildUnit("opencl", "static __global float f_W[8];", "k.cl", (), (), ("f",))
+    assert not shares_memory(Artifact(unit, "d", Path(), {"f": {"local_memory_bytes": 0.0}}))
+    assert shares_memory(Artifact(unit, "d", Path(), {"f": {"local_memory_bytes": 32.0}}))
 
 
 # ---- a kernel that looks up what it computed before ----

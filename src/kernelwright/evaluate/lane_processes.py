@@ -212,7 +212,7 @@ class LaneProcesses:
             BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
             for name, byte_count in rendered.scratch_bytes.items()
         ]
-        return Job(built.artifact, rendered.plan, tuple(specs), may_share_memory(built.artifact.unit))
+        return Job(built.artifact, rendered.plan, tuple(specs), shares_memory(built.artifact))
 
     def _time_timeout_s(self) -> float:
         return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
@@ -283,13 +283,18 @@ class LaneProcesses:
 
 _SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
 """Words for memory of a block, and what such a word could be pasted from."""
-"""Words for memory of a block, and what such a word could be pasted from."""
 
 
 def may_share_memory(unit: BuildUnit) -> bool:
     """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
     texts = (unit.source, *(value for _, value in unit.macros))
     return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
+
+
+def shares_memory(artifact: Artifact) -> bool:
+    """Whether threads of a block may share memory: by the source, or because the driver says so of what was built."""
+    is_told = any(figures.get("local_memory_bytes") for figures in artifact.resources.values())
+    return is_told or may_share_memory(artifact.unit)
 
 
 @lru_cache(maxsize=1024)  # the same sources and values come again and again
