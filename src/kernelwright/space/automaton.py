@@ -40,7 +40,8 @@ CHUNK_CELLS = 2**20
 
 MOST_TRANSITIONS = 2**26
 """Of one component, or one layer of the diagram; with 4 bytes each, twice while they are joined, that is half a GiB.
-More is refused before memory is taken for it. The largest space of `bench space` (tiled matmul, 10**10 raw) needs 1.6 million.
+More is refused before memory is taken for it. The largest space of `bench space` (tiled matmul, 10**10 raw) needs 1.6
+million.
 """
 
 MOST_STATES = 2**22
