@@ -16,7 +16,7 @@ from kernelwright.cli.tables import verdict
 from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds, limit_s
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
-from kernelwright.engine.optimize import optimize, resume_optimize
+from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.site import LocalSite
@@ -175,6 +175,32 @@ def test_beyond_its_end_a_run_makes_no_more_rounds_than_a_claim_needs(
         assert (finalists, rounds) == (1, {least_rounds(1)})
     is_told = any(f"time for {min(rounds)} of the 20 rounds" in note.text for note in result.view.notes)
     assert is_told == (min(rounds) < 18)
+
+
+@pytest.mark.parametrize("slowness", [0.2, 1.0, 3.0, 8.0])
+def test_a_tree_tells_what_its_final_comparison_had_no_time_for(
+    plain: Path, tmp_path: Path, clock: Clock, slowness: float
+) -> None:
+    result = optimize(
+        plain,
+        settings=OptimizeSettings(tune=settings(20.0), memory="off"),
+        run=tmp_path / "run",
+        machine=SlowMachine(clock, slowness),
+        agent=ScriptedAgent([TILE], lifted=LIFT),
+    )
+    comparison = result.view.comparison
+    if comparison is None:
+        assert is_short(result.view)
+        return
+    rounds = min(len(row) for rows in comparison.samples_ms.values() for row in rows)
+    notes = " ".join(note.text for note in result.view.notes)
+    assert (f"time for {rounds} of the 20 rounds" in notes) == (rounds < 18)
+    if slowness == 0.2:
+        assert "had time for" not in notes
+    elif slowness == 3.0:
+        assert "one finalist (--finalists): one that was left out may be faster; give more time" in notes
+    again = replay_optimize(tmp_path / "run", run=tmp_path / "again", agent=ScriptedAgent([TILE], lifted=LIFT))
+    assert again.result.view.notes == result.view.notes
 
 
 @pytest.mark.parametrize("baseline_s", [8.0, 24.0, 30.0, 38.0, 60.0])

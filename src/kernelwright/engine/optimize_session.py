@@ -395,10 +395,14 @@ class Session:
         if comparison is not None:
             comparison = without_impossible(comparison, recorded_floors(shared.started))
             self._append([comparison])
-        elif comparing.pace is not None and comparing.pace.is_short:
-            self._append([Noted("warning", f"{comparing.pace.words()}: give more time")])
-        elif self._parts.recorded is not None and isinstance(note := self._parts.recorded.next_event, Noted):
-            self._append([note])
+        recorded = self._parts.recorded
+        if recorded is not None:
+            told = recorded.next_event if isinstance(recorded.next_event, Noted) else None
+        else:
+            text = _lacking(comparing.pace, comparison)
+            told = Noted("warning", text) if text else None
+        if told is not None:
+            self._append([told])
         return comparison
 
     def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:
@@ -520,6 +524,17 @@ def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Ste
 def _rate(started: RunStarted, name: str) -> float | None:
     rate = started.device.get(name)
     return float(rate) if rate is not None else None
+
+
+def _lacking(pace: FinalsPace | None, comparison: FinalistsCompared | None) -> str:
+    """What the final comparison lacks for want of time; empty: nothing."""
+    if pace is None:
+        return ""
+    if comparison is None:
+        return f"{pace.words()}: give more time" if pace.is_short else ""
+    rounds = min((len(rows[0]) for rows in comparison.samples_ms.values() if rows), default=0)
+    text = pace.shortened_words(len(comparison.candidate_ids) - 1, rounds)
+    return f"{text}; give more time" if text else ""
 
 
 def _round_ms(baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> float:
