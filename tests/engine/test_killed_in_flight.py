@@ -102,12 +102,13 @@ def test_killed_behind_any_record_the_run_replays(
 ) -> None:
     with interleaved(monkeypatch, 1) as world:
         runs = Runs(world, plans_ahead=plans_ahead, tactics=(DECLINED, EMPTY, spool_runs.TILE, spool_runs.WRONG))
-        with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(part, None, PARTS)) as copies:
+        points = slice(part, None, PARTS if plans_ahead else 2 * PARTS)
+        with killed(world, tmp_path / "run", tmp_path / "copies", points=points) as copies:
             runs.begin(plain, tmp_path / "run", chosen(Budget(evaluations=8), proof_points=2))
         for copy in filter(is_begun, copies):
             runs.resume(copy)
             runs.holds(copy)
-    assert len(copies) > 3
+    assert len(copies) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -156,7 +157,7 @@ def test_time_that_runs_out_does_so_in_the_replay(
     monkeypatch.setattr(LocalSite, "now_s", lambda _: 0.01 * next(ticks))
     with interleaved(monkeypatch, 2) as world:
         runs = Runs(world, plans_ahead=plans_ahead)
-        with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(5, None, 40)) as copies:
+        with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(5, None, 80)) as copies:
             runs.begin(plain, tmp_path / "run", chosen(Budget(seconds=6.0)))
         runs.holds(tmp_path / "run")
         for copy in copies:
