@@ -229,6 +229,7 @@ def test_finalists_that_are_left_out_for_time_are_told_and_else_nothing_is(saxpy
     assert "only 2 finalists (--finalists)" in pace.shortened_words(count, 20)
     assert "7 of the 20 rounds" in pace.shortened_words(1, 7)
     assert "only one finalist" in pace.shortened_words(1, 7)
+    assert pace.shortened_words(3, 20) == ""
     _, _, enough, count = compared(saxpy, seconds=1000.0, check_s=2.0, round_s=0.1)
     assert (count, enough.shortened_words(count, 20)) == (5, "")
     assert "finalist" not in enough.shortened_words(count, 7)

@@ -41,6 +41,9 @@ GRACE = 0.1
 TOLD_BELOW = 0.9
 """Of the rounds that were asked for: a tenth fewer widen an interval by 5 %, which is less than it varies by itself."""
 
+TOLD_BELOW_FINALISTS = 3
+"""With so many finalists nothing is said of others that time left out: the search had them behind three at least."""
+
 GOOD_ROUNDS = 12
 """A further finalist is taken in only if so many rounds fit: fewer make every interval wide. A guess."""
 
@@ -252,13 +255,14 @@ class FinalsPace:
 
     def shortened_words(self, finalists: int, rounds: int) -> str:
         """What a comparison of so many finalists lacks for want of time; empty: nothing."""
+        is_told = self._is_cut and finalists < TOLD_BELOW_FINALISTS
         some = "one finalist" if finalists == 1 else f"{finalists} finalists"
         left_out = f"only {some} (--finalists): one that was left out may be faster"
         fewer = f"{rounds} of the {self._rounds} rounds (--rounds)"
         if rounds >= TOLD_BELOW * self._rounds:
-            return f"the budget had time for {left_out}" if self._is_cut else ""
+            return f"the budget had time for {left_out}" if is_told else ""
         wider = f"the budget had time for {fewer} of the final comparison: intervals are wider than they would be"
-        return f"{wider}; and for {left_out}" if self._is_cut else wider
+        return f"{wider}; and for {left_out}" if is_told else wider
 
     def words(self) -> str:
         """Why nothing was compared."""
