@@ -92,6 +92,25 @@ def test_when_nobody_answers_everybody_is_named() -> None:
         ChainModel(models, clock=FakeClock().clock()).complete(ask())
 
 
+@pytest.mark.parametrize(("asked_s", "other_takes_s"), [(65, 1), (65, 10), (65, 70), (120, 70), (800, 790)])
+def test_a_model_that_was_passed_over_is_asked_however_short_its_hold_has_become(
+    asked_s: float, other_takes_s: float
+) -> None:
+    clock = FakeClock()
+    limited = ModelRateLimited("not now")
+    limited.retry_after_s = asked_s
+
+    def slowly(request: ChatRequest) -> str:
+        clock.at_s += other_takes_s
+        raise ModelAuthFailed("down")
+
+    first = ScriptedModel([limited, "back"], name="a")
+    chain = ChainModel([first, other := ScriptedModel(slowly, name="b")], clock=clock.clock())
+    assert chain.complete(ask()).text == "back"
+    assert clock.at_s >= asked_s, "what the service asked for is kept to"
+    assert (len(first.requests), len(other.requests)) == (2, 1)
+
+
 # -- account
 
 

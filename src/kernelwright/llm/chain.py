@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelwright.errors import (
     ModelAbandoned,
@@ -49,8 +49,12 @@ class Patience:
 
 
 @dataclass(slots=True)
-class _Deadline:
+class _Asking:
+    """What is known while one request is tried."""
+
     end_s: float
+    passed_over: list[ChatModel] = field(default_factory=list)
+    """Those that asked for a longer hold than was worth a wait then; it may be short by now."""
 
 
 class ChainModel:
@@ -98,27 +102,25 @@ class ChainModel:
             ModelError: none did; the last one's error, whose message says what all the others said.
         """
         told: dict[str, ModelError] = {}
-        deadline = _Deadline(self._clock.now_s() + self._patience.deadline_s)
+        asking = _Asking(self._clock.now_s() + self._patience.deadline_s)
         longest_s = self._patience.longest_wait_s if len(self._models) > 1 else self._patience.deadline_s
         for model in self._models:
             try:
-                return self._ask(model, request, deadline, longest_s)
+                return self._ask(model, request, asking, longest_s)
             except ModelAbandoned:
                 raise
             except ModelError as error:
                 told[model.name] = error
-        for model in self._models if len(self._models) > 1 else ():
-            if self._gates.of(model.name).held_s <= longest_s:
-                continue
+        for model in tuple(asking.passed_over) if len(self._models) > 1 else ():
             try:  # nobody else has answered: now it is worth a longer wait
-                return self._ask(model, request, deadline, self._patience.deadline_s)
+                return self._ask(model, request, asking, self._patience.deadline_s)
             except ModelAbandoned:
                 raise
             except ModelError as error:
                 told[model.name] = error
         raise _last_of(told)
 
-    def _ask(self, model: ChatModel, request: ChatRequest, deadline: _Deadline, longest_s: float) -> Reply:
+    def _ask(self, model: ChatModel, request: ChatRequest, asking: _Asking, longest_s: float) -> Reply:
         """Try one model, and wait for it, but for no hold that is longer than that."""
         patience, attempt, gate = self._patience, 0, self._gates.of(model.name)
         while True:
@@ -126,16 +128,20 @@ class ChainModel:
                 raise ModelBudgetSpent(f"{OUT_OF_TIME}: {model.name} is not asked", hint="give more time")
             try:
                 with gate.turn(self._left_s(), most_held_s=longest_s) as waited_s:
-                    deadline.end_s += waited_s
+                    asking.end_s += waited_s
                     return model.complete(request)
             except NotYet as error:
+                if error.is_held:
+                    asking.passed_over.append(model)
                 raise self._too_late(model, gate, error) from None
             except _PASSING as error:
                 attempt += 1
                 wait_s = self._wait_s(error, attempt)
                 if isinstance(error, ModelRateLimited):
                     gate.hold(wait_s)  # what one thread is told holds for all
-                is_late = wait_s > longest_s or self._clock.now_s() + wait_s > deadline.end_s
+                    if wait_s > longest_s:
+                        asking.passed_over.append(model)
+                is_late = wait_s > longest_s or self._clock.now_s() + wait_s > asking.end_s
                 if attempt >= patience.attempts or is_late:
                     raise
                 if wait_s > self._left_s():
