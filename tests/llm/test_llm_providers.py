@@ -188,6 +188,37 @@ def test_figures_around_a_reply_that_cannot_be_are_left_out_in_silence(
         assert reply.usage.total_tokens is None
 
 
+USAGE = Answer().usage or {}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {**USAGE, "completion_tokens_after_first_per_sec": 336.7, "total_tokens_per_sec": 300.1},
+        {**USAGE, "tokens_per_second": 300.0, "token_unit": "x", "is_token_exact": True, "max_tokens": -1},
+        {**USAGE, "queue_time": 0.25, "cost": 1.5e-4, "token_speeds": [336.7], "token_times": {"first": 0.5}},
+        {**USAGE, "completion_tokens_details": {"reasoning_tokens": 3.0, "per_sec": 1.5, "audio_tokens": "none"}},
+        {**USAGE, "prompt_tokens": 100.0, "completion_tokens": 20.0, "total_tokens": 120.0},
+        {**USAGE, "prompt_tokens_details": {"cached_tokens": 64.0}},
+        {**USAGE, "total_tokens": None},
+        {**USAGE, "total_tokens": 120.5},
+        {name: value for name, value in USAGE.items() if name != "total_tokens"},
+    ],
+)
+def test_what_else_a_service_tells_of_tokens_does_not_lose_those_that_are_counted(
+    server: ChatServer, usage: dict[str, Any]
+) -> None:
+    model = provider(server, Answer(usage=usage))
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            read = model.complete(ask()).usage
+    finally:
+        model.close()
+    assert (read.input_tokens, read.cached_tokens, read.output_tokens) == (100, 64, 20)
+    assert not [each.message for each in told if issubclass(each.category, UserWarning)]
+
+
 def test_half_a_character_is_replaced_and_a_conversation_with_one_can_be_sent(server: ChatServer) -> None:
     model = provider(server, Answer("half \ud800 and \U0001f600"), Answer())
     try:
@@ -450,6 +481,35 @@ def test_nothing_at_any_place_of_an_answer_raises_anything_but_a_models_error(
     finally:
         model.close()
     assert server.answers == []
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "place", "counts"),
+    [
+        ("anthropic:claude-sonnet-4-5", ANTHROPIC, "usage", {"input_tokens": 1000.0, "output_tokens": 200.0}),
+        ("google:gemini-2.5-pro", GOOGLE, "usageMetadata", {"promptTokenCount": 1000.0, "candidatesTokenCount": 200.0}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_counts_of_other_services_are_read_as_well_with_rates_beside_them(
+    server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    body: dict[str, Any],
+    place: str,
+    counts: dict[str, float],
+) -> None:
+    provider_name = name.partition(":")[0]
+    monkeypatch.setenv(f"{provider_name.upper()}_API_KEY", KEY)
+    root = server.url.removesuffix("/v1")
+    monkeypatch.setattr(providers, "SERVICES", {**providers.SERVICES, provider_name: root})
+    server.answers.append(Answer(body=json.dumps({**body, place: {**counts, "outputTokensPerSec": 300.5}})))
+    model = ProviderModel(parse_model(name), timeout_s=20)
+    try:
+        usage = model.complete(ask()).usage
+    finally:
+        model.close()
+    assert (usage.input_tokens, usage.output_tokens) == (1000, 200)
 
 
 @pytest.mark.parametrize(

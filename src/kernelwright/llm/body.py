@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeGuard
 
 MOST_BODY_BYTES = 8 * 2**20
 """Of an answer, packed and unpacked: forty times what is kept of a reply."""
@@ -160,32 +160,52 @@ def completion(data: dict[str, Any]) -> None:
                 del message[name]
     if not _is_count(data.get("created")):
         data["created"] = 0
-    if not _are_counts(data.get("usage"), ("prompt_tokens", "completion_tokens", "total_tokens")):
+    usage = data.get("usage")
+    if not _are_counts(usage, needed=("prompt_tokens", "completion_tokens"), used=("cached_tokens",)):
         data["usage"] = None
+    elif not _is_count(usage.get("total_tokens")):
+        usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
 
 
 def anthropic_message(data: dict[str, Any]) -> None:
     """Anthropic's messages."""
-    if not _are_counts(data.get("usage"), ("input_tokens", "output_tokens")):
+    cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
+    if not _are_counts(data.get("usage"), needed=("input_tokens", "output_tokens"), used=cached):
         data["usage"] = {"input_tokens": 0, "output_tokens": 0}
 
 
 def google_content(data: dict[str, Any]) -> None:
     """Google's generated content."""
-    if not _are_counts(data.get("usageMetadata"), ()):
+    asked = ("promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount")
+    if not _are_counts(data.get("usageMetadata"), used=(*asked, "candidatesTokenCount", "thoughtsTokenCount")):
         data.pop("usageMetadata", None)
 
 
-def _are_counts(usage: object, needed: tuple[str, ...]) -> bool:
-    """Whether all tokens that a service tells of can be."""
-    if not isinstance(usage, Mapping) or not all(_is_count(usage.get(name)) for name in needed):
+def _are_counts(usage: Any, *, needed: tuple[str, ...] = (), used: tuple[str, ...] = ()) -> TypeGuard[dict[str, Any]]:
+    """Whether the tokens that are counted can be; all else that is said of tokens and is no count is taken out.
+
+    Services tell of rates there, too, and of counts as `11.0`, which become whole.
+    """
+    if not isinstance(usage, dict):
         return False
-    counts = {name: value for name, value in usage.items() if "token" in name.lower() and not isinstance(value, list)}
-    for value in counts.values():
-        inner = value.values() if isinstance(value, Mapping) else [value]
-        if not all(each is None or _is_count(each) for each in inner):
-            return False
-    return True
+    can_be = True
+    details = [value for name, value in usage.items() if _is_of_tokens(name) and isinstance(value, dict)]
+    for counts, is_detail in [(usage, False), *((each, True) for each in details)]:
+        for name in [each for each in counts if is_detail or _is_of_tokens(each)]:
+            value = counts[name]
+            if isinstance(value, float) and value.is_integer():
+                counts[name] = int(value)
+            if _is_count(counts[name]) or value is None:
+                continue
+            if name in needed or name in used:
+                can_be = False
+            elif is_detail or not isinstance(value, dict | list):
+                del counts[name]
+    return can_be and all(_is_count(usage.get(name)) for name in needed)
+
+
+def _is_of_tokens(name: str) -> bool:
+    return "token" in name.lower()
 
 
 def _is_count(value: object) -> bool:
