@@ -190,6 +190,14 @@ SOURCES = {
     "__attribute__((overloadable)) int backdoor(float a) { return 1; }\n" + K % "x[0]=backdoor(1);",
     "declares-by-a-parameter": '// /// kernelwright\n// [parameters]\n// T = { values = ["float", "int"] }\n// ///\n'
     "T *backdoor(int);\n" + K % "x[0]=*backdoor(1);",
+    "declares-by-the-first-of-two-types": "typedef int A, B;\nA *backdoor(void);\n" + K % "x[0]=*backdoor();",
+    "declares-by-a-type-named-late": "int typedef A;\nA *backdoor(void);\n" + K % "x[0]=*backdoor();",
+    "declares-where-kernel-is-pasted": "#define J(a,b) a##b\nvoid backdoor(void);\n"
+    "J(__ker,nel) void f(__global float *x) { backdoor(); }\n",
+    "paste-extern": "#define J(a,b) a##b\nJ(ex,tern) __global int optind;\n" + K % "x[0]=optind;",
+    "paste-attribute": "#define J(a,b) a##b\nJ(__attri,bute__)((constructor)) static void f(void) { }\n" + K % "",
+    "macro-with-the-name-of-an-attribute": '#define packed section(".data")\n'
+    "__attribute__((packed)) __constant float cache[64] = {0};\n" + K % "x[0] = cache[0];",
     "the-library-inside": "inline ulong _IO_popen(int a) { return a; }\n" + K % "x[0]=_IO_popen(1);",
     "a-path-of-a-text": K % '__constant char *p = "/etc/passwd"; x[0] = p[0];',
     "paste-pragma": "#define J(a,b) a##b\n" + K % 'J(_Prag,ma)("hi");',
@@ -316,6 +324,19 @@ HONEST = {
     % "pair r = of(behind(x)); for (int i = 0, n = max(1, 2); i < n; ++i) { do x[i] = r.a.x; while "
     "(r.n-- > 0); } if (x[0] > 1) fma(x[0], 1.0f, 2.0f); else barrier(CLK_LOCAL_MEM_FENCE);",
     "calls-that-do-nothing-with-products": K % "switch (1) { case 1: barrier(1); break; default: mem_fence(1); }",
+    "atomics": K % "atomic_inc((volatile __global int *)x); if (x[0] > 1) atomic_max((volatile __global int *)x, 3);",
+    "calls-of-what-may-be-types-by-name": "static void _put(__global float *p, float v) { *p = v; }\n"
+    "static void write_t(__global float *p) { _put(p, fma(1.0f, 2.0f, 3.0f)); }\n"
+    + K
+    % "_put(x, fma(1.0f, 2.0f, 3.0f)); write_t(x); atomic_work_item_fence(1, 2, 3);",
+    "pointers-to-rows": K % "__local float s[4][17]; float (*row)[17]; __local float (*p)[17] = s; p[0][0] = x[0];",
+    "loops-by-a-macro": "#define LOOP(i, n) for (int i = 0; i < (n); ++i)\n#define LEADER if (get_local_id(0) == 0)\n"
+    + K % "LOOP(k, 2) vstore4((float4)(0), k, x); LEADER vstore4((float4)(1.0f), 0, x);",
+    "declared-and-defined": "static float half_of(float a);\n"
+    + K % "x[0] = half_of(x[1]);"
+    + "\nstatic float half_of(float a) { return a * 0.5f; }\n",
+    "conditions-that-end-in-names": K % "int n = 3, last = 1; int ok = n > 2 && last; if (ok) x[0] = n;",
+    "assertions-of-the-compiler": '_Static_assert(sizeof(int) == 4, "");\n' + K % "x[0] = 1;",
     "store-behind-a-named-condition": "#define VSTORE(v, o, p) vstore4(v, o, p)\n"
     + K % "\n#if KEEP\n    VSTORE((float4)(1.0f), 0, x);\n#else\n    VSTORE((float4)(2.0f), 0, x);\n#endif",
     "store-by-pasting": "#define JOIN_(a, b) a##b\n#define JOIN(a, b) JOIN_(a, b)\n#define FLOATS JOIN(float, VEC)\n"

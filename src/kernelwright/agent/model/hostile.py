@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from kernelwright.agent.model.macro_use import (
+    controlling,
     definitions_of,
     ending_statements,
     expanded,
     pasted_parts,
+    unconditional,
     with_bodies,
     without_directives,
 )
@@ -270,7 +272,7 @@ def _launches(code: str, old_code: str) -> Iterator[str]:
             yield f"{match.group()!r} is not allowed: a kernel calls nothing of the host's library"
     if "<<<" in code and "<<<" not in old_code:
         yield "a kernel is launched from the source; launches belong into the header"
-    if re.search(r"\bgoto\s*\*|&&\s*\w+\s*;", code):
+    if re.search(r"\bgoto\s*\*|[=(,{?:;]\s*&&\s*[A-Za-z_]", code):
         yield "it jumps to where a pointer says"
     if re.search(r"^[ \t]*(@|export\b|import\b|module\b)", code, re.MULTILINE) or re.search(r"\(\s*\^", code):
         yield "it holds an import or a block, which kernels have no use for"
@@ -280,9 +282,21 @@ _NOT_TYPES = frozenset(("return", "else", "do", "case", "sizeof", "goto", "defin
 _DECLARATOR = re.compile(r"\b(?P<type>[A-Za-z_]\w*)(?:\s+|\s*\*+\s*(?:restrict|const)?\s*)(?P<name>[A-Za-z_]\w*)\s*\(")
 
 
+def _is_opencl(code: str, old_code: str) -> bool:
+    return any(re.search(r"\b(__kernel|kernel)\b", each) for each in (code, old_code))
+
+
+def _always_defined(code: str) -> frozenset[str]:
+    """Functions with a body that no condition leaves out, where no name can have two: they may be declared before."""
+    if re.search(r"\boverloadable\b", code):
+        return frozenset()
+    found = _declarators(without_directives(unconditional(code)))
+    return frozenset(match["name"] for match, after in found if after.startswith("{"))
+
+
 def _undefined_functions(code: str, old_code: str, header: str) -> Iterator[str]:
     """Functions that are declared and not defined: a CPU driver would take them from its own process."""
-    if not re.search(r"\b(__kernel|kernel)\b", code):
+    if not _is_opencl(code, old_code):
         return  # other languages' kernels are linked with nothing
     if re.search(r"\bextern\b", code) and not re.search(r"\bextern\b", old_code):
         yield "'extern' is not allowed: everything that a kernel uses must be defined in its source"
@@ -291,9 +305,10 @@ def _undefined_functions(code: str, old_code: str, header: str) -> Iterator[str]
     definitions = definitions_of(code)
     for each in definitions:
         yield from _declaring_macro(each.body)
-    ending = ending_statements(definitions)
+    ending = ending_statements(definitions) | controlling(definitions)
     yield from _declared_only(with_bodies(code), old_code, ending)
-    known, types = set(prototypes(without_directives(old_code))), frozenset(_WORD.findall(header))
+    known = set(prototypes(without_directives(old_code))) | _always_defined(code)
+    types = frozenset(_WORD.findall(_STRING.sub("", header)))
     macros = frozenset(each.name for each in definitions)
     found = [prototypes(without_directives(code), types=types, macros=macros, ending=ending)]
     found += [prototypes(view.text, types=types) for view in expanded(code)]
@@ -365,19 +380,26 @@ def _macros(source: str, code: str, old_code: str) -> Iterator[str]:
         if is_long and code[line_start : match.start()].lstrip().startswith("#"):
             yield "a comment of several lines begins in the line of a directive, which goes on behind it"
     old_words = set(_WORD.findall(old_code))
-    is_opencl = re.search(r"\b(__kernel|kernel)\b", code) is not None
+    for each in definitions_of(code):
+        if each.name.strip("_") in ATTRIBUTES | {"attribute"} and each.name not in old_words:
+            yield f"the macro {each.name!r} has an attribute's name: call it otherwise"
+    is_opencl = _is_opencl(code, old_code)
     for view in expanded(code):
         if not view.is_whole:
             yield "its macros make more text than is read"
-        words = set(_WORD.findall(view.text))
-        for word in (*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER, *UNDECLARED):
-            if word in words - old_words:
-                yield f"its macros make {word!r}, which is not allowed: the original does not use it"
-        for word in sorted(words - old_words):
-            if word.startswith("__builtin_") and not BUILTINS.fullmatch(word):
-                yield f"its macros make {word!r}, which is not allowed: the original does not use it"
-        if is_opencl:
-            yield from _declared_only(view.text, old_code)
+        yield from _made(view.text, old_code, old_words, is_opencl=is_opencl)
+
+
+def _made(text: str, old_code: str, old_words: AbstractSet[str], *, is_opencl: bool) -> Iterator[str]:
+    """What expanded macros come to that may not be."""
+    words = set(_WORD.findall(text))
+    hidden = {word for word in words if word.startswith("__builtin_") and not BUILTINS.fullmatch(word)}
+    never = {*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER, *UNDECLARED, *(("extern",) if is_opencl else ())}
+    for word in sorted((words & never | hidden) - old_words):
+        yield f"its macros make {word!r}, which is not allowed: the original does not use it"
+    yield from _attributes(text, old_code)
+    if is_opencl:
+        yield from _declared_only(text, old_code)
 
 
 _C_TYPES = frozenset(("void", "char", "short", "int", "long", "float", "double", "half", "unsigned", "signed", "bool"))

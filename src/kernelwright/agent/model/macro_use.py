@@ -25,6 +25,8 @@ _DIRECTIVE_LINE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 _DEFINE = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?:\((?P<parameters>[^)\n]*)\))?(?P<body>[^\n]*)", re.MULTILINE
 )
+_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")
+_CONTROLS = frozenset(("if", "else", "for", "while", "do", "switch"))
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _EDGES = (re.compile(r"[(,][ \t\n]*(?P<word>\w+)"), re.compile(r"(?P<word>\w+)(?=[ \t\n]*(?:[,)]|\Z))"))
 """Words that begin or end an argument."""
@@ -74,6 +76,16 @@ def with_bodies(code: str) -> str:
     return "".join([without_directives(code), *(f"\n;{each.body}\n;" for each in definitions_of(code))])
 
 
+def unconditional(code: str) -> str:
+    """The code that no `#if` leaves out."""
+    kept, depth = [], 0
+    for line in code.split("\n"):
+        word = _CONDITION.match(line)
+        depth += 0 if word is None else 1 if word[1].startswith("if") else -1
+        kept.append("" if depth > 0 or word is not None else line)
+    return "\n".join(kept)
+
+
 # -- what ends a statement
 
 
@@ -87,6 +99,11 @@ def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
         for name, found in bodies.items()
         if all(not each.parameters and each.body.rstrip().endswith(";") for each in found)
     )
+
+
+def controlling(definitions: Sequence[Definition]) -> frozenset[str]:
+    """Macros that hold an `if` or a loop: what follows them is a statement of its own."""
+    return frozenset(each.name for each in definitions if _CONTROLS & set(each.words))
 
 
 # -- what could be pasted

@@ -21,6 +21,11 @@ _TYPE = re.compile(
     r"|(?:atomic|memory)_\w+"
 )
 """Known without reading: built-in types, and what may be one by its name."""
+_SURE_TYPE = re.compile(
+    r"(?:u?(?:char|short|int|long)|float|double|half)(?:2|3|4|8|16)?|void|bool|unsigned|signed|size_t|ptrdiff_t"
+    r"|u?intptr_t|_aggregate"
+)
+"""What nothing else is called."""
 _AGGREGATE = "_aggregate"
 """Stands for a `struct`, `union` or `enum` that was written out."""
 _CONTROLS = frozenset(("if", "for", "while", "switch"))
@@ -29,6 +34,9 @@ _BARE_CONTROLS = frozenset(("else", "do", "default"))
 _NO_DECLARATIONS = frozenset(("return", "goto", "break", "continue", "sizeof", "case"))
 _AGGREGATES = frozenset(("struct", "union", "enum"))
 _ATTRIBUTES = frozenset(("__attribute__", "__attribute"))
+GROUP = "()"
+GROUPS = frozenset((GROUP, "(())"))
+"""What is in brackets, as one lexeme; the second holds brackets itself."""
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 
 
@@ -67,26 +75,26 @@ def prototypes(
             if top.bracket == _CLOSING[lexeme] and len(stack) > 1:
                 stack.pop()
                 yield from _declared(top.run, known, macros) if top.holds_statements else ()
-                _close(stack[-1], lexeme)
+                _close(stack[-1], lexeme, top.run)
         elif lexeme == ";" or lexeme in ending:
             top.holds_statements = True
             yield from _declared(top.run, known, macros)
-            if top.run[:1] == ["typedef"]:
-                known.update(each for each in _without_attributes(top.run)[-1:] if _WORD.fullmatch(each))
+            if "typedef" in top.run:
+                known.update({each for each in _without_attributes(top.run) if _WORD.fullmatch(each)} - macros)
             top.run.clear()
         else:
             top.run.append(lexeme)
     yield from _declared(stack[-1].run, known, macros)
 
 
-def _close(parent: _Open, closed: str) -> None:
-    """What a bracket that was closed is in the statement around it."""
+def _close(parent: _Open, closed: str, inner: Sequence[str]) -> None:
+    """What a bracket that was closed is in the statement around it; one that holds others says so."""
     run = parent.run
     if closed != "}":
-        run.append("()" if closed == ")" else "[]")
+        run.append("[]" if closed == "]" else "(())" if GROUP in inner or "(())" in inner else GROUP)
     elif parent.bracket != "{" or "=" in run or run[:1] == ["return"]:
         run.append("{}")
-    elif _AGGREGATES & set(run) and "()" not in _without_attributes(run):
+    elif _AGGREGATES & set(run) and not GROUPS & set(_without_attributes(run)):
         run[:] = [*(each for each in run[:1] if each == "typedef"), _AGGREGATE]
     else:
         run.clear()
@@ -97,7 +105,7 @@ def _without_attributes(run: Sequence[str], macros: AbstractSet[str] = frozenset
     kept: list[str] = []
     previous = ""
     for lexeme in run:
-        is_argument = lexeme == "()" and (previous in _ATTRIBUTES or previous in macros)
+        is_argument = lexeme in GROUPS and (previous in _ATTRIBUTES or previous in macros)
         if not (lexeme in _ATTRIBUTES or lexeme == "[]" or is_argument):
             kept.append(lexeme)
         previous = lexeme
@@ -115,12 +123,21 @@ def _declared(run: Sequence[str], types: AbstractSet[str], macros: AbstractSet[s
         return
     is_type = first[0] in types or _TYPE.fullmatch(first[0]) is not None
     second = first[1] if len(first) > 1 else ""
-    is_bracketed = second == "()" and (is_type or first[2:3] == ["()"])
+    is_sure = first[0] in types or _SURE_TYPE.fullmatch(first[0]) is not None
+    is_bracketed = second in GROUPS and (is_sure or bool(GROUPS & set(first[2:3])))
     is_declaration = _WORD.fullmatch(second) is not None or (second == "*" and is_type) or is_bracketed
     for part in parts if is_declaration else ():
-        if "()" in part:
-            words = [each for each in part[: part.index("()")] if _WORD.fullmatch(each)]
+        at = next((index for index, each in enumerate(part) if each in GROUPS), None)
+        if at is not None and not (part is first and _is_variable(part, at, types)):
+            words = [each for each in part[:at] if _WORD.fullmatch(each)]
             yield words[-1] if words else "a function in brackets"
+
+
+def _is_variable(part: Sequence[str], at: int, types: AbstractSet[str]) -> bool:
+    """Whether what a type declares in brackets is no function: `float (*row)[4];`."""
+    before = part[at - 1] if at else ""
+    is_type = before in types or _SURE_TYPE.fullmatch(before) is not None
+    return is_type and part[at] == GROUP and len(part) == at + 1
 
 
 def _behind_controls(lexemes: Sequence[str]) -> Sequence[str]:
@@ -129,7 +146,7 @@ def _behind_controls(lexemes: Sequence[str]) -> Sequence[str]:
     for index, lexeme in enumerate(lexemes):
         is_label = lexeme == ":" and (lexemes[start] == "case" or index <= start + 1)
         if lexeme in _CONTROLS:
-            start = index + 1 + (lexemes[index + 1 : index + 2] == ["()"])
+            start = index + 1 + bool(GROUPS & set(lexemes[index + 1 : index + 2]))
         elif lexeme in _BARE_CONTROLS or is_label:
             start = index + 1
     return lexemes[start:]
