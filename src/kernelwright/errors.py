@@ -137,11 +137,13 @@ class ModelError(KernelwrightError):
 
     Attributes:
         tokens: of the request and of what came back, as far as they were told; None: unknown.
+        cost_usd: of them; None: unknown.
         seconds: that were waited for it.
     """
 
     exit_status = 3
     tokens: tuple[int, int] | None = None
+    cost_usd: float | None = None
     seconds: float = 0.0
 
 

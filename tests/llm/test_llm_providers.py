@@ -30,6 +30,7 @@ from kernelwright.errors import (
     UsageError,
 )
 from kernelwright.llm import providers
+from kernelwright.llm.account import Account, AccountedModel
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS, ChatRequest, Message
 from kernelwright.llm.body import MOST_BODY_BYTES
 from kernelwright.llm.chain import ChainModel, Clock, Patience
@@ -399,6 +400,28 @@ def test_a_schema_is_sent_and_left_out_where_it_is_refused(server: ChatServer) -
     sent = [each.get("response_format", {}).get("type") for each in server.requests]
     assert sent == ["json_schema", "json_schema", None, None]
     model.close()
+
+
+@pytest.mark.parametrize("second", ["hi", ""])
+def test_an_empty_reply_to_a_schema_is_counted_with_the_one_without(server: ChatServer, second: str) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 5000, "total_tokens": 6000}
+    account = Account()
+    model = AccountedModel(provider(server, Answer("", usage=usage), Answer(second, usage=usage)), account)
+    with contextlib.nullcontext() if second else pytest.raises(ModelReplyMalformed):
+        model.complete(ask(schema={"type": "object"}))
+    model.close()
+    assert len(server.requests) == 2
+    assert (account.total.input_tokens, account.total.output_tokens) == (2000, 10_000)
+
+
+def test_an_empty_reply_to_a_schema_is_counted_where_the_request_without_comes_too_soon(server: ChatServer) -> None:
+    limited = Answer(status=429, headers={"retry-after": "1"}, body="{}")
+    waits: list[float] = []
+    clock = Clock(now_s=lambda: float(sum(waits)), sleep_s=waits.append)
+    chain = ChainModel([provider(server, Answer(""), limited, Answer("hi"))], clock=clock)
+    usage = chain.complete(ask(schema={"type": "object"})).usage
+    chain.close()
+    assert (usage.input_tokens, usage.output_tokens) == (200, 40)
 
 
 def test_a_request_that_is_refused_for_another_reason_is_refused(server: ChatServer) -> None:

@@ -111,6 +111,33 @@ def test_a_model_that_was_passed_over_is_asked_however_short_its_hold_has_become
     assert (len(first.requests), len(other.requests)) == (2, 1)
 
 
+def paid_for_nothing(tokens: tuple[int, int], cost_usd: float | None = None) -> ModelError:
+    error = ModelReplyMalformed("no text")
+    error.tokens, error.cost_usd = tokens, cost_usd
+    return error
+
+
+@pytest.mark.parametrize("cost_usd", [0.25, None])
+def test_what_came_to_nothing_counts_to_the_reply_of_the_model_that_is_asked_next(cost_usd: float | None) -> None:
+    models = [ScriptedModel([paid_for_nothing((100, 7), cost_usd)], name="a"), ScriptedModel([reply()], name="b")]
+    account = Account()
+    counted = AccountedModel(ChainModel(models, clock=FakeClock().clock()), account)
+    assert counted.complete(ask()).text == "x"
+    total = account.total
+    assert (total.requests, total.input_tokens, total.output_tokens, total.cached_tokens) == (1, 110, 17, 4)
+    assert total.cost_usd == (None if cost_usd is None else 0.75)
+
+
+def test_where_nobody_answers_what_all_were_paid_counts() -> None:
+    models = [ScriptedModel([paid_for_nothing((100, 7), 0.25)], name="a")]
+    models += [ScriptedModel([ModelUnavailable("down"), paid_for_nothing((50, 1), 0.5)], name="b")]
+    account = Account()
+    with pytest.raises(ModelReplyMalformed):
+        AccountedModel(ChainModel(models, clock=FakeClock().clock()), account).complete(ask())
+    total = account.total
+    assert (total.failed, total.input_tokens, total.output_tokens, total.cost_usd) == (1, 150, 8, 0.75)
+
+
 # -- account
 
 

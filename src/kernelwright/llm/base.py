@@ -20,8 +20,8 @@ RecordedModel( AccountedModel( ChainModel( [provider, fallback] )))
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -139,8 +139,38 @@ def failed_reply(error: ModelError, model: str) -> Reply:
     usage, cost_usd = Usage(), None
     if error.tokens is not None:
         usage = Usage(error.tokens[0], 0, error.tokens[1])
-        cost_usd = None if any(error.tokens) else 0.0
+        cost_usd = error.cost_usd if any(error.tokens) else 0.0
     return Reply(readable(error.message), model, usage, cost_usd, error.seconds, "other", type(error).__name__)
+
+
+def with_paid(reply: Reply, failed: Iterable[ModelError]) -> Reply:
+    """The reply, with the tokens and the price of what came to nothing before it, as far as tokens were told."""
+    inputs, outputs, cost_usd = _paid_for(failed)
+    if not inputs and not outputs:
+        return reply
+    usage = replace(
+        reply.usage,
+        input_tokens=None if reply.usage.input_tokens is None else reply.usage.input_tokens + inputs,
+        output_tokens=None if reply.usage.output_tokens is None else reply.usage.output_tokens + outputs,
+    )
+    total_usd = None if reply.cost_usd is None or cost_usd is None else reply.cost_usd + cost_usd
+    return replace(reply, usage=usage, cost_usd=total_usd)
+
+
+def add_paid(error: ModelError, failed: Iterable[ModelError]) -> None:
+    """Count to an error whose own tokens are known what came to nothing before it."""
+    if error.tokens is None:
+        return
+    inputs, outputs, cost_usd = _paid_for((error, *failed))
+    error.tokens, error.cost_usd = (inputs, outputs), cost_usd
+
+
+def _paid_for(failed: Iterable[ModelError]) -> tuple[int, int, float | None]:
+    """Tokens in and out, and their price, if that of all of them is known."""
+    told = [(error.tokens, error.cost_usd) for error in failed if error.tokens is not None and any(error.tokens)]
+    prices = [cost_usd for _, cost_usd in told if cost_usd is not None]
+    total_usd = sum(prices) if len(prices) == len(told) else None
+    return sum(tokens[0] for tokens, _ in told), sum(tokens[1] for tokens, _ in told), total_usd
 
 
 def answer_of(reply: Reply) -> Reply:

@@ -24,7 +24,7 @@ from kernelwright.errors import (
     ModelTimedOut,
     ModelUnavailable,
 )
-from kernelwright.llm.base import ChatModel, ChatRequest, Reply
+from kernelwright.llm.base import ChatModel, ChatRequest, Reply, add_paid, with_paid
 from kernelwright.llm.pace import LONGEST_HOLD_S, Clock, Gate, Gates, NotYet
 
 _PASSING = (ModelRateLimited, ModelUnavailable, ModelTimedOut)
@@ -55,6 +55,8 @@ class _Asking:
     end_s: float
     passed_over: list[ChatModel] = field(default_factory=list)
     """Those that asked for a longer hold than was worth a wait then; it may be short by now."""
+    failed: list[ModelError] = field(default_factory=list)
+    """What was paid for and came to nothing is counted to the reply, or to the last error."""
 
 
 class ChainModel:
@@ -118,7 +120,9 @@ class ChainModel:
                 raise
             except ModelError as error:
                 told[model.name] = error
-        raise _last_of(told)
+        last = _last_of(told)
+        add_paid(last, [each for each in asking.failed if each is not last])
+        raise last
 
     def _ask(self, model: ChatModel, request: ChatRequest, asking: _Asking, longest_s: float) -> Reply:
         """Try one model, and wait for it, but for no hold that is longer than that."""
@@ -129,12 +133,15 @@ class ChainModel:
             try:
                 with gate.turn(self._left_s(), most_held_s=longest_s) as waited_s:
                     asking.end_s += waited_s
-                    return model.complete(request)
+                    return with_paid(model.complete(request), asking.failed)
             except NotYet as error:
                 if error.is_held:
                     asking.passed_over.append(model)
                 raise self._too_late(model, gate, error) from None
-            except _PASSING as error:
+            except ModelError as error:
+                asking.failed.append(error)
+                if not isinstance(error, _PASSING):
+                    raise
                 attempt += 1
                 wait_s = self._wait_s(error, attempt)
                 if isinstance(error, ModelRateLimited):

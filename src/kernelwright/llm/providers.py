@@ -25,7 +25,7 @@ from kernelwright.errors import (
     ModelUnavailable,
 )
 from kernelwright.imports import require
-from kernelwright.llm.base import ChatModel, ChatRequest, Finish, Reply, Usage, readable, shortened
+from kernelwright.llm.base import ChatModel, ChatRequest, Finish, Reply, Usage, add_paid, readable, shortened, with_paid
 from kernelwright.llm.body import Tidy, Unreadable, anthropic_message, completion, google_content, guard
 from kernelwright.llm.chain import OUT_OF_TIME, ChainModel, Patience
 from kernelwright.llm.names import ModelName, parse_models
@@ -133,11 +133,15 @@ class ProviderModel:
         if request.schema is not None and self._takes_schemas:
             try:
                 return self._complete(request)
-            except (ModelRefused, ModelReplyMalformed):
-                # What it dislikes is not told: ask once without the schema, and remember what works.
+            except (ModelRefused, ModelReplyMalformed) as error:
+                first = error
+            try:  # what it dislikes is not told: ask once without the schema, and remember what works
                 reply = self._complete(dataclasses.replace(request, schema=None))
-                self._takes_schemas = False
-                return reply
+            except ModelError as error:
+                add_paid(error, [first])
+                raise
+            self._takes_schemas = False
+            return with_paid(reply, [first])
         return self._complete(dataclasses.replace(request, schema=None))
 
     def _complete(self, request: ChatRequest) -> Reply:
@@ -244,6 +248,7 @@ class ProviderModel:
         if error is not None:
             if usage.input_tokens is not None and usage.output_tokens is not None:
                 error.tokens = usage.input_tokens, usage.output_tokens
+                error.cost_usd = self._cost(response)
             raise error
         finish: Finish = reason if reason in ("stop", "length") else "other"
         return Reply(shortened(readable(text)), self.name, usage, self._cost(response), seconds, finish)
@@ -278,6 +283,7 @@ class ProviderModel:
                 wait = "" if wait_s is None else f", which asks for none in {wait_s:g} s"
                 limited = ModelRateLimited(f"too many requests to {self.name}{wait}", hint="resume later")
                 limited.retry_after_s = wait_s
+                limited.tokens = (0, 0)
                 return limited
             case known.ModelTimeoutError() | known.ModelRequestTimeout():
                 return self._timed_out()
