@@ -52,6 +52,11 @@ KEPT = {
         "v += U[i & 7]; U[i & 7] = x[i];",
         [("U", 32)],
     ),
+    "a constant in a section that is written": (
+        '__attribute__((section(".data"))) __constant float C[8] = {0};',
+        "volatile __global float *p = (volatile __global float *)(size_t)C; v += p[n & 7]++;",
+        [("C", 32)],
+    ),
     "called as local memory is": ('__global float W[8] __asm__("f.W");', "v += W[i & 7]++;", [("f.W", 32)]),
 }
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kernelwright.backend.base import BuildRequest, BuildUnit, DeviceInfo, LaunchFailed, StateVariable
 from kernelwright.backend.cubin_state import (
-    EMPTY_COUNT,
     HEAP,
+    SMALL_BYTES,
     CubinState,
     CubinUnreadable,
     CubinVariable,
@@ -80,17 +80,17 @@ def cubin(*symbols, global_bytes=64):
 
 
 def test_variables_without_a_first_value_are_kept_and_tables_are_set_back():
-    state = read_cubin(cubin(("V", OBJECT, BLANK, 64), ("T", OBJECT, FILLED, 16), ("C", OBJECT, CONSTANT, 16)))
+    state = read_cubin(cubin(("V", OBJECT, BLANK, 6400), ("T", OBJECT, FILLED, 16), ("C", OBJECT, CONSTANT, 16)))
     assert state.variables == (
-        CubinVariable("V", 64, is_table=False),
+        CubinVariable("V", 6400, is_table=False),
         CubinVariable("T", 16, is_table=True),
         CubinVariable("C", 16, is_table=True),
     )
-    assert state.kept() == (StateVariable("V", 64),)
+    assert state.kept() == (StateVariable("V", 6400),)
 
 
 def test_a_section_without_symbols_counts_as_a_whole():
-    assert read_cubin(cubin(global_bytes=4096)).kept() == (StateVariable(".nv.global", 4096),)
+    assert read_cubin(cubin(global_bytes=8192)).kept() == (StateVariable(".nv.global", 8192),)
 
 
 @pytest.mark.parametrize("allocator", ["malloc", "_Znwm"])
@@ -103,11 +103,13 @@ def test_a_function_of_ones_own_called_malloc_is_not_the_heap():
     assert read_cubin(cubin(("malloc", FUNCTION, CONSTANT, 8), global_bytes=0)).kept() == ()
 
 
-def test_empty_objects_of_libraries_do_not_count_unless_they_are_very_many():
-    empty = [(f"_ZN4cute{index}_E", OBJECT, BLANK, 1) for index in range(EMPTY_COUNT + 1)]
-    assert read_cubin(cubin(*empty[1:])).kept() == ()
-    assert len(read_cubin(cubin(*empty)).kept()) == EMPTY_COUNT + 1
-    assert read_cubin(cubin(*empty[1:], ("V", OBJECT, BLANK, 2))).kept() == (StateVariable("V", 2),)
+def test_what_libraries_leave_does_not_count_and_is_set_back_too():
+    empty = [(f"_ZN4cuda{index}_E", OBJECT, BLANK, 1) for index in range(1000)]
+    few = read_cubin(cubin(*empty, ("V", OBJECT, BLANK, SMALL_BYTES - 1000)))
+    assert few.kept() == ()
+    assert sum(not each.is_table for each in few.variables) == 1001, "which are set back before each launch"
+    many = read_cubin(cubin(*empty, ("V", OBJECT, BLANK, SMALL_BYTES - 999)))
+    assert len(many.kept()) == 1001
 
 
 @given(st.integers(0, 900), st.binary(max_size=80))

@@ -593,7 +593,7 @@ def test_large_copies_go_both_ways_unchanged(session, count):
 
 
 REMEMBERS = """
-__device__ float hidden[4];
+__device__ float hidden[2048];
 static __device__ int calls = 7;
 namespace ns { template <int N> __device__ int deep = N; }
 __device__ const float table[4] = {1, 2, 3, 4};
@@ -623,4 +623,37 @@ def test_a_module_forgets_what_launches_left_in_its_variables(session, compiled)
     third = launched()
     assert first == third == [1, 8, 4, 1, 2, 6]
     assert second == [2, 9, 5, 2, 2, 6]
+    session.free(out)
+
+
+OF_THE_TOOLCHAIN = {
+    "assert": ("", "assert(n > 0); y[0] = n;"),
+    "tables of the compiler": ("", "y[0] = (float)(sin((double)n) + sinf((float)n * 1e6f));"),
+    "cooperative groups": (
+        "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\n",
+        "auto warp = cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block());"
+        "y[0] = cooperative_groups::reduce(warp, (float)n, cooperative_groups::plus<float>());",
+    ),
+    "cub": (
+        "#include <cub/block/block_reduce.cuh>\n",
+        "using Reduce = cub::BlockReduce<float, 32>; __shared__ typename Reduce::TempStorage room;"
+        "float sum = Reduce(room).Sum((float)n); if (threadIdx.x == 0) y[0] = sum;",
+    ),
+    "a counter of blocks": (
+        "__device__ unsigned counter;\n", "if (threadIdx.x == 0 && atomicInc(&counter, 0) == 0) y[0] = n;"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OF_THE_TOOLCHAIN)
+def test_what_the_toolchain_leaves_in_a_module_stops_no_launch(session, compiled, what):
+    top, body = OF_THE_TOOLCHAIN[what]
+    artifact = compiled(f'{top}extern "C" __global__ void f(float *y, int n) {{ {body} }}', "f")
+    assert artifact.state == ()
+    module, out = session.load(artifact), session.allocate(4)
+    each = step("f", BufferArgument("y", 4), scalar("n", "int32", 1), block=(32, 1, 1))
+    bound = BoundLaunch(module, each, {"y": BoundBuffer(out, 0, 4)})
+    for _ in range(2):
+        session.time([bound])
+        session.forget_module_memory()
     session.free(out)

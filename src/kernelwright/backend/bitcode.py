@@ -18,6 +18,7 @@ _READ = frozenset({_BLOCKINFO, _MODULE, _CONSTANTS, _TYPES, _STRTAB})
 _END_BLOCK, _ENTER_BLOCK, _DEFINE_ABBREV, _UNABBREVIATED = range(4)
 _SET_BID = 1
 _VARIABLE, _FUNCTION, _ALIASES = 7, 8, frozenset({9, 14, 15})  # of a module
+_SECTION = 7  # of a variable's record, behind name, type, flags, value, linkage and alignment
 _SET_TYPE, _UNDEFINED = 1, frozenset({3, 26})  # of constants: undef and poison
 _STRTAB_BLOB = 1
 _CHAR6 = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
@@ -42,6 +43,8 @@ class ProgramVariable:
     is_undefined: bool
     """It has no initial value, which no variable at a program's top can be without: compilers mark local memory so."""
     is_internal: bool
+    is_placed: bool = False
+    """It is put into a section by name, which may be one that is written, whatever the variable says of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +286,5 @@ def _variable(record: tuple[int, ...], found: _Found) -> ProgramVariable:
         is_defined=initial != 0,
         is_undefined=kind in _UNDEFINED,
         is_internal=linkage in _INTERNAL,
+        is_placed=len(record) > _SECTION and record[_SECTION] != 0,
     )

@@ -20,8 +20,12 @@ _OBJECT = 1
 _ALLOC_AND_WRITE = 3
 _GLOBAL, _CONSTANT = ".nv.global", ".nv.constant3"
 _ALLOCATORS = frozenset({"malloc", "__nv_malloc", "_Znwm", "_Znam", "_Znwj", "cudaMalloc", "__cudaMalloc"})
-EMPTY_BYTES, EMPTY_COUNT = 1, 1024
-"""Libraries of templates (CUB, CuTe) leave objects without members, of one byte each; so many are not counted."""
+EMPTY_BYTES = 1
+"""Of objects without members, which libraries of templates (CUB, CuTe) leave."""
+SMALL_BYTES = 4096
+"""Up to so much, all together, is not counted: the toolchain's own headers leave constants of value 0 (1,586 bytes for
+`cub/block/block_reduce.cuh` with NVRTC 13.3) that look like variables. It is set back before each launch as tables are.
+"""
 HEAP = "the device's heap (malloc, new)"
 
 
@@ -48,10 +52,10 @@ class CubinState:
     uses_heap: bool
 
     def kept(self) -> tuple[StateVariable, ...]:
-        """What cannot be a table, and the heap: tables are set back before each launch instead."""
+        """What is no table, where it is more than a little, and the heap: the rest is set back before each launch."""
         blank = [each for each in self.variables if not each.is_table]
-        if sum(each.byte_count == EMPTY_BYTES for each in blank) <= EMPTY_COUNT:
-            blank = [each for each in blank if each.byte_count != EMPTY_BYTES]
+        if sum(each.byte_count for each in blank) <= SMALL_BYTES:
+            blank = []
         heap = [StateVariable(HEAP, None)] if self.uses_heap else []
         return (*(StateVariable(readable_name(each.name), each.byte_count) for each in blank), *heap)
 

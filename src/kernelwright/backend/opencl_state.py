@@ -54,7 +54,11 @@ def told_state(target: Target, program: Any, options: Sequence[str]) -> tuple[St
 
 
 def _keeps(variable: ProgramVariable, kernels: Sequence[str]) -> bool:
-    if variable.is_constant or not variable.is_defined:  # what PoCL itself fills in at each launch is only declared
+    if not variable.is_defined:  # what PoCL itself fills in at each launch is only declared
+        return False
+    if variable.is_placed and not variable.name.startswith("llvm."):
+        return True
+    if variable.is_constant:
         return False
     is_local = variable.is_undefined and variable.is_internal and variable.name.partition(".")[0] in kernels
     return not (is_local and "." in variable.name)

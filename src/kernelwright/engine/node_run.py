@@ -569,7 +569,7 @@ def has_log(path: Path) -> bool:
 
 def evaluated_counts(nodes: Path) -> dict[str, int]:
     """By node that has a log, how many evaluations it holds."""
-    folders = sorted(each for each in nodes.glob("*") if has_log(each))
+    folders = sorted(each for each in nodes.glob("*") if each.name.isdecimal() and has_log(each))
     return {str(int(each.name)): len(RunView.read(each).evaluations) for each in folders}
 
 

@@ -396,13 +396,10 @@ class Session:
             comparison = without_impossible(comparison, recorded_floors(shared.started))
             self._append([comparison])
         recorded = self._parts.recorded
-        if recorded is not None:
-            told = recorded.next_event if isinstance(recorded.next_event, Noted) else None
-        else:
-            text = _lacking(comparing.pace, comparison)
-            told = Noted("warning", text) if text else None
-        if told is not None:
-            self._append([told])
+        if recorded is None and (text := _lacking(comparing.pace, comparison)):
+            self._append([Noted("warning", text)])
+        while recorded is not None and isinstance(note := recorded.next_event, Noted):
+            self._append([note])  # what was lacking, and what came of remembering
         return comparison
 
     def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:

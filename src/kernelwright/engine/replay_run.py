@@ -34,6 +34,7 @@ from kernelwright.store.event import (
     Event,
     FinalistsCompared,
     NodeJudged,
+    NodePlanned,
     NodeTuned,
     Noted,
     RunFinished,
@@ -314,7 +315,8 @@ def _difference(recorded: Event, made: Event) -> str:
     for name in old:
         if name == "choice" and old[name] is None:
             continue  # recorded before it was told
-        if old[name] != new.get(name) and not (isinstance(made, RunStarted) and _holds(new[name], old[name])):
+        may_hold_more = isinstance(made, RunStarted) or (isinstance(made, NodePlanned) and name == "refused")
+        if old[name] != new.get(name) and not (may_hold_more and _holds(new[name], old[name])):
             where = f" of node {_index(made)}" if _index(made) is not None else ""
             was, now = _apart(old[name], new.get(name))
             return f"{name} of {made.kind}{where}: recorded {was}, now {now}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -17,6 +18,7 @@ from kernelwright.engine.steps import Step, Steps
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.problem.outcome import Cost, Evaluation, Failed
 from kernelwright.store.event import (
+    BaselineMeasured,
     Event,
     FinalistsCompared,
     NodeJudged,
@@ -129,12 +131,10 @@ class ReplaySite:
     @property
     def notes(self) -> Sequence[str]:
         """Those that were recorded behind the baseline."""
-        found, events = [], self.recorded.events[self.recorded.place :]
-        for event in events:
-            if not (isinstance(event, Noted) and event.level == "warning"):
-                break
-            found.append(event.text)
-        return found
+        left = self.recorded.events[self.recorded.place :]
+        behind = left[1:] if left and isinstance(left[0], BaselineMeasured) else left
+        notes = itertools.takewhile(lambda event: isinstance(event, Noted) and event.level == "warning", behind)
+        return [event.text for event in notes if isinstance(event, Noted)]
 
     @property
     def environment(self) -> Mapping[str, str]:

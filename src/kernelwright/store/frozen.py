@@ -7,6 +7,7 @@ folder, one line a file as `sha256sum` writes and checks them, only tells which 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 MANIFEST_NAME = "problem.sha256"
 
-_LEFTOVERS = ("~", ".swp", ".swo", ".pyc", ".DS_Store")
-"""Endings of what editors, Python and file managers leave in a folder that somebody looked into."""
+_LEFTOVER = re.compile(r"(~|#|\.sw[a-p]|\.pyc(\.\d+)?|\.DS_Store|Thumbs\.db|desktop\.ini)\Z")
+"""How the names end of what editors, Python and file managers leave in a folder that somebody looked into."""
 
 _HINT = (
     "what was measured holds for the recorded files only: restore them from a copy of the run, or make a new run of "
@@ -47,7 +48,7 @@ def recorded_files(folder: Path, files: Mapping[str, bytes], problem_id: str) ->
     """
     if not problem_id or content_id(dict(files)) == problem_id:
         return files
-    kept = {name: data for name, data in files.items() if not name.endswith(_LEFTOVERS)}
+    kept = {name: data for name, data in files.items() if _LEFTOVER.search(name) is None}
     if content_id(kept) == problem_id:
         return kept
     known = _read_manifest(folder / MANIFEST_NAME)
