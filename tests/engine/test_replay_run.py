@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import spool_runs
 
+from kernelwright.engine.node_run import evaluated_counts
 from kernelwright.engine.optimize import optimize, replay_optimize
 from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.replay_run import ReplayDiverged, _apart
+from kernelwright.engine.replay_run import ReplayDiverged, _apart, _difference
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import StoreError
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
+from kernelwright.store.event import NodePlanned, Noted
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine
@@ -74,6 +77,41 @@ def test_a_run_by_rules_is_repeated_event_by_event(plain: Path, tmp_path: Path) 
     assert len(nodes) > 2
     for name in nodes:
         assert log(tmp_path / "again" / "nodes" / name)[3:] == log(run / "nodes" / name)[3:]
+
+
+@pytest.mark.parametrize("broken", ["memory/lessons.jsonl", "memory"])
+def test_what_is_noted_behind_the_baseline_and_the_comparison_is_repeated(
+    broken: str, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    if broken == "memory":
+        home.mkdir()
+        (home / broken).touch()
+    else:
+        (home / broken).mkdir(parents=True)
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(home))
+    run = recorded(plain, tmp_path / "run", memory="on")
+    with RunFolder.open(run, writable=False) as folder:
+        notes = [event.text for event in folder.read() if isinstance(event, Noted)]
+    assert any("nothing is re" in text for text in notes)
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "another-home"))
+    replay_optimize(run, run=tmp_path / "again")
+    assert log(tmp_path / "again") == log(run)
+
+
+def test_a_copy_of_a_structures_folder_is_none_of_the_runs(plain: Path, tmp_path: Path) -> None:
+    run = recorded(plain, tmp_path / "run")
+    counts = evaluated_counts(run / "nodes")
+    shutil.copytree(run / "nodes" / "001", run / "nodes" / "001.bak")
+    assert evaluated_counts(run / "nodes") == counts
+    replay_optimize(run, run=tmp_path / "again")
+
+
+def test_a_tactic_that_came_later_is_no_difference() -> None:
+    later = NodePlanned(1, (), {"rows": "no rows", "of tomorrow": "not there yet"})
+    earlier = NodePlanned(1, (), {"rows": "no rows"})
+    assert _difference(earlier, later) == ""
+    assert "refused" in _difference(later, earlier)
 
 
 @pytest.mark.parametrize("policy", ["gain", "stark"])
