@@ -19,13 +19,13 @@ NAMES = ("t", "u", "v")
 def expressions(draw: st.DrawFn, names: tuple[str, ...], depth: int = 2) -> str:
     """An integer expression over the names."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
-        leaves = (*names, "n", "m", "threadIdx.x", "blockIdx.x", "1", "2", "3", "WIDTH", "blockDim.x")
+        leaves = (*names, "n", "m", "(int)threadIdx.x", "(int)blockIdx.x", "1", "2", "3", "WIDTH", "(int)blockDim.x")
         return draw(st.sampled_from(leaves))
     left, right = (draw(expressions(names, depth - 1)) for _ in range(2))
     form = draw(st.sampled_from((
         "({} + {})", "({} - {})", "({} * {})", "{} + 2 * {}", "({} / 4) + {}", "({} % 3) * {}", "AT({}, {}, n)",
         "line({}, {}, m)", "pick({}, {})", "TWICE({} + {})", "({} > {} ? 1 : 2)", "min({}, {})", "({} << 1) + {}",
-        "(int)({}) + (size_t){}", "blockIdx.x * blockDim.x + threadIdx.x + {} * {}", "n_of({}) - {}",
+        "(int)({}) + (long){}", "(int)(blockIdx.x * blockDim.x + threadIdx.x) + {} * {}", "n_of({}) - {}",
     )))  # fmt: skip
     return form.format(left, right)
 
@@ -78,7 +78,7 @@ def counted_loops(draw: st.DrawFn, names: tuple[str, ...], depth: int, loops: in
     """A loop that ends."""
     counter = f"c{loops}"
     inner = draw(blocks((*names, counter), depth - 1, loops + 1))
-    start = draw(st.sampled_from(("0", "1", "t", "threadIdx.x", "m")))
+    start = draw(st.sampled_from(("0", "1", "t", "(int)threadIdx.x", "m")))
     bound = draw(st.sampled_from(("n", "4", "m + 1", "n * 2")))
     form = draw(st.integers(0, 4))
     if form == 0:
@@ -86,7 +86,7 @@ def counted_loops(draw: st.DrawFn, names: tuple[str, ...], depth: int, loops: in
     if form == 1:
         return f"for (int {counter} = {bound}; {counter} > 0; {counter} -= 2) {inner}"
     if form == 2:
-        step = draw(st.sampled_from(("blockDim.x", "2", "WIDTH", "blockDim.x * gridDim.x")))
+        step = draw(st.sampled_from(("(int)blockDim.x", "2", "WIDTH", "(int)(blockDim.x * gridDim.x)")))
         moved = draw(st.sampled_from(("p += n", "u += 2", "v++")))
         return f"for (int {counter} = {start}; {counter} <= {bound}; {counter} += {step}, {moved}) {inner}"
     if form == 3:
