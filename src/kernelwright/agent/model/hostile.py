@@ -314,7 +314,7 @@ def _undefined_functions(code: str, old_code: str, header: str) -> Iterator[str]
     found += [prototypes(view.text, types=types) for view in expanded(code)]
     for name in itertools.chain.from_iterable(found):
         if name not in known and not BUILTINS.fullmatch(name):
-            yield f"{name!r} is declared beforehand: define each function before it is used, and declare none"
+            yield f"{name!r} is declared and not surely defined: define each function before it is used"
 
 
 def _declared_only(code: str, old_code: str, ending: AbstractSet[str] = frozenset()) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Functions that a source declares and leaves to others to define.
 
 A driver that links kernels into its own process may find such a function there: so a model's OpenCL C defines what it
-calls, and declares nothing beforehand. The text is read statement by statement, without knowing its types; where a
+calls, and declares beforehand only that. The text is read statement by statement, without knowing its types; where a
 declaration and a product look alike (`a * f(b);`), what may be a type by its name is taken for one.
 """
 
@@ -91,7 +91,7 @@ def _close(parent: _Open, closed: str, inner: Sequence[str]) -> None:
     """What a bracket that was closed is in the statement around it; one that holds others says so."""
     run = parent.run
     if closed != "}":
-        run.append("[]" if closed == "]" else "(())" if GROUP in inner or "(())" in inner else GROUP)
+        run.append("[]" if closed == "]" else "(())" if GROUPS & set(inner) else GROUP)
     elif parent.bracket != "{" or "=" in run or run[:1] == ["return"]:
         run.append("{}")
     elif _AGGREGATES & set(run) and not GROUPS & set(_without_attributes(run)):
@@ -123,8 +123,7 @@ def _declared(run: Sequence[str], types: AbstractSet[str], macros: AbstractSet[s
         return
     is_type = first[0] in types or _TYPE.fullmatch(first[0]) is not None
     second = first[1] if len(first) > 1 else ""
-    is_sure = first[0] in types or _SURE_TYPE.fullmatch(first[0]) is not None
-    is_bracketed = second in GROUPS and (is_sure or bool(GROUPS & set(first[2:3])))
+    is_bracketed = second in GROUPS and (_is_surely_type(first[0], types) or bool(GROUPS & set(first[2:3])))
     is_declaration = _WORD.fullmatch(second) is not None or (second == "*" and is_type) or is_bracketed
     for part in parts if is_declaration else ():
         at = next((index for index, each in enumerate(part) if each in GROUPS), None)
@@ -135,9 +134,11 @@ def _declared(run: Sequence[str], types: AbstractSet[str], macros: AbstractSet[s
 
 def _is_variable(part: Sequence[str], at: int, types: AbstractSet[str]) -> bool:
     """Whether what a type declares in brackets is no function: `float (*row)[4];`."""
-    before = part[at - 1] if at else ""
-    is_type = before in types or _SURE_TYPE.fullmatch(before) is not None
-    return is_type and part[at] == GROUP and len(part) == at + 1
+    return at > 0 and _is_surely_type(part[at - 1], types) and part[at:] == [GROUP]
+
+
+def _is_surely_type(word: str, types: AbstractSet[str]) -> bool:
+    return word in types or _SURE_TYPE.fullmatch(word) is not None
 
 
 def _behind_controls(lexemes: Sequence[str]) -> Sequence[str]:
