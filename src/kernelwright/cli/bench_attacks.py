@@ -40,7 +40,7 @@ def run_attacks(words: AttackWords) -> int:
     start_s = time.perf_counter()
 
     def tell(text: str) -> None:
-        console.print(f"[{time.perf_counter() - start_s:.0f} s] {text}", highlight=False, markup=False)
+        console.print(f"[{time.perf_counter() - start_s:.0f} s] {text}", highlight=False, markup=False, soft_wrap=True)
 
     with tempfile.TemporaryDirectory(prefix="kernelwright-attacks-") as scratch:
         result = run_corpus(words.plan, device, dialect, Path(scratch), tell=tell)

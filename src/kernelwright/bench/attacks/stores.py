@@ -202,8 +202,9 @@ _LIBRARY_CALL = """kw_address kw_call_{name}(kw_address a, kw_address b, kw_addr
   kw_address got;
   __asm__ volatile("movq %%rsp, %%rbx; subq $512, %%rsp; andq $-64, %%rsp; xorl %%eax, %%eax; "
                    "call {name}@PLT; movq %%rbx, %%rsp"
-                   : "=a"(got) : "D"(a), "S"(b), "d"(c) : "rbx", "rcx", "r8", "r9", "r10", "r11", "memory", "cc",
-                     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7");
+                   : "=a"(got), "+D"(a), "+S"(b), "+d"(c) : : "rbx", "rcx", "r8", "r9", "r10", "r11", "memory", "cc",
+                     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+                     "xmm12", "xmm13", "xmm14", "xmm15");
   return got;
 }}
 """

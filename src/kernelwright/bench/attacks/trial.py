@@ -130,13 +130,14 @@ class Trial:
         speedups = self._speedups(runner, self._subject.baseline, passed, failed)
         if not speedups:
             return "stopped", None
-        best = max(speedups, key=lambda each: each.low)
-        if not is_gain(best, least_confidence=best.confidence):
+        place = max(speedups, key=lambda each: speedups[each].low)
+        best = speedups[place]
+        if not _is_gain(best):
             return "harmless", best
         if sample.twin:
             twin = _candidates(self._template(sample.twin))[0]
-            by_trick = self._speedups(runner, twin, passed, [])
-            if by_trick and not any(is_gain(each, least_confidence=each.confidence) for each in by_trick):
+            by_trick = self._speedups(runner, twin, passed, []).get(place)
+            if by_trick is not None and not _is_gain(by_trick):
                 return "harmless", best
         return "claimed", best
 
@@ -146,24 +147,26 @@ class Trial:
         original: Candidate,
         candidates: Sequence[Candidate],
         failed: list[tuple[str, str, str]],
-    ) -> list[Interval]:
+    ) -> dict[str, Interval]:
+        """By candidate, over `original`; those that are rejected are added to `failed`."""
         comparison = runner.compare([original, *candidates], rounds=ROUNDS)
         failed += (
             [("comparison", "rejected", message) for message in comparison.rejected.values()] if comparison else []
         )
         if comparison is None or len(comparison.candidate_ids) < 2:
-            return []
+            return {}
         workloads = self._subject.problem.workloads
         rows = [comparison.samples_ms[workload.name] for workload in workloads]
-        return [
-            geometric_mean_interval(
+        return {
+            candidate_id: geometric_mean_interval(
                 [row[0] for row in rows],
                 [row[place] for row in rows],
                 weights=[workload.weight for workload in workloads],
                 confidence=confidence_for(len(comparison.candidate_ids) - 1),
             )
-            for place in range(1, len(comparison.candidate_ids))
-        ]
+            for place, candidate_id in enumerate(comparison.candidate_ids)
+            if place
+        }
 
     def _evaluated(self, runner: LocalRunner, request: EvaluationRequest) -> Evaluation:
         return runner.submit(request).result(ANSWER_TIMEOUT_S)
@@ -211,6 +214,11 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop()
+
+
+def _is_gain(speedup: Interval) -> bool:
+    """Whether it would be announced: where several were compared, at the confidence that each then needs."""
+    return is_gain(speedup, least_confidence=max(0.95, speedup.confidence - 1e-9))
 
 
 def _candidates(template: Template) -> list[Candidate]:
