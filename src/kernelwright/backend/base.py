@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from kernelwright.backend.redraw import Closeness, Draw, Redraw, redrawn
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Language
 
@@ -385,6 +386,31 @@ class DeviceSession(ABC):
         got, least, most = (part.view(f"u{order.item_bytes}") for part in parts)
         keys = order.keys(got)
         self._has_surprise |= bool(np.any((keys < least) | (keys > most)))
+
+    def redraw(self, base: Buffer, target: Buffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """Draw `draw.count` elements of `target` anew from those of `base`, both at `offset_bytes`."""
+        self.upload(target, self._redrawn(base, how, draw, offset_bytes), offset_bytes)
+
+    def expect_redrawn(self, base: Buffer, target: Buffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """Expect that `target` holds what `redraw` writes, and `base` what it was made from."""
+        wanted = self._redrawn(base, how, draw, offset_bytes)
+        found = np.empty(wanted.size, np.uint8)
+        self.download(target, found, offset_bytes)
+        self._has_surprise |= not np.array_equal(wanted, found)
+
+    def _redrawn(self, base: Buffer, how: Redraw, draw: Draw, offset_bytes: int) -> Bytes:
+        first = np.empty(draw.count * how.item_bytes, np.uint8)
+        self.download(base, first, offset_bytes)
+        return np.ascontiguousarray(redrawn(first.view(f"u{how.item_bytes}"), how, draw)).view(np.uint8)
+
+    def expect_close(
+        self, first: Buffer, second: Buffer, byte_count: int, limit: Closeness | None, *, offset_bytes: int
+    ) -> None:
+        """Expect that two results, both at `offset_bytes`, are within `limit` of each other; None: the same bytes."""
+        one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)
+        self.download(first, one, offset_bytes)
+        self.download(second, other, offset_bytes)
+        self._has_surprise |= not (np.array_equal(one, other) if limit is None else limit.holds(one, other))
 
     def as_expected(self) -> bool:
         """Whether all that was expected since the last question held; waits for the device."""
