@@ -342,6 +342,11 @@ class DeviceSession(ABC):
     def synchronize(self) -> None:
         """Wait for everything on the device, whatever queue it is on."""
 
+    @property
+    def written_cache_bytes(self) -> int | None:
+        """What a cache holds of memory that was just written, where flushing it is worth its time; None: nowhere."""
+        return None
+
     @abstractmethod
     def flush_cache(self) -> None:
         """Evict the last-level cache by moving more than it holds."""

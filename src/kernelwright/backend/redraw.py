@@ -6,8 +6,8 @@ gather     an element that is drawn from the input's first values
 integers   a whole number from a range
 permute    the first values in another order
 ```
-`redrawn` is the definition, in NumPy; `REDRAW_SOURCE` says the same to OpenCL and CUDA compilers, bit for bit. All of it
-is integer arithmetic. Floats are drawn in runs of neighbours, because a device reads those at its memory's speed.
+`redrawn` is the definition, in NumPy; `redraw_source` says the same to OpenCL and CUDA compilers, bit for bit, by
+integer arithmetic alone. Floats are drawn in runs of neighbours, because a device reads those at its memory's speed.
 
 The mixing function is "lowbias32" (C. Wellons, https://nullprogram.com/blog/2018/07/31/). It need not resist an
 attacker: who knows a launch's inputs gains nothing from knowing how they were made.
@@ -49,7 +49,7 @@ class Redraw:
     mantissa: int = 0
     """`float`: the bits that are drawn."""
     exponent: int = 0
-    """`float`: the exponent's bits; where none or all are set the element stays, since it is 0, subnormal or special."""
+    """`float`: the exponent's bits; where none or all are set (0, subnormal, special) the element stays."""
     low: int = 0
     """`integers`: the least number, as an unsigned word. `float`: the least order key that may come out."""
     span: int = 0
@@ -326,7 +326,7 @@ CLOSE_ENTRY = "kernelwright_close_"
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How far two results may be apart: `|a - b| <= rtol * |b| + atol`; NaN is close to NaN, equal bits to each other."""
+    """How far two results may be apart: `|a - b| <= rtol * |b| + atol`; NaN is close to NaN."""
 
     dtype: str
     """A float's name, as in `problem.dtypes`."""
@@ -335,7 +335,7 @@ class Closeness:
 
     def holds(self, first: Words, second: Words) -> bool:
         """Whether two results, as bytes, are so close everywhere."""
-        wide = np.float64 if self.dtype == "float64" else np.float32
+        wide: Any = np.float64 if self.dtype == "float64" else np.float32
         a, b = (words.view(DTYPES[self.dtype].numpy_dtype).astype(wide) for words in (first, second))
         with np.errstate(all="ignore"):
             is_close = np.abs(a - b) <= wide(self.rtol) * np.abs(b) + wide(self.atol)
@@ -372,8 +372,8 @@ KW_DEVICE float kw_e4m3(kw_32 x) {
   return KW_AS_FLOAT(sign | ((exponent + 120u) << 23) | (fraction << 20));
 }
 KW_DEVICE kw_REAL kw_load(kw_BITS x) { return LOAD; }
-KW_KERNEL kernelwright_close_DTYPE(KW_GLOBAL const kw_BITS *first, KW_GLOBAL const kw_BITS *second, KW_GLOBAL kw_32 *flag,
-                                   kw_64 count, kw_REAL rtol, kw_REAL atol) {
+KW_KERNEL kernelwright_close_DTYPE(KW_GLOBAL const kw_BITS *first, KW_GLOBAL const kw_BITS *second,
+                                   KW_GLOBAL kw_32 *flag, kw_64 count, kw_REAL rtol, kw_REAL atol) {
   kw_32 differs = 0;
   KW_EACH(i, count) {
     kw_REAL a = kw_load(first[i]), b = kw_load(second[i]);
