@@ -385,12 +385,12 @@ KW_KERNEL kernelwright_close_DTYPE(KW_GLOBAL const kw_BITS *first, KW_GLOBAL con
 """
 
 
-def close_values(limit: Closeness, byte_count: int) -> tuple[tuple[bytes, ...], int]:
-    """The parameters by value, as bytes, and the count of elements."""
+def close_values(limit: Closeness, byte_count: int) -> tuple[bytes, ...]:
+    """The parameters by value, as bytes."""
     dtype = DTYPES[limit.dtype]
     count, real = byte_count // dtype.item_bytes, "<f8" if limit.dtype == "float64" else "<f4"
     numbers = (np.array(each, real).tobytes() for each in (limit.rtol, limit.atol))
-    return (count.to_bytes(8, "little"), *numbers), count
+    return (count.to_bytes(8, "little"), *numbers)
 
 
 def close_source(dtype: str) -> str:

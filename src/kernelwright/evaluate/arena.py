@@ -351,6 +351,16 @@ class Arena:
         for spec in job.buffers:
             if spec.role == "scratch":
                 self._fill(set_index, spec, spec.poison)
+                self._guard_again(set_index, spec)
+
+    def _guard_again(self, set_index: int, spec: BufferSpec) -> None:
+        """Lay the guard behind a buffer in which another job has more, and may have written there."""
+        end, rest = GUARD_BYTES + spec.byte_count, self._specs[spec.name].byte_count - spec.byte_count
+        if rest:
+            phase = end % len(GUARD_PATTERN)
+            pattern = GUARD_PATTERN[phase:] + GUARD_PATTERN[:phase]
+            byte_count = min(rest, GUARD_BYTES + len(GUARD_PATTERN))
+            self._session.fill(self._sets[set_index][spec.name], pattern, byte_count, offset_bytes=end)
 
     def _fill(self, set_index: int, spec: BufferSpec, pattern: bytes) -> None:
         if spec.byte_count:
