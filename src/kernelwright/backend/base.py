@@ -365,6 +365,25 @@ class DeviceSession(ABC):
         """
         return
 
+    def forget_thread_memory(self) -> None:
+        """Overwrite what earlier launches left on the stacks of the driver's threads, where a device has such.
+
+        Waits for the device. Default: nothing is done.
+        """
+        return
+
+    def confine(self) -> None:
+        """Take from this process, for good, what launches do not need of the system. Default: nothing is done.
+
+        Called once, in a worker that does nothing but serve this device.
+        """
+        return
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person must know of how launches are kept apart here; empty: all is as documented."""
+        return ()
+
     def is_same(self, first: Buffer, second: Buffer, byte_count: int) -> bool:
         """Whether two buffers hold the same bytes. Backends that can, compare on the device."""
         one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)
@@ -447,8 +466,6 @@ class Backend(ABC):
 
     name: ClassVar[str]
     languages: ClassVar[tuple[Language, ...]]
-    sets_state_back: ClassVar[bool] = False
-    """Whether its sessions' `forget_module_memory` gives variables their first values."""
 
     @abstractmethod
     def unavailable_because(self) -> str | None:
@@ -478,6 +495,10 @@ class Backend(ABC):
         They are not part of what is cached, since one artifact may serve several launches.
         """
         return artifact
+
+    def sets_state_back(self, device: DeviceInfo) -> bool:
+        """Whether its sessions' `forget_module_memory` gives variables their first values. Default: no."""
+        return False
 
     @abstractmethod
     def open(self, device: DeviceInfo) -> DeviceSession:

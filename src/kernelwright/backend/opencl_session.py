@@ -33,9 +33,11 @@ from kernelwright.backend.opencl_build import (
     install_pocl,
     make_kernel,
 )
+from kernelwright.backend.opencl_cpu_memory import CpuMemory
 from kernelwright.backend.opencl_driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache
 from kernelwright.backend.opencl_errors import launch_error, machine_error
 from kernelwright.backend.opencl_helpers import HELPER_BLOCK, Helpers
+from kernelwright.backend.pocl_objects import ProgramObjects
 from kernelwright.backend.redraw import (
     CLOSE_ENTRY,
     REDRAW_ENTRY,
@@ -79,6 +81,7 @@ class ClModule:
 
     program: Any
     unit: BuildUnit
+    objects: ProgramObjects | None = None
 
 
 @dataclass(slots=True)
@@ -92,6 +95,7 @@ class _BoundKernel:
     step: PlanStep
     buffers: tuple[ClBuffer, ...]
     views: tuple[Any, ...]
+    has_run: bool = False
 
 
 class OpenclSession(DeviceSession):
@@ -112,6 +116,11 @@ class OpenclSession(DeviceSession):
             raise machine_error(error, f"opening {found.info.id}") from error
         self._target = Target(cl, context, found.handle)
         self._bound: dict[tuple[object, ...], _BoundKernel] = {}
+        self._cpu = (
+            CpuMemory(is_pocl=is_pocl(found.info), has_pool=str(found.handle.name).startswith("pthread"))
+            if found.info.kind == "cpu"
+            else None
+        )
         self._helpers = Helpers(self._target, self._queue, self._device)
         self._flush_buffer: ClBuffer | None = None
 
@@ -122,7 +131,8 @@ class OpenclSession(DeviceSession):
         unit = artifact.unit
         if is_pocl(self._device):
             program_folder = install_pocl(artifact.folder, pocl_cache())
-            module = ClModule(build_from_source(self._target, unit)[0], unit)
+            objects = self._cpu.objects_of(program_folder) if self._cpu else None
+            module = ClModule(build_from_source(self._target, unit)[0], unit, objects)
             if program_folder is not None:
                 weakref.finalize(module, shutil.rmtree, program_folder, ignore_errors=True)
             return module
@@ -278,6 +288,7 @@ class OpenclSession(DeviceSession):
             for each in bound:
                 current = each.step
                 events.append(cl.enqueue_nd_range_kernel(queue, each.kernel, each.global_size, each.local_size))
+                self._has_launched(each)
             events[-1].wait()
             return float(events[-1].profile.end - events[0].profile.start) * 1e-6
         except cl.Error as error:
@@ -317,6 +328,28 @@ class OpenclSession(DeviceSession):
         except self._cl.Error as error:
             raise machine_error(error, "filling local memory") from error
 
+    def forget_module_memory(self) -> None:
+        """On PoCL: writable pages of what was launched."""
+        if self._cpu is not None:
+            self.synchronize()
+            self._cpu.restore_programs()
+
+    def forget_thread_memory(self) -> None:
+        """On a CPU: stacks of the driver's threads."""
+        if self._cpu is not None:
+            self.synchronize()
+            self._cpu.overwrite_stacks()
+
+    def confine(self) -> None:
+        """On PoCL: put the process under a filter of system calls."""
+        if self._cpu is not None:
+            self._cpu.confine()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of this a CPU's system does not allow."""
+        return self._cpu.notes if self._cpu is not None else ()
+
     def close(self) -> None:
         """Finish and release everything."""
         self._bound.clear()
@@ -325,6 +358,8 @@ class OpenclSession(DeviceSession):
             self.free(self._flush_buffer)
             self._flush_buffer = None
         self._queue.finish()
+        if self._cpu is not None:
+            self._cpu.close()
 
     # ---- binding ----
 
@@ -334,6 +369,12 @@ class OpenclSession(DeviceSession):
             self._cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
         except self._cl.Error as error:
             raise launch_error(error, _launch_words(launch.step)) from error
+        self._has_launched(bound)
+
+    def _has_launched(self, bound: _BoundKernel) -> None:
+        if self._cpu is not None:
+            self._cpu.launched(bound.module.objects, is_first=not bound.has_run)
+            bound.has_run = True
 
     def _bind(self, launch: BoundLaunch) -> _BoundKernel:
         """The kernel with this launch's arguments set; the same launch gets the same one again."""

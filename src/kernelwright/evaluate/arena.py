@@ -167,8 +167,9 @@ class Arena:
         self._forget(set_index, job)
 
     def poison_outputs(self, set_index: int, job: Job) -> None:
-        """Fill outputs with their poison, and leave scratch alone; modules forget as before every launch."""
+        """Fill outputs with their poison, and leave scratch alone; all else forgets as before every launch."""
         self._session.forget_module_memory()
+        self._session.forget_thread_memory()
         for spec in job.buffers:
             if spec.role == "output":
                 self._fill(set_index, spec, spec.poison)
@@ -346,6 +347,7 @@ class Arena:
 
     def _forget(self, set_index: int, job: Job) -> None:
         self._session.forget_module_memory()
+        self._session.forget_thread_memory()
         if job.has_local_memory:
             self._session.forget_local_memory()
         for spec in job.buffers:

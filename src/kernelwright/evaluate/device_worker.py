@@ -112,6 +112,18 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class NotesJob:
+    """Ask what the device's session says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNotes:
+    """Its notes, for people."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CeilingJob:
     """Measure what the device can do; where the backend has no kernels for that, a copy of `byte_count` bytes."""
 
@@ -129,6 +141,7 @@ class CeilingDone:
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
     """Open the device; called in the child process."""
     session = get_backend(argument.device.backend).open(argument.device)
+    session.confine()
     return DeviceWorker(session).handle
 
 
@@ -183,6 +196,8 @@ class DeviceWorker:
                 return stress(self._session, self._module(job.job.artifact), job)
             case CeilingJob():
                 return self._ceiling(job)
+            case NotesJob():
+                return SessionNotes(tuple(self._session.notes))
             case ForgetJob():
                 self._forget()
                 return Forgotten()

@@ -180,6 +180,7 @@ class DeviceLane(QuickLane):
                 asker.shutdown(wait=True, cancel_futures=True)
         for calibration in calibrations:
             self.notes += [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
+        self._note_session()
         return tuple(error for calibration in calibrations for error in calibration.errors)
 
     def adopt(self, baseline: Sequence[Built]) -> None:

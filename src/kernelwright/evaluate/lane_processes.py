@@ -19,7 +19,14 @@ from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceIn
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.datasets import Dataset
-from kernelwright.evaluate.device_worker import DEVICE_WORKER_FACTORY, CheckJob, DeviceWorkerArgument, OpenJob
+from kernelwright.evaluate.device_worker import (
+    DEVICE_WORKER_FACTORY,
+    CheckJob,
+    DeviceWorkerArgument,
+    NotesJob,
+    OpenJob,
+    SessionNotes,
+)
 from kernelwright.evaluate.freshness import redraw_of
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
@@ -192,6 +199,12 @@ class LaneProcesses:
             return action()
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
             raise InfrastructureError(f"the device worker failed twice: {error}") from error
+
+    def _note_session(self) -> None:
+        """Add what the device's session says of itself, once."""
+        said = self._try_worker(NotesJob(), self._settings.launch_timeout_s)
+        if isinstance(said, SessionNotes):
+            self.notes += [text for text in said.texts if text not in self.notes]
 
     def _try_worker(self, job: object, timeout_s: float) -> object:
         """The job's result; None when it gave none, and then the worker starts anew."""
