@@ -173,7 +173,7 @@ def clock_jumps(harm: Harm) -> Defects:
 
 
 def cache_deleted(harm: Harm) -> Defects:
-    """In trials of odd numbers it is deleted again and again."""
+    """Once, or again and again: then a build may lose its folder twice, which ends the run, and a resume goes on."""
     cache = harm.place.folder / "cache"
     harm.place.environment = {"KERNELWRIGHT_CACHE_DIR": str(cache)}
     session, is_repeated = harm.start(), harm.rng.random() < 0.5
@@ -182,7 +182,12 @@ def cache_deleted(harm: Harm) -> Defects:
         harm.count += 1
         if not is_repeated:
             break
-    yield from harm.ended_well(session)
+    session.process.wait()
+    if is_repeated and session.process.returncode == 3 and len(complaints(session.err.read_text())) == 1:
+        yield from harm.blamed()
+        yield from harm.resumed_well(harm.place.logs())
+    else:
+        yield from harm.ended_well(session)
 
 
 def disk_full(harm: Harm) -> Defects:
@@ -247,16 +252,19 @@ def _fill(file: Path, left_bytes: int) -> None:
 
 
 def worker_killed(harm: Harm) -> Defects:
+    """Once for each thing that is recorded: what dies twice of one launch is taken to die of it."""
     role = {"referee killed": "referee", "device killed": "device", "build killed": "build-0"}[harm.name]
-    session = harm.start()
+    session, seen = harm.start(), 0
     for _ in range(harm.rng.randint(1, 4)):
-        wait_for(session.has_ended, harm.rng.uniform(0, 1.5))
+        wait_for(session.has_ended, harm.rng.uniform(0, 1.0))
         wait_for(lambda: harm.place.worker(role) is not None or session.has_ended())
         pid = harm.place.worker(role)
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 harm.count += 1
+        seen = len(harm.place.evaluations())
+        wait_for(lambda seen=seen: len(harm.place.evaluations()) > seen or session.has_ended())  # type: ignore[misc]
     yield from harm.ended_well(session)
 
 
