@@ -66,7 +66,7 @@ def main() -> None:
                 kills_faults.run_all(folder, given.repeats, given.seed, given.only, add, _keeping(given.keep))
             else:
                 Trials(folder, given, model, add).run()
-    rows = [json.loads(line) for line in given.out.read_text().splitlines()]
+    rows = _rows_of(given.out)
     print(table([row for row in rows if "kills" in row]))
     print(kills_faults.table([row for row in rows if "fault" in row]))
 
@@ -81,6 +81,10 @@ def _rows(file: Path) -> Iterator[Add]:
                 print(json.dumps(row), file=stream, flush=True)
 
         yield add
+
+
+def _rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def _keeping(folder: Path | None) -> Callable[[Place, list[str]], None]:
@@ -99,19 +103,21 @@ class Trials:
     """Runs kinds in turn until there were enough kills or the time is over."""
 
     def __init__(self, folder: Path, given: argparse.Namespace, model: Model, add: Add) -> None:
+        known = _rows_of(given.out)
         self._folder = folder
         self._given = given
         self._model = model
         self._add = add
         self._end = _keeping(given.keep)
         self._kinds = [with_model(kind, model.server.url) for kind in KINDS if given.only in kind.name]
-        self._span_s: dict[str, float] = {}
+        self._span_s: dict[str, float] = {row["kind"]: row["span_s"] for row in known if "whole" in row}
         """By kind: from the first evaluation on record to the end of a session that nobody killed."""
 
     def run(self) -> None:
         end_s, killed, number = time.monotonic() + 60 * self._given.minutes, 0, 0
         for kind in self._kinds:
-            self._measure_span(kind)
+            if kind.name not in self._span_s:
+                self._measure_span(kind)
         while killed < self._given.kills and time.monotonic() < end_s:
             kind = self._kinds[number % len(self._kinds)]
             seed = 1000 * self._given.seed + number
@@ -159,15 +165,16 @@ class Trial:
         self._span_s = span_s
         self._model = model
         self._asked_before = len(model.asked)
+        self._wanted = rng.randint(1, MOST_KILLS)
         self._kills: list[Kill] = []
         self._defects: list[str] = []
 
     def run(self, folder: Path) -> dict[str, Any]:
         """A row."""
         kind, place, problems = self._kind, self._place, folder / "problems"
-        begin_s, wanted = time.monotonic(), self._rng.randint(1, MOST_KILLS)
+        begin_s = time.monotonic()
         session = place.start(kind.words(problems, place.run))
-        while len(self._kills) < wanted and self._killed(session):
+        while len(self._kills) < self._wanted and self._killed(session):
             session = place.start(["resume", str(place.run), *(["--json"] if self._rng.random() < 0.5 else [])])
         said = Said(*session.finish())
         found = self._defects + list(checks.finished(kind, place, said))
@@ -194,7 +201,8 @@ class Trial:
         """Kill the session at a random instant; False where it came to its end before."""
         place, is_resumed = self._place, bool(self._kills)
         wait_for(lambda: bool(place.evaluations()) or session.has_ended(), PATIENCE_S)
-        wait_for(session.has_ended, self._rng.uniform(0, self._span_s + (RESTART_S if is_resumed else 0.0)))
+        longest_s = min(1.0, 2 / (self._wanted + 1)) * self._span_s + (RESTART_S if is_resumed else 0.0)
+        wait_for(session.has_ended, self._rng.uniform(0, longest_s))
         if session.has_ended():
             return False
         kill(session, is_everything=self._rng.random() < 0.4)
