@@ -20,6 +20,9 @@ from kernelwright.evaluate.datasets import Array, float_bounds, integer_bounds
 from kernelwright.problem.dtypes import DTYPES, Dtype, mantissa_bits
 from kernelwright.problem.model import Argument, Problem
 
+SAME_INPUTS = "every timed launch sees the same values of "
+"""How a note begins that names inputs which are not made anew."""
+
 PIECE = 1 << 15
 """Elements drawn at a time on a host: what is made on the way stays in the second-level cache."""
 

@@ -27,7 +27,7 @@ from kernelwright.evaluate.device_worker import (
     TimeJob,
 )
 from kernelwright.evaluate.fresh_launches import Picked
-from kernelwright.evaluate.freshness import new_secret
+from kernelwright.evaluate.freshness import new_secret, same_inputs_note
 from kernelwright.evaluate.lane_processes import Built
 from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
@@ -103,6 +103,8 @@ class DeviceLane(QuickLane):
                 is_first = dataset in essential or not (may_defer and self.can_judge_aside)
                 (first if is_first else later).append((built, dataset))
         self._baseline = {each.rendered.workload.name: each for each in baseline}
+        same = same_inputs_note(self._problem)
+        self.notes += [same] if same else []
         errors = self._calibrate_on(first)
         self._write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
