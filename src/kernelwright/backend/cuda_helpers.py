@@ -247,10 +247,11 @@ _FORGET_LOCAL = """
   .reg .b64 %d<6>;
   mov.u64 %d3, %globaltimer;
   mov.u64 %d0, frame;
+  cvta.local.u64 %d0, %d0;
   add.u64 %d1, %d0, BYTES;
   mov.u32 %r0, 0xffc0feed;
 LOOP:
-  st.volatile.local.v4.u32 [%d0], {%r0, %r0, %r0, %r0};
+  st.volatile.v4.u32 [%d0], {%r0, %r0, %r0, %r0};
   add.u64 %d0, %d0, 16;
   setp.lt.u64 %p0, %d0, %d1;
   @%p0 bra LOOP;
