@@ -41,7 +41,7 @@ def continued(before: Mapping[str, bytes], place: Place) -> Iterator[str]:
 
 
 def counted(kind: Kind, place: Place) -> Iterator[str]:
-    """Every evaluation once, in order, none beyond the budget; of `tune` all of it, where nothing else ended the run."""
+    """Every evaluation once, in order, none beyond the budget; of `tune` all of it, unless something else ended it."""
     for name, data in place.logs().items():
         evaluations = [event for event in events_in(data) if event["kind"] == "evaluated"]
         if [event["index"] for event in evaluations] != list(range(len(evaluations))):
