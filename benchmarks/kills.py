@@ -37,8 +37,8 @@ from kills_runs import KINDS, PATIENCE_S, Kind, Place, Said, Session, kill, wait
 MOST_KILLS = 5
 """Of one run."""
 
-RESTART_S = 1.5
-"""Until a session that resumes goes on measuring, about."""
+EARLY, EARLY_S = 0.2, 3.0
+"""Which part of the sessions that resume is killed within their first seconds, also before they have begun."""
 
 Add = Callable[[dict[str, Any]], None]
 
@@ -167,6 +167,8 @@ class Trial:
         self._asked_before = len(model.asked)
         self._wanted = rng.randint(1, MOST_KILLS)
         self._kills: list[Kill] = []
+        self._sessions = 0
+        """On record at the last kill."""
         self._defects: list[str] = []
 
     def run(self, folder: Path) -> dict[str, Any]:
@@ -199,14 +201,17 @@ class Trial:
 
     def _killed(self, session: Session) -> bool:
         """Kill the session at a random instant; False where it came to its end before."""
-        place, is_resumed = self._place, bool(self._kills)
-        wait_for(lambda: bool(place.evaluations()) or session.has_ended(), PATIENCE_S)
-        longest_s = min(1.0, 2 / (self._wanted + 1)) * self._span_s + (RESTART_S if is_resumed else 0.0)
-        wait_for(session.has_ended, self._rng.uniform(0, longest_s))
+        place = self._place
+        if self._kills and self._rng.random() < EARLY:
+            wait_for(session.has_ended, self._rng.uniform(0, EARLY_S))
+        else:
+            wait_for(lambda: self._has_begun() or session.has_ended(), PATIENCE_S)
+            wait_for(session.has_ended, self._rng.uniform(0, min(1.0, 2 / (self._wanted + 1)) * self._span_s))
         if session.has_ended():
             return False
         kill(session, is_everything=self._rng.random() < 0.4)
         self._defects += checks.survivors(place)
+        self._sessions = place.session_count()
         measured, count = place.measured(), len(place.evaluations())
         lost = len(checks.lost(measured, place)) - sum(each.lost for each in self._kills)
         unrecorded = len(self._asked) - paid_replies(place.run) - sum(each.unrecorded for each in self._kills)
@@ -214,6 +219,10 @@ class Trial:
         self._defects += checks.told_counts(session.err.read_text(), count)
         self._defects += checks.readable(place)
         return True
+
+    def _has_begun(self) -> bool:
+        """Whether an evaluation, and the session that is to be killed, is on record."""
+        return bool(self._place.evaluations()) and self._place.session_count() > self._sessions
 
     def _kept(self) -> Iterator[str]:
         """Nothing that was on record at a kill was lost, measured again or paid again."""

@@ -41,7 +41,7 @@ def continued(before: Mapping[str, bytes], place: Place) -> Iterator[str]:
 
 
 def counted(kind: Kind, place: Place) -> Iterator[str]:
-    """Every evaluation once, in order, none beyond the budget and, where nothing else ended the run, all of it."""
+    """Every evaluation once, in order, none beyond the budget; of `tune` all of it, unless something else ended it."""
     for name, data in place.logs().items():
         evaluations = [event for event in events_in(data) if event["kind"] == "evaluated"]
         if [event["index"] for event in evaluations] != list(range(len(evaluations))):
@@ -56,7 +56,7 @@ def counted(kind: Kind, place: Place) -> Iterator[str]:
         yield f"the run has {len(ends)} ends"
     elif kind.evaluations is not None:
         reason = ends[0]["reason"]
-        if count > kind.evaluations or (reason == "budget" and count < kind.evaluations):
+        if count > kind.evaluations or (reason == "budget" and count < kind.evaluations and not kind.is_tree):
             yield f"{count} evaluations of {kind.evaluations}, ended by {reason!r}"
 
 

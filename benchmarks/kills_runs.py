@@ -268,6 +268,11 @@ class Place:
                 found[str(path.relative_to(self.run))] = data[: data.rfind(b"\n") + 1]
         return found
 
+    def session_count(self) -> int:
+        """How many sessions the run has recorded."""
+        own = events_in(self.logs().get("events.jsonl", b""))
+        return sum(event["kind"] == "session_started" for event in own)
+
     def evaluations(self) -> list[dict[str, Any]]:
         return [event for data in self.logs().values() for event in events_in(data) if event["kind"] == "evaluated"]
 
