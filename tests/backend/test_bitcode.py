@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import BuildRequest, BuildUnit, StateVariable
-from kernelwright.backend.bitcode import BitcodeUnreadable, read_variables
+from kernelwright.backend.bitcode import BitcodeUnreadable, Program, read_program
 from kernelwright.backend.opencl_driver import is_pocl
 from kernelwright.backend.registry import get_backend
 
@@ -57,6 +57,13 @@ KEPT = {
         "volatile __global float *p = (volatile __global float *)(size_t)C; v += p[n & 7]++;",
         [("C", 32)],
     ),
+    "assembly": ("", '__asm__ volatile("nop" : "+r"(n) : : "memory");', [("assembly", None)]),
+    "assembly in a function of its own": (
+        'int nothing(int n) { __asm__("" : "+r"(n)); return n; }',
+        "v += nothing(n);",
+        [("assembly", None)],
+    ),
+    "assembly at the top": ('__asm__(".byte 1");', "", [("assembly", None)]),
     "called as local memory is": ('__global float W[8] __asm__("f.W");', "v += W[i & 7]++;", [("f.W", 32)]),
 }
 
@@ -102,16 +109,16 @@ def test_tables_text_and_local_memory_are_not_kept(build, what: str) -> None:
 def test_damaged_bitcode_is_told_and_never_followed(build) -> None:
     folder: Path = build("__global float V[64];", "v += V[i & 63]++;").folder
     data = next(folder.rglob("program.bc")).read_bytes()
-    assert any(each.name == "V" for each in read_variables(data))
+    assert any(each.name == "V" for each in read_program(data).variables)
     for length in range(0, len(data), len(data) // 50):
         with pytest.raises(BitcodeUnreadable):
-            read_variables(data[:length])
+            read_program(data[:length])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_in_words(junk: bytes) -> None:
     with pytest.raises(BitcodeUnreadable):
-        read_variables(b"\xde\xad" + junk)
+        read_program(b"\xde\xad" + junk)
     with contextlib.suppress(BitcodeUnreadable):
-        assert read_variables(b"BC\xc0\xde" + junk) == ()
+        assert read_program(b"BC\xc0\xde" + junk) == Program((), has_assembly=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.base import CodeContext, Declined, Draft
-from kernelwright.cli.optimize import optimize_summary, verdict
+from kernelwright.cli.optimize import optimize_summary
 from kernelwright.cli.show import print_run
 from kernelwright.engine.listener import Progress, SilentListener
 from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
@@ -17,6 +17,7 @@ from kernelwright.engine.optimize_result import OptimizeResult, tuned_run
 from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import Subject, replay
+from kernelwright.engine.verdict_words import tree_verdict_text as verdict
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
@@ -356,8 +357,8 @@ def test_every_node_is_an_ordinary_run(plain: Path, tmp_path: Path) -> None:
     folder = result.node_folder(result.winner.index)
     view = RunView.read(folder)
     assert view.comparison is not None
-    assert view.winner is not None
-    assert view.winner.config == result.best_config
+    assert view.fastest is not None
+    assert view.fastest.config == result.best_config
     again = replay(folder, settings=settings().tune, run=tmp_path / "replay")
     assert again.view.best is not None
     assert result.tuned(result.winner.index).speedup is not None
@@ -414,6 +415,7 @@ def test_the_summary_is_json(plain: Path, tmp_path: Path) -> None:
     assert [node["what"] for node in summary["nodes"]][:2] == ["baseline", "template"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_the_same_seed_gives_the_same_tree(plain: Path, tmp_path: Path, plans_ahead: bool) -> None:
     trees = []
@@ -441,6 +443,7 @@ class Killed(BaseException):
     """Nothing handles this, like a kill."""
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Killed])
 @pytest.mark.parametrize("after", [3, 6, 12, 17, 31, 55])
 def test_an_interrupted_run_ends_like_an_undisturbed_one(

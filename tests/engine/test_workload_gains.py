@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernelwright.cli.tables import verdict
 from kernelwright.engine.dispatch import dispatch_table
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import Subject, tune
+from kernelwright.engine.verdict_words import verdict_text as verdict
 from kernelwright.engine.workload_gains import partial_gain, workload_verdicts
 from kernelwright.evaluate.stats import confidence_for
 from kernelwright.export.run import export_run
@@ -134,6 +134,7 @@ def test_a_claim_needs_the_confidence_that_so_many_finalists_ask_for() -> None:
     assert verdict(result).startswith("No claim: ")
 
 
+@pytest.mark.thorough
 def test_equal_kernels_are_hardly_ever_called_faster_on_some_workload() -> None:
     """Five finalists on three workloads that are the baseline's equals: one false gain in 40 runs, or fewer."""
     rng, false_gains, runs = np.random.default_rng(5), 0, 200

@@ -106,6 +106,10 @@ class OpenclBackend(Backend):
             if program_folder is None or folder == program_folder:
                 save_pocl(folder, pocl_cache(), artifact.folder)
 
+    def sets_state_back(self, device: DeviceInfo) -> bool:
+        """On PoCL, where a program's memory is this process's."""
+        return is_pocl(device)
+
     def open(self, device: DeviceInfo) -> OpenclSession:
         """Open the device in this process."""
         return OpenclSession(find_device(device.id))

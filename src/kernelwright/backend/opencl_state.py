@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import StateVariable
-from kernelwright.backend.bitcode import BitcodeUnreadable, ProgramVariable, read_variables
+from kernelwright.backend.bitcode import BitcodeUnreadable, ProgramVariable, read_program
 from kernelwright.backend.opencl_build import POCL_FOLDER, Target, pocl_programs
 
 PROGRAM_SCOPE = "its variables at program scope"
+ASSEMBLY = "assembly"
+"""Which can ask the system for memory, and go on using it."""
 _ALLOWS_IT = re.compile(r"-cl-std=CL(?:C\+\+|[2-9])", re.IGNORECASE)
 """OpenCL C before 2.0 has no writable variables there."""
 
@@ -31,9 +33,12 @@ def pocl_state(folder: Path, kernels: Sequence[str]) -> tuple[StateVariable, ...
     programs = pocl_programs(folder / POCL_FOLDER)
     try:
         for program in programs:
-            for each in read_variables((program / "program.bc").read_bytes()):
+            read = read_program((program / "program.bc").read_bytes())
+            for each in read.variables:
                 if _keeps(each, kernels):
                     kept[each.name] = StateVariable(each.name.lstrip("\x01"), each.byte_count)
+            if read.has_assembly:
+                kept[ASSEMBLY] = StateVariable(ASSEMBLY, None)
     except (OSError, BitcodeUnreadable):
         return None
     return tuple(kept.values()) if programs else None

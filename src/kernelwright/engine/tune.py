@@ -30,6 +30,7 @@ from kernelwright.engine.finals_plan import (
     Recent,
     baseline_s,
     limit_s,
+    raised_words,
     reserved_s,
 )
 from kernelwright.engine.limits import build_space
@@ -51,6 +52,7 @@ from kernelwright.engine.speed_of_light import (
 from kernelwright.engine.started import now, run_started
 from kernelwright.engine.state import SearchState, observations
 from kernelwright.engine.time_spent import BASELINE, FINALS, SEARCH, SET_UP, Ledger
+from kernelwright.engine.verdict import round_count
 from kernelwright.errors import (
     BaselineFailed,
     InfrastructureError,
@@ -87,10 +89,6 @@ from kernelwright.template.model import Candidate, Template
 
 COMPARISON_SHARE = 0.2
 """Of a budget in seconds, for the final comparison on another machine. A guess."""
-
-MIN_ROUNDS = 9
-"""The fewest rounds there: order statistics give the intervals of five finalists 95 % together (2 * 0.5^9 < 0.01)."""
-
 
 BLIND_LOOK_AHEAD = 8
 """Times the runner's capacity, for a searcher that learns nothing from results: what is asked for early is built early.
@@ -546,9 +544,11 @@ class _Session:
         )
         if comparison is not None:
             self._append([without_impossible(comparison, self._floors)])
-            rounds = min((len(rows[0]) for rows in comparison.samples_ms.values() if rows), default=0)
-            if text := pace.shortened_words(len(comparison.candidate_ids) - 1, rounds):
+            rounds, finalists = round_count(comparison), len(comparison.candidate_ids) - 1
+            if text := pace.shortened_words(finalists, rounds):
                 self._note(f"{text}; give more time")
+            if text := raised_words(self._settings.comparison_rounds, rounds, finalists):
+                self._append([Noted("info", text)])
         elif pace.is_short:
             self._note(f"{pace.words()}: give more time")
 
@@ -576,11 +576,13 @@ class _Session:
         assert view.baseline is not None  # it was measured before anything else
         costs = FinalsCosts.of(self._subject.problem, view.baseline, view.evaluations)
         rounds, asked_s = self._settings.comparison_rounds, self._settings.budget.seconds
+        workloads = len(self._subject.problem.workloads)
         if asked_s is None:
-            return FinalsPace(costs, rounds=rounds, left_s=lambda: math.inf)
+            return FinalsPace(costs, rounds=rounds, left_s=lambda: math.inf, workloads=workloads)
         return FinalsPace(
             costs,
             rounds=rounds,
+            workloads=workloads,
             left_s=left_until(limit_s(asked_s, view.baseline.cost), self._clock, costs, resumed_s=self._resumed_s),
             grace_s=GRACE * asked_s,
         )

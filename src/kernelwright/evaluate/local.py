@@ -386,7 +386,7 @@ class LocalRunner:
     def _allow(self, baseline: Sequence[Built]) -> None:
         """Candidates may keep what the baseline does; a person is told where that may make a speedup."""
         self._allowed = _kept(baseline)
-        note = self._allowed.note(is_set_back=get_backend(self._device.backend).sets_state_back)
+        note = self._allowed.note(is_set_back=get_backend(self._device.backend).sets_state_back(self._device))
         if note and note not in self._notes:
             self._notes.append(note)
 

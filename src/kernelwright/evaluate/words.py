@@ -6,11 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from kernelwright.evaluate.stats import Interval
-
-MOST_DIGITS = 6
-"""Behind the point; closer bounds are the same for every purpose."""
-
+from kernelwright.evaluate.stats import MOST_DIGITS, Interval
 
 LEAST_UNITS = 5
 """Of the last digit, between two bounds."""

@@ -254,7 +254,7 @@ def _summary(path: Path, view: RunView, *, is_live: bool) -> RunSummary:
         device_name=str(view.started.device.get("name", "")),
         created=view.started.created,
         evaluation_count=view.evaluated_count,
-        best_value=view.winner.ratio if view.winner is not None else None,
+        best_value=view.fastest.ratio if view.fastest is not None else None,
         state="running" if is_live else "finished" if is_finished else "interrupted",
     )
 
