@@ -258,7 +258,7 @@ def test_a_variable_of_the_c_library_is_not_what_it_seems(session, compiled, nam
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the assembly is for x86-64")
-def test_assembly_is_told_as_memory_without_limit(session, compiled):
+def test_memory_that_assembly_maps_stays_so_it_must_be_told(session, compiled):
     source = """
     __kernel void k(__global const int *launch, __global int *found) {
       long got;
@@ -271,8 +271,7 @@ def test_assembly_is_told_as_memory_without_limit(session, compiled):
     """
     artifact = compiled(source)
     assert most_found(session, artifact, Attack(source), forgets=True) == LAUNCHES - 1  # nothing else stops it
-    (kept,) = artifact.state
-    assert (kept.name, kept.byte_count) == ("assembly", None)
+    assert artifact.assembly
 
 
 # ---- the filter ----
