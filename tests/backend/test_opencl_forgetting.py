@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -212,7 +213,8 @@ def test_every_launch_of_an_arena_forgets(session, compiled, tmp_path):
         inputs.append({"launch": tmp_path / f"launch-{number}"})
         inputs[-1]["launch"].write_bytes(np.array([number, 0, 0, 0], np.int32).tobytes())
     with Arena(session, [job], inputs) as arena:
-        for ready in (arena.poison, lambda index, job: arena.make_ready(index, job, rng=rng), arena.poison_outputs):
+        make_ready = partial(arena.make_ready, rng=rng, secret=1)
+        for ready in (arena.poison, make_ready, arena.poison_outputs):
             for index in (0, 1):
                 ready(index, job)
                 session.time(arena.launches(session.load(artifact), index, job))

@@ -45,6 +45,7 @@ from kernelwright.backend.opencl_driver import (
 from kernelwright.backend.opencl_errors import machine_error
 from kernelwright.backend.opencl_session import OpenclSession
 from kernelwright.backend.opencl_state import pocl_state, read_pocl, told_state
+from kernelwright.backend.pocl_objects import CAN_RESTORE
 from kernelwright.problem.model import Language
 
 
@@ -113,7 +114,7 @@ class OpenclBackend(Backend):
 
     def sets_state_back(self, device: DeviceInfo) -> bool:
         """On PoCL, where a program's memory is this process's."""
-        return is_pocl(device)
+        return CAN_RESTORE and is_pocl(device)
 
     def open(self, device: DeviceInfo) -> OpenclSession:
         """Open the device in this process."""
