@@ -123,6 +123,13 @@ def test_reply_that_names_a_function_is_refused(worker):
         reply.loads_reply(pickle.dumps(Attack()))
 
 
+def test_what_was_sent_unasked_is_no_answer(worker):
+    call(worker, "echo", 1)
+    assert call(worker, "speak_unasked") is None
+    assert call(worker, "echo", 2) == 2
+    assert worker.start_count == 2
+
+
 def test_errors_cross_process_boundaries_with_their_fields():
     for error in (
         JobTimeout("w", 2.0, "log"),

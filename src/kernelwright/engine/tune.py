@@ -65,6 +65,7 @@ from kernelwright.errors import (
 from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Runner
 from kernelwright.evaluate.device_probe import is_several
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem
@@ -632,7 +633,7 @@ class _Session:
         blob = view.started.settings.get("priors_blob")
         if not blob:
             return []
-        records = json.loads(self._folder.blobs.get_text(str(blob)))
+        records = read_json_text(self._folder.blobs.get_text(str(blob)))
         return [Prior(Config(config), value, source) for config, value, source in records]
 
 

@@ -29,6 +29,7 @@ from typing import Any
 from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo, StateVariable
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.outcome import Failed, Stage
 
 DEFAULT_SIZE_LIMIT_BYTES = 4 << 30
@@ -83,7 +84,7 @@ class ArtifactCache:
         folder = self._entry_folder(key)
         record_file = folder / "entry.json"
         try:
-            record = json.loads(record_file.read_bytes())
+            record = read_json_text(record_file.read_bytes())
             os.utime(record_file)
             return _entry(record, folder, unit, device)
         except FileNotFoundError:

@@ -157,12 +157,22 @@ def wait_for_exit(child: Child, patience_s: float) -> None:
 
 def has_closed_channel(child: Child) -> bool:
     """True when the child's end is closed: it ended, or is about to."""
+    return _peek(child) == b""
+
+
+def has_unread(child: Child) -> bool:
+    """True when it has sent something that was not read yet."""
+    return bool(_peek(child))
+
+
+def _peek(child: Child) -> bytes | None:
+    """The next byte on the channel: empty when it is closed, None when there is nothing yet."""
     try:
-        return child.channel.recv(1, socket.MSG_PEEK) == b""
+        return child.channel.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
-        return False
+        return None
     except OSError:
-        return True
+        return b""
 
 
 def kill_group(child: Child) -> None:

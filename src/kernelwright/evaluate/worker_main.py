@@ -132,10 +132,11 @@ def _attempt(action: Callable[[], _Result]) -> tuple[_Result | None, Exception |
 
 
 def _encode_error(error: Exception) -> bytes:
-    """The traceback as text, and the exception itself where it can travel."""
-    text = "".join(traceback.format_exception(error))
-    body, _ = _attempt(lambda: pickle.dumps(error, protocol=5))  # which may fail in any way it likes
-    return pickle.dumps((type(error).__name__, str(error), text, body), protocol=5)
+    """The traceback as text, and the exception itself where it can travel. Each may fail in any way it likes."""
+    message, _ = _attempt(lambda: str(error))
+    text, _ = _attempt(lambda: "".join(traceback.format_exception(error)))
+    body, _ = _attempt(lambda: pickle.dumps(error, protocol=5))
+    return pickle.dumps((type(error).__name__, message or "", text or "", body), protocol=5)
 
 
 def send_frame(channel: socket.socket, kind: bytes, body: bytes) -> None:
