@@ -14,8 +14,11 @@ import pytest
 import typer.main
 from hypothesis import HealthCheck, settings
 
+import tiers
+
 # How long an example takes says something of the machine and what else it does, not of what is tested.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", settings.get_profile("any-machine"), max_examples=tiers.WHOLE // 5)
 settings.load_profile("any-machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
@@ -36,9 +39,37 @@ LONG_AREAS = ("faults", "engine", "evaluate", "cli", "llm", "export")
 """Of few tests that take long each: begun first, so that processes of tests end at about the same time."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Long runs of what is drawn at random."""
+    what = "so many times as many random programs, configurations and examples"
+    parser.addoption("--times", type=int, default=1, metavar="N", help=what)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test is imported."""
+    tiers.TIMES = config.getoption("times")
+    if tiers.TIMES != 1:
+        settings.register_profile("times", settings.default, max_examples=settings.default.max_examples * tiers.TIMES)
+        settings.load_profile("times")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put modules that take long before the others; the order is kept otherwise."""
+    """Put modules that take long before the others, and tell what is of the second tier."""
     items.sort(key=lambda item: LONG_AREAS.index(area) if (area := item.path.parent.name) in LONG_AREAS else 99)
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for same in cases.values():
+        if few := same[0].get_closest_marker("few"):
+            _leave_few(same, *few.args, **few.kwargs)
+
+
+def _leave_few(cases: list[pytest.Item], count: int, free: Callable[..., object] = lambda **_: False) -> None:
+    costly = [item for item in cases if not free(**item.callspec.params)]  # type: ignore[attr-defined]
+    first = {len(costly) * number // count for number in range(count)}
+    for number in set(range(len(costly))) - first:
+        costly[number].add_marker("thorough")
 
 
 SAXPY = """// /// kernelwright

@@ -95,6 +95,7 @@ def is_begun(run: Path) -> bool:
     return bool((run / "events.jsonl").read_bytes().count(b"\n"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_killed_behind_any_record_the_run_replays(
@@ -111,6 +112,7 @@ def test_killed_behind_any_record_the_run_replays(
     assert len(copies) > 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_again_and_again_the_run_replays(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -130,6 +132,7 @@ def test_killed_again_and_again_the_run_replays(
         runs.holds(run)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_session_that_was_interrupted_replays(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -148,6 +151,7 @@ def test_a_session_that_was_interrupted_replays(
         assert told(tmp_path / "all-again") == told(run)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_time_that_runs_out_does_so_in_the_replay(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans_ahead: bool
@@ -165,6 +169,7 @@ def test_time_that_runs_out_does_so_in_the_replay(
             runs.holds(copy)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_killed_while_another_machine_works_the_run_replays(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans_ahead: bool
@@ -199,6 +204,7 @@ def test_killed_while_another_machine_works_the_run_replays(
             runs.holds(copy)
 
 
+@pytest.mark.thorough
 def test_what_was_killed_and_not_resumed_is_repeated_as_far_as_it_came(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -415,6 +415,7 @@ def test_the_summary_is_json(plain: Path, tmp_path: Path) -> None:
     assert [node["what"] for node in summary["nodes"]][:2] == ["baseline", "template"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_the_same_seed_gives_the_same_tree(plain: Path, tmp_path: Path, plans_ahead: bool) -> None:
     trees = []
@@ -442,6 +443,7 @@ class Killed(BaseException):
     """Nothing handles this, like a kill."""
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Killed])
 @pytest.mark.parametrize("after", [3, 6, 12, 17, 31, 55])
 def test_an_interrupted_run_ends_like_an_undisturbed_one(

@@ -165,6 +165,7 @@ class Killed(BaseException):
     """Nothing handles this, like a kill."""
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Killed])
 @pytest.mark.parametrize("after", [4, 7, 11, 15, 19])
 def test_a_run_that_was_stopped_goes_on_with_what_lies_in_the_spool(
@@ -408,6 +409,7 @@ def _all_of(tree: Tree, node: Node, written: Written) -> object:
     return repr((tree.nodes, tree.under_way, node, written))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("after", [10, 13, 16, 19])
 def test_what_is_asked_again_is_asked_in_the_same_words(plain: Path, tmp_path: Path, after: int) -> None:
     """So a reply that was recorded before a kill is found again, although others have come in meanwhile."""

@@ -238,6 +238,7 @@ def lifted(plain: Path, tmp_path: Path, value: str) -> OptimizeResult:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_a_template_that_is_its_origin_writes_the_same_bytes(plain: Path, tmp_path: Path) -> None:
     result = lifted(plain, tmp_path, "a * x[base + k] + y[base + k]")

@@ -134,6 +134,7 @@ def test_a_claim_needs_the_confidence_that_so_many_finalists_ask_for() -> None:
     assert verdict(result).startswith("No claim: ")
 
 
+@pytest.mark.thorough
 def test_equal_kernels_are_hardly_ever_called_faster_on_some_workload() -> None:
     """Five finalists on three workloads that are the baseline's equals: one false gain in 40 runs, or fewer."""
     rng, false_gains, runs = np.random.default_rng(5), 0, 200

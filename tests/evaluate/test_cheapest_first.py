@@ -43,6 +43,7 @@ def subject(saxpy: Path) -> Subject:
     return Subject.load(saxpy)
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_or_hopeless_on_the_cheap_workload_is_not_run_on_the_expensive_one(subject: Subject) -> None:
     template = subject.template
     names = [workload.name for workload in subject.problem.workloads]

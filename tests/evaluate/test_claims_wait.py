@@ -126,6 +126,7 @@ def test_a_wrong_claim_fails_and_the_next_one_is_proven_instead(wrong_on_sparse,
         assert len(proven) == 2, "nothing wrong is raced against"
 
 
+@pytest.mark.thorough
 def test_a_baseline_that_writes_out_of_bounds_on_hostile_data_still_ends_the_run(tmp_path, write_saxpy, runner_of):
     folder = write_saxpy(tmp_path / "wild", (LINE, f"{{ {LINE} if ({IS_SPARSE}) y[n] = 1.0f; }}"))
     runner, subject = runner_of(folder)
@@ -136,6 +137,7 @@ def test_a_baseline_that_writes_out_of_bounds_on_hostile_data_still_ends_the_run
             future.result(timeout=120)
 
 
+@pytest.mark.thorough
 def test_hostile_data_that_the_baseline_fails_on_are_dropped_as_ever(tmp_path, write_saxpy, runner_of):
     folder = write_saxpy(tmp_path / "weak", (LINE, f"{{ {LINE} if ({IS_SPARSE}) y[base + k] = 1e3f; }}"))
     runner, subject = runner_of(folder)

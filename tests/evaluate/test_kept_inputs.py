@@ -53,7 +53,7 @@ class Lane(DeviceLane):
     def _judge(self, built, dataset, unchanged):
         return Verdict(WRONG, ()) if self.jobs[-1] in self.wrong_on else Verdict(None, (RIGHT,))
 
-    def _call_worker(self, job, timeout_s):
+    def _try_worker(self, job, timeout_s):
         assert isinstance(job, ForgetJob)
         self.forgotten += 1
 

@@ -83,6 +83,7 @@ def test_verdicts_are_the_same_by_quick_looks_and_by_the_referee(folder, monkeyp
     assert cost.time_s > 0
 
 
+@pytest.mark.thorough
 def test_thorough_verdicts_are_the_same_too(folder, monkeypatch):
     aside, _ = outcomes(folder, monkeypatch, is_aside=True, is_thorough=True)
     after, _ = outcomes(folder, monkeypatch, is_aside=False, is_thorough=True)

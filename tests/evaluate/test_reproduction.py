@@ -62,6 +62,7 @@ def test_what_the_reference_refuses_is_a_failure(compared: Callable[..., Reprodu
     assert (found.stage, found.reason) == ("check", "mismatch")
 
 
+@pytest.mark.thorough
 def test_both_near_the_reference_can_be_too_far_from_each_other(
     tmp_path: Path, write_saxpy: Callable[..., Path]
 ) -> None:

@@ -53,6 +53,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("free_kb", [100, 400])
 def test_a_full_scratch_folder_is_not_blamed_on_the_baseline(

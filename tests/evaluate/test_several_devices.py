@@ -81,6 +81,7 @@ def test_all_devices_evaluate_and_agree(
     assert comparison is not None
 
 
+@pytest.mark.thorough
 def test_a_device_lost_in_the_middle_costs_no_evaluation(
     devices: tuple[DeviceInfo, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_device_lost_in_the_middle_costs_no_evaluation(
     assert "failed and is left out from here on: fell off the bus" in notes
 
 
+@pytest.mark.thorough
 def test_a_device_that_never_worked_is_left_out_and_named(devices: tuple[DeviceInfo, ...], subject: Subject) -> None:
     gone = replace(devices[1], id=devices[1].id.replace("cpu1", "cpu7"))
     with runner_on((devices[0], gone), subject) as runner:
@@ -114,6 +116,7 @@ def test_a_device_that_never_worked_is_left_out_and_named(devices: tuple[DeviceI
     assert f"{gone.id} failed and is left out" in notes
 
 
+@pytest.mark.thorough
 def test_the_last_device_is_never_left_out(
     devices: tuple[DeviceInfo, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def ended(run: CliRun) -> tuple[int, str, str]:
     return run.process.returncode, out, err
 
 
+@pytest.mark.thorough
 def test_one_press_ends_a_run_at_any_moment_and_it_can_go_on(runs: Callable[[str], CliRun], tmp_path: Path) -> None:
     whole = runs("whole")
     first_line(whole)

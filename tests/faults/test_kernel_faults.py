@@ -102,6 +102,7 @@ def test_good_configurations_are_measured_and_the_best_wins(result: TuneResult, 
     assert result.is_gain
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mode", "words"),
     [("segfaults", "SIGSEGV"), ("hangs", r"no answer within 3\.0"), ("writes_after", "wrote outside of 'y'"),
@@ -125,6 +126,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     assert min(slow_ms) > max(sorted(fine_ms)[:6])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mode", "reason", "words"),
     [
@@ -154,6 +156,7 @@ def test_a_finalist_that_is_right_by_luck_is_rejected(
     assert re.search(words, failed.message)
 
 
+@pytest.mark.thorough
 def test_inputs_that_crash_the_baseline_are_dropped_and_said(tmp_path: Path) -> None:
     problem = write_problem(tmp_path / "problem", ("fine", HOSTILE_CRASH))
     source = problem / "softmax.cl"
@@ -166,6 +169,7 @@ def test_inputs_that_crash_the_baseline_are_dropped_and_said(tmp_path: Path) -> 
     assert re.search("no candidate is judged on the '[a-z]+' inputs, because the baseline does not run there", notes)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mode", "words"),
     [

@@ -139,6 +139,7 @@ def test_a_machine_that_fails_stops_the_run_and_blames_nobody(start_tune: Start,
     assert list(run.scratch.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_workers_killed_while_the_baseline_is_measured_are_replaced(start_tune: Start, folder: Path) -> None:
     run = start_tune(budget=1)
     wait_until(lambda: bool(events(folder)))  # the run has begun: the baseline is next
@@ -177,6 +178,7 @@ def test_interrupt_keeps_the_best_and_says_how_to_go_on(start_tune: Start, folde
     assert_clean(run, workers)
 
 
+@pytest.mark.thorough
 def test_termination_stops_a_run_also_while_it_waits_for_the_device(start_tune: Start, folder: Path) -> None:
     run = start_tune(budget=UNREACHED)
     run.wait_for_evaluations(3)
@@ -187,6 +189,7 @@ def test_termination_stops_a_run_also_while_it_waits_for_the_device(start_tune: 
         assert_clean(run, workers)
 
 
+@pytest.mark.thorough
 def test_second_interrupt_ends_at_once_with_nothing_lost(start_tune: Start, folder: Path) -> None:
     run = start_tune(budget=UNREACHED)
     run.wait_for_evaluations(3)
@@ -218,6 +221,7 @@ def test_a_stop_before_the_run_has_begun_leaves_nothing(start_tune: Start, folde
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_a_stop_while_the_baseline_is_measured_is_recorded_and_resumed(
     start_tune: Start, folder: Path, tmp_path: Path
 ) -> None:
@@ -232,6 +236,7 @@ def test_a_stop_while_the_baseline_is_measured_is_recorded_and_resumed(
     assert_complete(folder, budget=1)
 
 
+@pytest.mark.thorough
 def test_a_stop_while_a_model_is_waited_for_is_recorded_and_resumed(
     beatable_saxpy: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -275,6 +280,7 @@ def test_a_stop_while_a_model_is_waited_for_is_recorded_and_resumed(
 # -- other people's pipes, runs and disks --------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_closed_pipes_and_a_failing_report_do_not_cost_the_run(
     start_tune: Start, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -311,6 +317,7 @@ def device_of(folder: Path) -> str:
     return str(RunView.read(folder).started.device["id"])
 
 
+@pytest.mark.thorough
 def test_two_runs_take_turns_on_one_device(start_tune: Start, tmp_path: Path) -> None:
     runs = [start_tune(folder=tmp_path / name, budget=5) for name in ("a", "b")]
     for run in runs:
@@ -338,6 +345,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.thorough
 def test_a_full_disk_ends_the_run_with_what_it_has(start_tune: Start, small_disk: Path, tmp_path: Path) -> None:
     folder = small_disk / "run"
     run = start_tune(folder=folder)

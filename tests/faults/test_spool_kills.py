@@ -56,6 +56,7 @@ def begin(tmp_path: Path) -> Iterator[Start]:
         each.process.communicate()
 
 
+@pytest.mark.thorough
 def test_both_sides_are_killed_at_random_and_the_run_comes_to_its_end(
     plain: Path, tmp_path: Path, begin: Start
 ) -> None:

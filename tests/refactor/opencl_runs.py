@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,13 @@ class Result:
 
 
 GUARD_BYTES = 4096
+BINARIES = Path(__file__).parents[2] / ".pytest_cache" / "pocl"
+"""What PoCL has compiled, by source, options and version: most of these tests' time, spared when they run again."""
 
 
 def _serve(connection: Connection) -> None:
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+    os.environ.setdefault("POCL_CACHE_DIR", str(BINARIES))
     import pyopencl as cl
 
     device = next(

@@ -24,6 +24,7 @@ def test_a_long_source_is_read_whole() -> None:
     assert len({each.name for each in tree.functions}) == len(tree.functions)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_tactics_apply_in_a_long_file(name: str) -> None:
     alone = example(f"cuda/{name}", GPU)

@@ -285,6 +285,7 @@ def test_tiles_that_are_there_are_told(tmp_path: Path) -> None:
     assert isinstance(CONTRACTION_TILES.apply(child), NotApplicable)
 
 
+@pytest.mark.few(3)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_tiled_contraction_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
@@ -304,6 +305,7 @@ def test_the_example_equals_its_baseline(runner: Runner) -> None:
         assert not differences(runner, subject, rewrite, sizes, count=2 * CONFIGS, rtol=1e-5)
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 @pytest.mark.parametrize("plain", CUDA, ids=lambda each: each.name)
 def test_a_tiled_contraction_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path) -> None:

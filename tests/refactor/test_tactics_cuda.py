@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import pytest
@@ -11,8 +10,8 @@ from tactic_runs import GPU, assert_same, subject_of
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject, Tactic
 from kernelwright.refactor.tactics.registry import TACTICS, tactic
+from tiers import TIMES
 
-IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
 pytestmark = pytest.mark.skipif(not is_possible(), reason="needs g++")
 
 
@@ -131,22 +130,22 @@ def _subject(case: Cuda) -> Subject:
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rewritten_cuda_computes_the_same_on_the_host(case: Cuda) -> None:
     chosen = tactic(case.tactic)
     assert chosen is not None
     result = chosen.apply(_subject(case))
     assert isinstance(result, Rewrite), result.reason
-    sizes = case.sizes if IS_LONG else case.sizes[:1]
-    assert assert_same(HostRunner(), _subject(case), result, sizes, count=10 if IS_LONG else 2, rtol=1e-4) >= 1
+    sizes = case.sizes[:TIMES]
+    assert assert_same(HostRunner(), _subject(case), result, sizes, count=2 * TIMES, rtol=1e-4) >= 1
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("each", [t for t in TACTICS if t.family in ("arithmetic", "memory", "launch")],
                          ids=lambda t: t.name)  # fmt: skip
 def test_small_tactics_keep_cuda_results(case: Cuda, each: Tactic) -> None:
-    if not IS_LONG and each.name != "fast-functions":
-        pytest.skip("runs with KERNELWRIGHT_LONG_TESTS")
     result = each.apply(_subject(case))
     if isinstance(result, NotApplicable):
         assert result.reason

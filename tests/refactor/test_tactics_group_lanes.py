@@ -54,6 +54,7 @@ def _subject(name: str, *changes: tuple[str, str]) -> Subject:
     return subject_of(source, arguments, ("groups",), ("d",), SIZES, language="cuda", device=GPU)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
 def test_groups_shared_by_few_threads_compute_the_same(name: str) -> None:

@@ -57,6 +57,7 @@ def _reason(tactic: Tactic, subject: Subject) -> str:
     return result.reason
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "tactic", [LAUNCH_SHAPE, LAUNCH_BOUNDS, RESTRICT, UNROLL, OPTIONS, FAST_FUNCTIONS, RECIPROCAL], ids=lambda t: t.name
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +20,9 @@ from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewri
 from kernelwright.refactor.tactics.draft import StepDraft
 from kernelwright.refactor.tactics.join_steps import JOIN_STEPS
 from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
+from tiers import TIMES
 
-COUNT = 6 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 2
+COUNT = 2 * TIMES
 """Configs that a test tries on each set of sizes."""
 
 HEAD = "__kernel void f(__global const float *x, __global float *y, const int h, const int w)"
@@ -273,6 +273,7 @@ def test_what_fits_into_no_local_memory_is_left_alone(device: DeviceFacts) -> No
     assert "does not fit" in refused(steps_subject(case, replace(device, shared_bytes_per_block=8192)))
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("case", FIT, ids=lambda case: case.name)
 def test_joined_steps_give_the_same_bits(case: Steps, runner: Runner) -> None:
@@ -280,8 +281,9 @@ def test_joined_steps_give_the_same_bits(case: Steps, runner: Runner) -> None:
     assert assert_same(runner, subject, joined(subject), case.workloads, count=COUNT, rtol=0.0) >= 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
-@pytest.mark.parametrize("case", FIT if COUNT > 2 else FIT[::3], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", FIT, ids=lambda case: case.name)
 def test_steps_joined_by_blocks_give_the_same_bits(case: Steps, runner: Runner) -> None:
     subject = steps_subject(case, GPU)
     assert assert_same(runner, subject, joined(subject), case.workloads[:3], count=COUNT, rtol=0.0) >= 1

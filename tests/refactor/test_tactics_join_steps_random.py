@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -12,8 +11,8 @@ from tactic_runs import CPU, GPU, assert_same
 
 from kernelwright.refactor.tactics.base import Rewrite
 from kernelwright.refactor.tactics.join_steps import JOIN_STEPS
+from tiers import TIMES
 
-COUNT = 150 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 8
 TYPES = {"float": "float32", "int": "int32", "double": "float64"}
 
 
@@ -76,8 +75,9 @@ def random_steps(maker: random.Random) -> Steps:
                  is_line=is_line, is_turned=is_turned, sizes=sizes)  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", range(8 * TIMES))
 def test_random_steps_stay_what_they_are(seed: int, runner: Runner) -> None:
     case = random_steps(random.Random(seed))
     subject = steps_subject(case, GPU if seed % 4 == 3 else CPU)

@@ -221,6 +221,7 @@ def test_a_helper_that_asks_for_its_place_is_seen(tactic: Tactic, runner: Runner
         assert "asks for the thread's place" in result.reason
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("change", [
     ("", ""), ("__local float part[64];", "const float none = 0.0f; __local float part[64];"),

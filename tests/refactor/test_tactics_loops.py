@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,8 +13,7 @@ from kernelwright.problem.model import Language
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
 from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
-
-IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
+from tiers import TIMES
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def test_loops_with_vectors_compute_the_same(case: Together, runner: Runner) -> 
         assert case.no_vectors in result.reason
         return
     assert isinstance(result, Rewrite), result.reason
-    sizes = SIZES if IS_LONG else SIZES[1:] if case.language == "cuda" else SIZES[:2]
+    sizes = SIZES[1:] if case.language == "cuda" else SIZES[: 2 * TIMES]
     assert assert_same(_runner(case, runner), _subject(case), result, sizes, count=2, rtol=1e-4) >= 2
 
 

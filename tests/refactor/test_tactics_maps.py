@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +11,7 @@ from tactic_runs import assert_same, example, run, subject_of
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
+from tiers import TIMES
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Map:
     """What the vector template must have in it."""
 
 
-IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
 ONE_D = [{"n": 1000}, {"n": 1}, {"n": 7}, {"n": 8}, {"n": 4099}]
 TWO_D = [{"w": 70, "h": 9}, {"w": 1, "h": 1}, {"w": 8, "h": 3}, {"w": 131, "h": 5}]
 XY = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
@@ -213,6 +212,7 @@ def _subject(case: Map) -> Subject:
     return subject_of(case.source, case.arguments, case.grid, case.block, case.sizes)
 
 
+@pytest.mark.few(8, free=lambda case: case.no_vectors)
 @pytest.mark.parametrize("case", MAPS, ids=lambda case: case.name)
 def test_vectors_compute_the_same(case: Map, runner: Runner) -> None:
     result = VECTOR_MAP.apply(_subject(case))
@@ -222,14 +222,10 @@ def test_vectors_compute_the_same(case: Map, runner: Runner) -> None:
         return
     assert isinstance(result, Rewrite), result.reason
     assert all(part in result.source for part in case.text)
-    assert (
-        assert_same(
-            runner, _subject(case), result, case.sizes if IS_LONG else case.sizes[:3], count=8 if IS_LONG else 2
-        )
-        >= 2
-    )
+    assert assert_same(runner, _subject(case), result, case.sizes[: 3 * TIMES], count=2 * TIMES) >= 2
 
 
+@pytest.mark.few(6, free=lambda case: case.no_coarse)
 @pytest.mark.parametrize("case", MAPS, ids=lambda case: case.name)
 def test_coarser_threads_compute_the_same(case: Map, runner: Runner) -> None:
     result = COARSEN.apply(_subject(case))
@@ -238,12 +234,7 @@ def test_coarser_threads_compute_the_same(case: Map, runner: Runner) -> None:
         assert case.no_coarse in result.reason
         return
     assert isinstance(result, Rewrite), result.reason
-    assert (
-        assert_same(
-            runner, _subject(case), result, case.sizes if IS_LONG else case.sizes[:3], count=4 if IS_LONG else 1
-        )
-        >= 1
-    )
+    assert assert_same(runner, _subject(case), result, case.sizes[: 3 * TIMES], count=TIMES) >= 1
 
 
 @pytest.mark.parametrize("name", ["silu_and_mul", "matmul", "stencil"])
@@ -267,6 +258,7 @@ def test_the_kernels_own_body_survives() -> None:
     assert subject.analysis.function.body.place.span.text(subject.source) in result.source
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("factor", ["x[i]", "x[i] * 40.0f", "x[i] / 0.0f", "log(x[i])", "x[i] * 1e30f"])
 def test_the_polynomial_of_exp_is_exp_wherever_it_is_asked(factor: str, runner: Runner) -> None:

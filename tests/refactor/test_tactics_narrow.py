@@ -108,13 +108,15 @@ def _random_body(maker: random.Random) -> str:
     ))  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
-def test_random_places_stay_what_they_are(runner: Runner) -> None:
+@pytest.mark.parametrize("batch", range(4))
+def test_random_places_stay_what_they_are(batch: int, runner: Runner) -> None:
     applied = 0
-    for seed in range(24):
+    for seed in range(batch * 6, (batch + 1) * 6):
         subject = _subject(_random_body(random.Random(seed)))
         result = NARROW_INDICES.apply(subject)
         if isinstance(result, Rewrite):
             applied += 1
             assert_same(runner, subject, result, SIZES[:1])
-    assert applied >= 15
+    assert applied >= 4

@@ -72,6 +72,7 @@ def test_broken_sources_get_an_answer(seed: int) -> None:
         _apply_all(subject)
 
 
+@pytest.mark.thorough
 def test_most_plain_kernels_are_improved() -> None:
     subjects = [_subject(case.source, case.language) for case in CASES]
     improved = sum(each is not None and _apply_all(each) > 1 for each in subjects)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from cuda_host import HostRunner
 from cuda_host import is_possible as has_compiler
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, configs, example, inputs, job, subject_of
@@ -24,8 +23,8 @@ from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewri
 from kernelwright.refactor.tactics.registry import TACTICS
 from kernelwright.refactor.tactics.row_one_pass import ONE_PASS
 from kernelwright.refactor.tactics.rows import ROWS
+from tiers import TIMES, examples
 
-IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
 LONG = [{"rows": 64, "n": 262144}]
 """Rows for which a saved pass counts."""
 ALL = {"x": "in float32 rows,n", "y": "out float32 rows,n", "rows": "int32 =rows", "n": "int32 =n"}
@@ -245,11 +244,12 @@ def _block(source: str, language: Language = "opencl", device: DeviceFacts = GPU
 # Results
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_pass_computes_the_same(case: Case, runner: Runner) -> None:
     subject, result = _merged(case)
     assert result.added == ("LANES", "ROWS", "VEC", "UNROLL")
-    assert assert_same(runner, subject, result, SIZES if IS_LONG else SIZES[:3], count=8 if IS_LONG else 4) >= 6
+    assert assert_same(runner, subject, result, SIZES[: 3 * TIMES], count=4 * TIMES) >= 6
 
 
 @pytest.mark.skipif(not has_compiler(), reason="needs g++")
@@ -355,8 +355,7 @@ SHAPES = st.tuples(st.integers(1, 5), LENGTHS)
 CONFIGS = st.tuples(st.sampled_from((1, 2, 8)), st.sampled_from((1, 2)), st.sampled_from((1, 4, 8)))
 
 
-@settings(max_examples=60 if IS_LONG else 12, deadline=None, derandomize=True,
-          suppress_health_check=(HealthCheck.function_scoped_fixture,))  # fmt: skip
+@examples(12, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SHAPES, CONFIGS, st.integers(0, 9999), st.sampled_from((1e-3, 1.0, 30.0)), st.sampled_from((0.0, 50.0, -200.0)))
 def test_random_rows_are_near_the_exact_softmax(
     runner: Runner,
@@ -377,8 +376,7 @@ def test_random_rows_are_near_the_exact_softmax(
         assert np.allclose(found, exact, rtol=1e-4, atol=1e-7)
 
 
-@settings(max_examples=60 if IS_LONG else 12, deadline=None, derandomize=True,
-          suppress_health_check=(HealthCheck.function_scoped_fixture,))  # fmt: skip
+@examples(12, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SHAPES, CONFIGS, st.integers(0, 9999), st.sampled_from((0.0, 10.0, -1000.0)))
 def test_random_rows_are_near_the_exact_variance(
     runner: Runner, shape: tuple[int, int], config: tuple[int, int, int], seed: int, offset: float
@@ -441,6 +439,7 @@ def _unusual(length: int) -> Rows:
     return x
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("length", [1, 3, 37, 256])
 def test_unusual_values_give_what_they_gave(case: Case, length: int, runner: Runner) -> None:

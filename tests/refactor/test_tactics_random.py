@@ -1,11 +1,7 @@
-"""Random kernels, rewritten by random chains of tactics, compute what they computed before.
-
-`KERNELWRIGHT_LONG_TESTS=5000` runs so many; `KERNELWRIGHT_LONG_TESTS=1` runs 1000.
-"""
+"""Random kernels, rewritten by random chains of tactics, compute what they computed before."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 
@@ -17,14 +13,14 @@ from tactic_runs import CPU, GPU, assert_same, subject_of
 
 from kernelwright.refactor.tactics.base import Rewrite
 from kernelwright.refactor.tactics.registry import TACTICS
+from tiers import TIMES
 
-_ASKED = int(os.environ.get("KERNELWRIGHT_LONG_TESTS", "0"))
-COUNT = 100 if not _ASKED else max(_ASKED, 1000)
 BATCH = 20
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
-@pytest.mark.parametrize("batch", range(COUNT // BATCH))
+@pytest.mark.parametrize("batch", range(5 * TIMES))
 def test_random_kernels_stay_what_they_are(batch: int, runner: Runner) -> None:
     applied: Counter[str] = Counter()
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
@@ -47,5 +43,5 @@ def check(seed: int, runner: Runner) -> list[str]:
             current, last = current.rewritten(result), result
     if last is not None:
         chain = replace(last, explanation=f"seed {seed}: {' > '.join(applied)}")
-        assert_same(runner, subject, chain, made.sizes[seed % 2 :][:1], count=2 if _ASKED else 1, rtol=2e-4, seed=seed)
+        assert_same(runner, subject, chain, made.sizes[seed % 2 :][:1], count=min(TIMES, 2), rtol=2e-4, seed=seed)
     return applied

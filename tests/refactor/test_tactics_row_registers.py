@@ -98,6 +98,7 @@ def _subject(name: str, *changes: tuple[str, str]) -> Subject:
     return subject_of(text, arguments, ("rows",), ("64",), SIZES, language="cuda", device=GPU)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
 def test_rows_in_registers_compute_the_same(name: str) -> None:

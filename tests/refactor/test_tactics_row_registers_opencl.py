@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, inputs, is_allowed, job, subject_of
 
 from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
-
-IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
+from tiers import TIMES, examples
 
 JOIN = """
 static float join(float v, const int is_sum, __local float *part) {
@@ -120,18 +117,18 @@ def _subject(name: str, device: DeviceFacts = GPU, *changes: tuple[str, str]) ->
     return subject_of(text, arguments, ("rows",), ("64",), SIZES, device=device)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
 @pytest.mark.parametrize("name", CASES)
 def test_rows_in_registers_compute_the_same(name: str, device: DeviceFacts, runner: Runner) -> None:
     subject = _subject(name, device)
     result = ROW_REGISTERS.apply(subject)
     assert isinstance(result, Rewrite), result.reason
-    sizes = SIZES if IS_LONG or device is GPU else SIZES[1:]
-    assert assert_same(runner, subject, result, sizes, count=8 if IS_LONG else 2, rtol=1e-4) >= 2
+    sizes = SIZES if TIMES > 1 or device is GPU else SIZES[1:]
+    assert assert_same(runner, subject, result, sizes, count=2 * TIMES, rtol=1e-4) >= 2
 
 
-@settings(max_examples=60 if IS_LONG else 8, deadline=None, derandomize=True,
-          suppress_health_check=(HealthCheck.function_scoped_fixture,))  # fmt: skip
+@examples(8, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from((32, 96, 160, 256)),
     st.sampled_from((1, 2, 4)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import pytest
@@ -11,8 +10,7 @@ from tactic_runs import assert_same, example, subject_of
 
 from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.refactor.tactics.rows import ROWS
-
-IS_LONG = bool(os.environ.get("KERNELWRIGHT_LONG_TESTS"))
+from tiers import TIMES
 
 
 @dataclass(frozen=True)
@@ -178,6 +176,7 @@ def _subject(case: Rows) -> Subject:
     return subject_of(case.source, case.arguments, ("ceil_div(rows, 16)",), ("16",), SIZES)
 
 
+@pytest.mark.few(5, free=lambda case: case.reason)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_shared_rows_compute_the_same(case: Rows, runner: Runner) -> None:
     result = ROWS.apply(_subject(case))
@@ -187,7 +186,7 @@ def test_shared_rows_compute_the_same(case: Rows, runner: Runner) -> None:
         return
     assert isinstance(result, Rewrite), result.reason
     assert result.draft.parameter("VEC") is not None or case.name == "columns, walked down"
-    done = assert_same(runner, _subject(case), result, SIZES if IS_LONG else SIZES[:2], count=8 if IS_LONG else 3)
+    done = assert_same(runner, _subject(case), result, SIZES[: 2 * TIMES], count=3 * TIMES)
     assert done >= 4
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from tiling_runs import compile_cuda, has_nvrtc
 from kernelwright.refactor.tactics.base import Rewrite, Subject, Tactic
 from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
 from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
+from tiers import TIMES
 
-SEEDS = range(60 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 3)
+SEEDS = range(3 * TIMES)
 
 JOIN = """
 __device__ float join(float v, const bool is_sum) {
@@ -128,6 +128,7 @@ extern "C" __global__ void f(const float *x, const float *b, const float *w, flo
     return subject_of(source, arguments, ("groups",), ("d",), sizes, language="cuda", device=GPU)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("tactic", "kernel"), [(ROW_REGISTERS, row_kernel), (GROUP_LANES, group_kernel)],
                          ids=["rows", "groups"])  # fmt: skip
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
@@ -143,6 +144,7 @@ def test_random_kernels_compute_the_same(tactic: Tactic, kernel: object) -> None
     assert done >= 0.6 * len(SEEDS)
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC: pip install 'kernelwright[cuda]'")
 @pytest.mark.parametrize(("name", "tactic"), [
     ("rmsnorm", ROW_REGISTERS), ("softmax", ROW_REGISTERS), ("fused_add_rmsnorm", ROW_REGISTERS),

@@ -130,6 +130,7 @@ def random_body(seed: int) -> str:
     return "float own = 0.0f;\n" + "\n".join(loops) + "\nif (r < rows * cols) out[r] = own;"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("batch", range(2))
 def test_random_loops_stay_what_they_are(batch: int, runner: Runner) -> None:
     applied = 0

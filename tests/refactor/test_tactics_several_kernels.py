@@ -60,6 +60,7 @@ def test_both_kernels_of_a_cuda_reduction_are_rewritten(names: tuple[str, str]) 
     assert assert_same(HostRunner(), subject, rewrite, SIZES, count=2, rtol=1e-5) == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_both_kernels_of_an_opencl_reduction_are_rewritten(runner: Runner) -> None:
     subject = example("reduction", CPU)

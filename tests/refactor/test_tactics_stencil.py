@@ -231,6 +231,7 @@ def test_a_tile_that_is_there_is_told() -> None:
     assert isinstance(STENCIL_TILES.apply(child), NotApplicable)
 
 
+@pytest.mark.few(3)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_stencil_of_several_points_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
@@ -250,6 +251,7 @@ def test_the_example_equals_its_baseline(runner: Runner) -> None:
         assert not differences(runner, subject, rewrite, sizes, count=4 * CONFIGS, rtol=2e-6)
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 @pytest.mark.parametrize("plain", CUDA, ids=lambda each: each.name)
 def test_a_stencil_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path) -> None:
@@ -260,6 +262,7 @@ def test_a_stencil_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path) ->
         assert not differences(machine, subject, rewrite, sizes, count=2 * CONFIGS, rtol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 def test_the_cuda_example_equals_its_baseline(tmp_path: Path) -> None:
     subject = example("cuda/stencil", GPU)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from tiling_runs import CPU, GPU, Plain, differences, subject_of
 from kernelwright.refactor.tactics.base import Rewrite
 from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
 from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
-
-COUNT = 150 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 6
+from tiers import TIMES
 
 
 def random_stencil(maker: random.Random) -> Plain:
@@ -148,8 +146,9 @@ def runner():
     runner.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", range(6 * TIMES))
 def test_random_stencils_stay_what_they_are(seed: int, tmp_path: Path, runner: Runner) -> None:
     maker = random.Random(seed)
     plain = random_stencil(maker)
@@ -161,8 +160,9 @@ def test_random_stencils_stay_what_they_are(seed: int, tmp_path: Path, runner: R
         assert not differences(runner, subject, rewrite, sizes, count=2, seed=seed, rtol=2e-6), plain.source
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", range(6 * TIMES))
 def test_random_contractions_stay_what_they_are(seed: int, tmp_path: Path, runner: Runner) -> None:
     maker = random.Random(1000 + seed)
     plain = random_contraction(maker)

@@ -93,6 +93,7 @@ def _map(source: str, language: Language = "opencl") -> Subject:
     return subject_of(source, XY, ("ceil_div(n, 32)",), ("32",), LINE, language=language, **device)
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", NAMES)
 def test_elements_whose_type_has_another_name_become_vectors(name: str, runner: Runner) -> None:
@@ -102,6 +103,7 @@ def test_elements_whose_type_has_another_name_become_vectors(name: str, runner: 
     assert assert_same(runner, subject, result, LINE, count=3) > len(LINE)
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
 @pytest.mark.parametrize("name", ["using T = float;", "typedef float T;", "#define S float"])
 def test_so_they_do_in_cuda(name: str) -> None:
@@ -132,6 +134,7 @@ def test_a_type_that_a_compile_option_says_has_a_reason() -> None:
         assert not is_other or "compile option" in result.reason
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", MOVING)
 @pytest.mark.parametrize("way", ["vector-map", "coarsen"])

@@ -190,6 +190,7 @@ def test_a_tile_that_is_there_is_told() -> None:
     assert isinstance(TRANSPOSE_TILES.apply(child), NotApplicable)
 
 
+@pytest.mark.few(3)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_transposition_through_tiles_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
@@ -209,6 +210,7 @@ def test_the_example_equals_its_baseline(runner: Runner) -> None:
         assert not differences(runner, subject, rewrite, sizes, count=3 * CONFIGS)
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 @pytest.mark.parametrize("plain", CUDA, ids=lambda each: each.name)
 def test_a_transposition_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Path) -> None:
@@ -219,6 +221,7 @@ def test_a_transposition_in_cuda_equals_the_plain_one(plain: Plain, tmp_path: Pa
         assert not differences(machine, subject, rewrite, sizes, count=CONFIGS)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 def test_the_cuda_example_equals_its_baseline(tmp_path: Path) -> None:
     subject = example("cuda/transpose", GPU)

@@ -178,6 +178,7 @@ STENCILS = {
 }  # fmt: skip
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("name", STENCILS)
@@ -239,6 +240,7 @@ WRAPPING = (
 )
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("statement", WRAPPING)
 def test_every_lane_of_a_vector_sees_its_own_number_wrap(statement: str, runner: Runner) -> None:
@@ -290,6 +292,7 @@ def test_nothing_comes_between_a_loop_and_what_is_said_of_it(mark: str) -> None:
     assert mark.strip() + "for" in result.source.replace("\n  for", "for").replace(" for", "for")
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("first", [None, UNROLL])
 @pytest.mark.parametrize("mark", ["", *MARKS[:2]])
@@ -315,6 +318,7 @@ def test_a_name_of_the_source_is_never_taken(subject: Subject) -> None:
     assert "kw_lane" in result.reason
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", ["kw_x", "kw_k"])
 def test_whatever_a_source_calls_its_things_it_stays_what_it_is(name: str, runner: Runner) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,9 @@ from kernelwright.problem.model import Problem
 from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
 from kernelwright.template.load import load_baseline, load_template
+from tiers import TIMES
 
-CONFIGS = 8 if os.environ.get("KERNELWRIGHT_LONG_TESTS") else 1
+CONFIGS = TIMES
 """Random configs that a test tries of each template beside the default one."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

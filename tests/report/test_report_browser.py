@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,8 @@ OVERFLOWING = """[...document.querySelectorAll('body *')]
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
-        pytest.skip("no Chromium is installed: chromium, chromium-browser or google-chrome")
+        missing = "no Chromium is installed: chromium, chromium-browser or google-chrome"
+        (pytest.fail if os.environ.get("KERNELWRIGHT_REQUIRE_BROWSER") else pytest.skip)(missing)
     with running(program, tmp_path_factory.mktemp("profile")) as started:
         yield started
 

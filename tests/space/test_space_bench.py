@@ -83,7 +83,7 @@ def _count_tiled_matmul() -> int:
     return int((loads_a * loads_b * unrolls * buffers).sum())
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_ten_to_the_seventh_of_ten_to_the_tenth_is_exact_and_stays_below_two_gigabytes() -> None:
     case = BY_NAME["tiled matmul"]
     (row,) = measure_spaces([case], ["kernelwright"], limit_s=60)
@@ -95,7 +95,7 @@ def test_ten_to_the_seventh_of_ten_to_the_tenth_is_exact_and_stays_below_two_gig
     assert row.peak_memory_mb < 2000
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_feasible_config_of_a_huge_space_can_be_listed() -> None:
     from kernelwright.problem.expression import Expression
     from kernelwright.space.parameter import Constraint, Parameter

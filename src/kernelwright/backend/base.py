@@ -314,7 +314,7 @@ class DeviceSession(ABC):
 
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
-        """Give the memory back."""
+        """Give the memory back. Where kernels could find it, what it held is overwritten first."""
 
     @abstractmethod
     def upload(self, buffer: Buffer, data: Bytes, offset_bytes: int = 0) -> None:
@@ -363,7 +363,8 @@ class DeviceSession(ABC):
     def forget_module_memory(self) -> None:
         """Give the variables of modules that were launched since the last call the values that they had when loaded.
 
-        Default: nothing is done, and an artifact's `state` has all that it keeps.
+        What threads had for themselves (CUDA's local memory) goes too, where the next launch could see it. Default:
+        nothing is done, and an artifact's `state` has all that it keeps.
         """
         return
 

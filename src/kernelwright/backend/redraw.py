@@ -199,6 +199,7 @@ typedef unsigned char kw_8; typedef unsigned short kw_16; typedef unsigned int k
   i + KW_SPAN(total) < (kw_64)(total) ? i + KW_SPAN(total) : (kw_64)(total); i < i##_end; i++)
 #else
 #define KW_EACH(i, total) for (kw_64 i = KW_THREAD; i < (kw_64)(total); i += KW_THREADS)
+#define KW_IS_ALIGNED(pointer) (((size_t)(pointer) & 15) == 0)
 #endif
 
 KW_DEVICE kw_32 kw_mix(kw_32 x) {
@@ -214,6 +215,20 @@ KW_DEVICE kw_64 kw_run(kw_64 place, kw_64 runs, kw_32 secret) {
   return ((kw_64)kw_mixed(place, secret) * runs) >> 32;
 }
 """
+
+_VECTOR = """
+#define KW_AT_ONCE (128 / BITS)
+typedef union { uint4 all; kw_BITS each[KW_AT_ONCE]; } kw_vector;
+KW_DEVICE kw_vector kw_read(KW_GLOBAL const kw_BITS *from) {
+  kw_vector vector;
+  vector.all = *(KW_GLOBAL const uint4 *)from;
+  return vector;
+}
+KW_DEVICE kw_32 kw_differ(kw_vector x, kw_vector y) {
+  return (x.all.x ^ y.all.x) | (x.all.y ^ y.all.y) | (x.all.z ^ y.all.z) | (x.all.w ^ y.all.w);
+}
+"""
+"""Elements that a thread of a GPU, whose threads take turns, reads and writes at once."""
 
 _WIDTH = """
 KW_DEVICE int kw_inside_BITS(kw_BITS x, kw_64 low, kw_64 high) {
@@ -237,10 +252,13 @@ KW_DEVICE kw_BITS kw_bounded_BITS(kw_BITS value, kw_32 mixed, kw_64 mantissa, kw
 KW_DEVICE kw_BITS kw_gather_BITS(kw_BITS value, kw_32 mixed, kw_64 mantissa, kw_64 exponent, kw_64 low, kw_64 high) {
   return value;
 }
+KW_DEVICE int kw_is_narrow(kw_64 span) { return span && span <= ((kw_64)1 << 32); }
+KW_DEVICE kw_BITS kw_narrow_BITS(kw_32 mixed, kw_64 low, kw_64 span) {
+  return (kw_BITS)((((kw_64)mixed * span) >> 32) + low);
+}
 KW_DEVICE kw_BITS kw_integer_BITS(kw_32 mixed, kw_64 low, kw_64 span) {
-  kw_64 number = (span && span <= ((kw_64)1 << 32)) ? ((kw_64)mixed * span) >> 32
-      : span ? kw_wide(mixed) % span : kw_wide(mixed);
-  return (kw_BITS)(number + low);
+  if (kw_is_narrow(span)) return kw_narrow_BITS(mixed, low, span);
+  return (kw_BITS)((span ? kw_wide(mixed) % span : kw_wide(mixed)) + low);
 }
 """
 
@@ -256,26 +274,62 @@ _RUN_BODY = """
           EMIT
         }"""
 
-_BODIES = {
-    # The usual length is a constant, so that a CPU's compiler makes vectors of the loop.
-    "runs": f"""
-  kw_64 runs = count / run;
+# The usual length is a constant, so that a CPU's compiler makes vectors of the loop.
+_RUNS_OF_A_CPU = f"""
   KW_EACH(place, runs) {{
     kw_64 begin = place * run, source = kw_run(place, runs, second) * run;
     if (run == {RUN}u) {{{_RUN_BODY.replace("LENGTH", f"{RUN}u")}
     }} else {{{_RUN_BODY.replace("LENGTH", "run")}
     }}
   }}
-  KW_EACH(left, count - runs * run) {{
-    kw_64 i = runs * run + left;
-    kw_BITS fresh = kw_KIND_BITS(base[i], kw_mixed(i, first), mantissa, exponent, low, span);
+  kw_64 done = runs * run;"""
+
+# A vector lies within a run. Its first element's number has no bit that `k` has.
+_VECTORS_OF_A_GPU = """
+  kw_64 vectors = IS_VECTORS ? WHOLE / KW_AT_ONCE : 0, done = vectors * KW_AT_ONCE;
+  KW_EACH(place, vectors) {
+    kw_64 begin = place * KW_AT_ONCE;
+    kw_vector old, fresh;
+    READ
+    #pragma unroll
+    for (kw_32 k = 0; k < KW_AT_ONCE; k++) fresh.each[k] = VALUE;
+    EMIT_VECTOR
+  }"""
+
+_RUN_VECTORS = (
+    _VECTORS_OF_A_GPU.replace("IS_VECTORS", f"run == {RUN}u && KW_IS_ALIGNED(base) && KW_IS_ALIGNED(target)")
+    .replace("WHOLE", "(runs * run)")
+    .replace("READ", f"old = kw_read(base + kw_run(begin / {RUN}u, runs, second) * {RUN}u + begin % {RUN}u);")
+    .replace("VALUE", "kw_KIND_BITS(old.each[k], kw_mixed(begin | k, first), mantissa, exponent, low, span)")
+)
+_INTEGER_VECTORS = (
+    _VECTORS_OF_A_GPU.replace("IS_VECTORS", "kw_is_narrow(span) && KW_IS_ALIGNED(target)")
+    .replace("WHOLE", "count")
+    .replace("kw_vector old, fresh;\n    READ", "kw_vector fresh;")
+    .replace("VALUE", "kw_narrow_BITS(kw_mixed(begin | k, first), low, span)")
+)
+
+_BODIES = {
+    "runs": f"""
+  kw_64 runs = count / run;
+#ifdef KW_SPANS{_RUNS_OF_A_CPU}
+#else{_RUN_VECTORS}
+#endif
+  KW_EACH(left, count - done) {{
+    kw_64 i = done + left, source = i < runs * run ? kw_run(i / run, runs, second) * run + i % run : i;
+    kw_BITS fresh = kw_KIND_BITS(base[source], kw_mixed(i, first), mantissa, exponent, low, span);
     EMIT
   }}""",
-    "integers": """
-  KW_EACH(i, count) {
+    "integers": f"""
+#ifdef KW_SPANS
+  kw_64 done = 0;
+#else{_INTEGER_VECTORS}
+#endif
+  KW_EACH(left, count - done) {{
+    kw_64 i = done + left;
     kw_BITS fresh = kw_integer_BITS(kw_mixed(i, first), low, span);
     EMIT
-  }""",
+  }}""",
     "permute": """
   KW_EACH(i, count) {
     kw_BITS fresh = base[(factor * i + offset) % count];
@@ -299,14 +353,16 @@ def redraw_source(entry: str) -> str:
     """
     kind, bits = entry.split("_")
     body = _BODIES[_BODY_OF[kind]].replace("KIND", kind)
-    writes = f"KW_KERNEL {REDRAW_ENTRY}{entry}({_ARGUMENTS}) {{{body.replace('EMIT', 'target[i] = fresh;')}\n}}\n"
-    differs = body.replace("EMIT", "differs |= (kw_32)(target[i] != fresh);")
+    stores = body.replace("EMIT_VECTOR", "*(KW_GLOBAL uint4 *)(target + begin) = fresh.all;")
+    writes = f"KW_KERNEL {REDRAW_ENTRY}{entry}({_ARGUMENTS}) {{{stores.replace('EMIT', 'target[i] = fresh;')}\n}}\n"
+    differs = body.replace("EMIT_VECTOR", "differs |= kw_differ(kw_read(target + begin), fresh);")
+    differs = differs.replace("EMIT", "differs |= (kw_32)(target[i] != fresh);")
     verifies = (
         f"KW_KERNEL {VERIFY_ENTRY}{entry}({_ARGUMENTS}) {{\n  kw_32 differs = 0;{differs}\n"
         "  if (differs) flag[0] = 1;\n}\n"
     )
     wide = "kw_wide" if bits == "64" else ""
-    text = (_WIDTH + writes + verifies).replace("WIDE", wide).replace("BITS", bits)
+    text = (_VECTOR + _WIDTH + writes + verifies).replace("WIDE", wide).replace("BITS", bits)
     return _PRELUDE + text
 
 
@@ -326,7 +382,10 @@ CLOSE_ENTRY = "kernelwright_close_"
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How far two results may be apart: `|a - b| <= rtol * |b| + atol`; NaN is close to NaN."""
+    """How far two results may be apart: `|a - b| <= rtol * |b| + atol`, finite.
+
+    NaN is close to NaN, and an infinity to itself alone.
+    """
 
     dtype: str
     """A float's name, as in `problem.dtypes`."""
@@ -338,7 +397,8 @@ class Closeness:
         wide: Any = np.float64 if self.dtype == "float64" else np.float32
         a, b = (words.view(DTYPES[self.dtype].numpy_dtype).astype(wide) for words in (first, second))
         with np.errstate(all="ignore"):
-            is_close = np.abs(a - b) <= wide(self.rtol) * np.abs(b) + wide(self.atol)
+            apart = np.abs(a - b)
+            is_close = (apart <= wide(self.rtol) * np.abs(b) + wide(self.atol)) & np.isfinite(apart)
         return bool(np.all((a == b) | (np.isnan(a) & np.isnan(b)) | is_close))
 
 
@@ -353,6 +413,7 @@ _LOADS = {
 
 _CLOSE = """
 #ifdef __OPENCL_VERSION__
+#pragma OPENCL FP_CONTRACT OFF
 #define KW_AS_FLOAT as_float
 #define KW_AS_DOUBLE as_double
 #else
@@ -372,14 +433,25 @@ KW_DEVICE float kw_e4m3(kw_32 x) {
   return KW_AS_FLOAT(sign | ((exponent + 120u) << 23) | (fraction << 20));
 }
 KW_DEVICE kw_REAL kw_load(kw_BITS x) { return LOAD; }
+KW_DEVICE kw_32 kw_is_apart(kw_BITS first, kw_BITS second, kw_REAL rtol, kw_REAL atol) {
+  kw_REAL a = kw_load(first), b = kw_load(second), apart = fabs(a - b);
+  int is_close = apart <= rtol * fabs(b) + atol && apart - apart == 0;
+  return (kw_32)!(first == second || (a != a && b != b) || is_close);
+}
 KW_KERNEL kernelwright_close_DTYPE(KW_GLOBAL const kw_BITS *first, KW_GLOBAL const kw_BITS *second,
                                    KW_GLOBAL kw_32 *flag, kw_64 count, kw_REAL rtol, kw_REAL atol) {
   kw_32 differs = 0;
-  KW_EACH(i, count) {
-    kw_REAL a = kw_load(first[i]), b = kw_load(second[i]);
-    int is_close = first[i] == second[i] || (a != a && b != b) || fabs(a - b) <= rtol * fabs(b) + atol;
-    differs |= (kw_32)!is_close;
+#ifdef KW_SPANS
+  kw_64 done = 0;
+#else
+  kw_64 vectors = KW_IS_ALIGNED(first) && KW_IS_ALIGNED(second) ? count / KW_AT_ONCE : 0, done = vectors * KW_AT_ONCE;
+  KW_EACH(place, vectors) {
+    kw_vector a = kw_read(first + place * KW_AT_ONCE), b = kw_read(second + place * KW_AT_ONCE);
+    #pragma unroll
+    for (kw_32 k = 0; k < KW_AT_ONCE; k++) differs |= kw_is_apart(a.each[k], b.each[k], rtol, atol);
   }
+#endif
+  KW_EACH(left, count - done) differs |= kw_is_apart(first[done + left], second[done + left], rtol, atol);
   if (differs) flag[0] = 1;
 }
 """
@@ -398,7 +470,8 @@ def close_source(dtype: str) -> str:
 
     Parameters: the two results, flag (4 bytes), then by value `count` (8 bytes), `rtol`, `atol` (floats; doubles for
     float64).
+    The compiler must not join a product and a sum: CUDA's needs `--fmad=false`.
     """
     bits, real, load = _LOADS[dtype]
-    text = _CLOSE.replace("DTYPE", dtype).replace("LOAD", load).replace("kw_REAL", real)
-    return _PRELUDE + text.replace("kw_BITS", f"kw_{bits}")
+    text = (_VECTOR + _CLOSE).replace("DTYPE", dtype).replace("LOAD", load).replace("kw_REAL", real)
+    return _PRELUDE + text.replace("BITS", bits)

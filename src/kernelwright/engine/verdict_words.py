@@ -11,6 +11,7 @@ from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.verdict import Kind, Verdict
 from kernelwright.errors import ModelBudgetSpent, StoreError
+from kernelwright.evaluate.freshness import SAME_INPUTS
 from kernelwright.evaluate.stats import least_rounds
 from kernelwright.evaluate.words import ASSEMBLY_ALLOWED, LooseTolerance, bounds_text, factor_text, interval_text
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
@@ -220,7 +221,7 @@ def caveats(view: RunView) -> tuple[str, ...]:
 
     One sentence for each output or kind of data; from the notes that the run recorded when it began.
     """
-    return (*_loose(view), *_left_out(view), *_assembly(view))
+    return (*_loose(view), *_left_out(view), *_same_inputs(view), *_assembly(view))
 
 
 def _loose(view: RunView) -> Iterator[str]:
@@ -233,6 +234,12 @@ def _loose(view: RunView) -> Iterator[str]:
             f"Checked loosely: the tolerance of {output!r} was {times} what its dtype needs (on {where}), because the "
             "baseline is that inexact; candidates may be as wrong as it is. Declare a [tolerance] to be stricter."
         )
+
+
+def _same_inputs(view: RunView) -> Iterator[str]:
+    for note in view.notes:
+        if note.text.startswith(SAME_INPUTS):
+            yield f"Not proven against kernels that remember: {note.text}."
 
 
 def _assembly(view: RunView) -> Iterator[str]:

@@ -180,8 +180,8 @@ class Arena:
         The junk is a number that could be a result, another one each time: a kernel cannot tell finished work, which
         it might skip, from work to do, nor a launch that is judged from one that is not.
         """
+        self._forget(set_index, job)  # first: it moves memory through the cache, and what is drawn then stays there
         self.draw_inputs(set_index, job, secret)
-        self._forget(set_index, job)
         byte = rng.integers(0x30, 0x3F, dtype=np.uint8)  # repeated: 1e-10 to 1.6 as a float
         for spec in job.buffers:
             if spec.role == "output":

@@ -125,7 +125,7 @@ class Builder:
                 with self._cache.told_when_full():
                     artifact = self._backend.compile(job.request, self._device, folder)
             except BuildFailed as error:
-                self._cache.refuse_when_full()
+                self._cache.refuse_unwritten(folder)
                 stage: Stage = "resources" if error.limit else "build"
                 failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
                 self._cache.commit_failure(job.key, job.request.unit, self._device, failure)

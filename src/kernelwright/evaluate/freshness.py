@@ -20,6 +20,9 @@ from kernelwright.evaluate.datasets import Array, float_bounds, integer_bounds
 from kernelwright.problem.dtypes import DTYPES, Dtype, mantissa_bits
 from kernelwright.problem.model import Argument, Problem
 
+SAME_INPUTS = "every timed launch sees the same values of "
+"""How a note begins that names inputs which are not made anew."""
+
 PIECE = 1 << 15
 """Elements drawn at a time on a host: what is made on the way stays in the second-level cache."""
 
@@ -66,15 +69,16 @@ def _float_redraw(argument: Argument, dtype: Dtype) -> Redraw:
 
 def stays_same(problem: Problem) -> tuple[str, ...]:
     """The inputs that every timed launch sees as the one before it did, each with the reason in brackets."""
-    return tuple(
-        f"{each.name} ({_reason(each)})"
-        for each in problem.arguments
-        if each.role in ("input", "inout") and _keeps(each)
-    )
+    return tuple(f"{each.name} ({_reason(each)})" for each in problem.inputs if redraw_of(each) is None)
 
 
-def _keeps(argument: Argument) -> bool:
-    return redraw_of(argument) is None
+def same_inputs_note(problem: Problem) -> str:
+    """What a claim leaves open because some inputs are the same in every timed launch; empty: none is."""
+    names = stays_same(problem)
+    if not names:
+        return ""
+    rest = "" if len(names) < len(problem.inputs) else ", which are all its inputs"
+    return f"{SAME_INPUTS}{', '.join(names)}{rest}: results that a kernel keeps for these would not be noticed"
 
 
 def _reason(argument: Argument) -> str:

@@ -27,7 +27,7 @@ from kernelwright.evaluate.device_worker import (
     TimeJob,
 )
 from kernelwright.evaluate.fresh_launches import Picked
-from kernelwright.evaluate.freshness import new_secret
+from kernelwright.evaluate.freshness import new_secret, same_inputs_note
 from kernelwright.evaluate.lane_processes import Built
 from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
@@ -103,6 +103,8 @@ class DeviceLane(QuickLane):
                 is_first = dataset in essential or not (may_defer and self.can_judge_aside)
                 (first if is_first else later).append((built, dataset))
         self._baseline = {each.rendered.workload.name: each for each in baseline}
+        same = same_inputs_note(self._problem)
+        self.notes += [same] if same else []
         errors = self._calibrate_on(first)
         self._write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
@@ -222,6 +224,7 @@ class DeviceLane(QuickLane):
         """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
         if is_thorough:
             self.complete()
+            self._drop_kept()
         if is_thorough and self.can_judge_aside and only is None:
             found_aside = self._check_all_aside(candidate)
             if found_aside is not None:
@@ -251,6 +254,7 @@ class DeviceLane(QuickLane):
         self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
+        self._drop_kept()
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
             for dataset in self._quick_datasets(built, index, max(2, len(candidate))):
@@ -302,17 +306,24 @@ class DeviceLane(QuickLane):
 
     def _judge_stress(self, workload: Workload, done: StressDone) -> Failed | None:
         for folder, picked in done.written:
-            verdict = self._judge_timed(workload, folder, picked)
+            failure = self._failure_of(workload, folder, picked)
             shutil.rmtree(folder, ignore_errors=True)
-            if verdict.failure and done.differing_count:
+            if failure is not None and done.differing_count:
                 message = (
                     f"{done.differing_count} of {done.launch_count // 2} pairs of launches on the same inputs differ, "
-                    f"and not by rounding alone: {verdict.failure.message}"
+                    f"and not by rounding alone: {failure.message}"
                 )
-                return replace(verdict.failure, reason="unstable", message=message)
-            if verdict.failure:
-                return verdict.failure
+                return replace(failure, reason="unstable", message=message)
+            if failure is not None:
+                return failure
         return None
+
+    def _failure_of(self, workload: Workload, folder: Path, picked: Picked) -> Failed | None:
+        """What is wrong with a picked launch."""
+        verdict = self._judge_timed(workload, folder, picked)
+        if verdict.failure is None and picked.is_damaged:
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload.name)
+        return verdict.failure
 
     def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Verdict:
         """What the referee says of a launch on inputs of its own."""
@@ -348,11 +359,15 @@ class DeviceLane(QuickLane):
 
     def _forget_inputs(self, failure: Failed) -> None:
         """What the device kept was damaged: nothing after this may rest on it."""
-        self._call_worker(ForgetJob(), self._settings.launch_timeout_s)
+        self._drop_kept()
         self.notes.append(
             f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
             f"with them: {failure.message}"
         )
+
+    def _drop_kept(self) -> None:
+        """Leave nothing on the device that says what results are to be: a kernel might reach it."""
+        self._try_worker(ForgetJob(), self._settings.launch_timeout_s)  # where that fails, a new process has nothing
 
     # -- both at once --------------------------------------------------------------------------------------------
 
@@ -466,10 +481,7 @@ class DeviceLane(QuickLane):
         )
         if self._desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
             return None
-        verdict = self._judge_timed(workload, self._out, done.picked)
-        if verdict.failure is None and done.picked.is_damaged:
-            return Failed("time", "input-changed", "the device found inputs or guards changed", workload=workload.name)
-        return verdict.failure
+        return self._failure_of(workload, self._out, done.picked)
 
     def compare(
         self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]

@@ -72,12 +72,14 @@ class _Stress:
         while 2 * pair_count < job.launches and (not pair_count or time.perf_counter() < deadline_s):
             secret = launch_secret(job.secret, pair_count)
             pair_count += 1
-            self._launch(secret)
+            if not self._launch(secret):
+                return self._damaged(secret, 2 * pair_count - 1, differing_count)
             self._arena.keep_results(0, job.job)
             if secrets.randbelow(pair_count) == 0:
                 self._picked_secret = secret
                 self._arena.keep_results(0, job.job, kept_as="picked")
-            self._launch(secret)
+            if not self._launch(secret):
+                return self._damaged(secret, 2 * pair_count, differing_count)
             if not self._arena.has_same_results(0, job.job):
                 differing_count += 1
                 if differing_count <= job.kept:
@@ -88,11 +90,21 @@ class _Stress:
         self._written.append((folder, Picked(self._picked_secret, unchanged)))
         return StressDone(2 * pair_count, differing_count, tuple(self._written))
 
-    def _launch(self, secret: int) -> None:
+    def _damaged(self, secret: int, launch_count: int, differing_count: int) -> StressDone:
+        """The last launch changed what it must not: the referee is to see all of its buffers."""
+        folder = compared_folder(self._job.out_folder, "stress-damaged")
+        unchanged = self._arena.write(0, folder, self._job.job, is_all=True)
+        self._written.append((folder, Picked(secret, unchanged, is_damaged=True)))
+        return StressDone(launch_count, differing_count, tuple(self._written))
+
+    def _launch(self, secret: int) -> bool:
+        """Whether inputs and guards are as they were after one more launch."""
         self._arena.make_ready(0, self._job.job, rng=self._rng, secret=secret)
         self._session.synchronize()
         self._session.time(self._launches)
         self._session.synchronize()
+        self._arena.expect_untouched_by(0, self._job.job, secret)
+        return self._session.as_expected()
 
     def _write_pair(self, secret: int, number: int) -> None:
         """Which of the two is wrong is for the referee to say."""
