@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kernelwright.backend.base import BuildUnit
 from kernelwright.backend.bitcode import Program
+from kernelwright.errors import SpecError
 from kernelwright.problem.includes import included_files
 
 WORDS = ("asm", "_asm", "__asm", "__asm__")
@@ -43,7 +44,10 @@ def assembly_of(programs: Sequence[Program]) -> str:
 def assembly_in(unit: BuildUnit) -> str:
     """What is said of a unit whose program cannot be read, by its text; empty: it holds none."""
     folder = unit.include_paths[0] if unit.include_paths else Path("/nowhere")
-    headers = included_files(folder / unit.file_name, unit.source, unit.include_paths)
+    try:
+        headers = included_files(folder / unit.file_name, unit.source, unit.include_paths)
+    except SpecError as error:  # it was no such thing when the problem was read
+        return error.message
     texts = [unit.source, *(each.read_text(encoding="utf-8", errors="replace") for each in headers)]
     defined = [f"{name} {value}" for name, value in unit.macros]
     defined += [option.removeprefix("-D").replace("=", " ", 1) for option in unit.options]

@@ -28,7 +28,7 @@ from kernelwright.agent.model.macro_use import (
 from kernelwright.agent.model.prototypes import prototypes
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.includes import included_names
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.source_scan import mask_comments, matching
 from kernelwright.problem.toml_file import parse_toml
 
@@ -177,8 +177,8 @@ def _odd_letters(code: str, original: str) -> Iterator[str]:
 
 
 def _directives(source: str, code: str, original: str, old_code: str) -> Iterator[str]:
-    allowed = INCLUDES | {name for name, _ in included_names(original)}
-    found = [name for name, _ in included_names(source)]
+    allowed = INCLUDES | {each.name for each in includes_in(original) if not each.is_macro}
+    found = [each.name for each in includes_in(source) if not each.is_macro]
     for name in found:
         if name not in allowed:
             yield f"#include {name!r} is not allowed; it may include {', '.join(sorted(allowed)[:8])}, ..."
