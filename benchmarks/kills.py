@@ -5,11 +5,11 @@ python benchmarks/kills.py --out FILE.jsonl [--kills 200] [--minutes 60] [--seed
 python benchmarks/kills.py --out FILE.jsonl --faults [--repeats 3]
 ```
 A trial starts `tune` or `optimize` on the OpenCL CPU device, waits for a random number of records, with an evaluation
-among them, and a random time beyond, and kills the parent, or it and all its workers, with SIGKILL; then the same with the session that resumes, one
-to five times in all, and the last one goes on to its end. After each kill no process may live on and `show run` must
-read the folder; at the end every record of before must be there, every evaluation once, the verdict's words fit its
-intervals, `report` and `export` work and the replay repeat the run. `--faults` does other harm to runs that are not
-killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all its rows are printed.
+among them, and a random time beyond, and kills the parent, or it and all its workers, with SIGKILL; then the same with
+the session that resumes, one to five times in all, and the last one goes on to its end. After each kill no process may
+live on and `show run` must read the folder; at the end every record of before must be there, every evaluation once, the
+verdict's words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other harm
+to runs that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all its rows are printed.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ class Trial:
             wait_for(session.has_ended, self._rng.uniform(0, EARLY_S))
         else:
             share = min(1.0, 2 / (self._wanted + 1))
-            records = place.record_count() + self._rng.randint(0, round(share * self._records))
+            count = place.record_count()
+            records = count + self._rng.randint(0, round(share * max(2, self._records - count)))
             wait_for(lambda: self._has_begun(records) or session.has_ended(), PATIENCE_S)
             wait_for(session.has_ended, self._rng.uniform(0, MOST_S))
         if session.has_ended():
