@@ -7,9 +7,9 @@ python benchmarks/kills.py --out FILE.jsonl --faults [--repeats 3]
 A trial starts `tune` or `optimize` on the OpenCL CPU device, waits for a random number of records, with an evaluation
 among them, and a random time beyond, and kills the parent, or it and all its workers, with SIGKILL; then the same with
 the session that resumes, one to five times in all, and the last one goes on to its end. After each kill no process may
-live on and `show run` must read the folder; at the end every record of before must be there, every evaluation once, the
-verdict's words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other harm
-to runs that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all its rows are printed.
+live on and `show run` must read the folder; at the end every record of before must be there, every evaluation once,
+the verdict's words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other
+harm to runs that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all are printed.
 """
 
 from __future__ import annotations
