@@ -544,11 +544,22 @@ class DeviceLane(QuickLane):
             self._worker.kill()
             row = next(iter(done.failed)) if done is not None else _current_row(self._out)
             if row is not None and row > 0:
-                wrong[standing[row]] = f"failed in the comparison: {reason or (done and done.failed[row])}"
+                wrong[standing[row]] = self._why_out(workload, row, done, reason)
             elif is_retried:
                 raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
             else:
                 is_retried = True
+
+    def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
+        """In words; the referee's, where the device has found a launch wrong and the referee does too."""
+        if done is None:
+            return f"failed in the comparison: {reason}"
+        folder = compared_folder(self._out, row)
+        failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
+        shutil.rmtree(folder, ignore_errors=True)
+        if failure is not None:
+            return f"wrong in the comparison: {failure.message}"
+        return f"failed in the comparison: {done.failed[row]}"
 
     def _try_to_compare(self, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
         """What came back, or why nothing did."""
