@@ -192,6 +192,7 @@ def write_problem(folder: Path, modes: tuple[str, ...] = (*GOOD, *FAULTS)) -> Pa
     numbers = "\n".join(f"#define {mode}_ {k}\n#define {mode} {k}" for k, mode in enumerate(every))
     source = KERNEL.replace("@MODES@", listed).replace("@ENUM@", numbers)
     (folder / "softmax.cl").write_text(source)
-    (folder / "problem.toml").write_text(PROBLEM)
+    calls = "assembly = true\n" if set(modes) & set(TAKERS) else ""
+    (folder / "problem.toml").write_text(calls + PROBLEM.lstrip())
     (folder / "reference.py").write_text(REFERENCE)
     return folder

@@ -120,7 +120,8 @@ class _Rounds:
             self._readings.take()
         picked = tuple(each for each in self._picked if each is not None)
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
-        return CompareDone(picked, samples_ms, {}, self._readings.conditions, self._session.timer)
+        conditions = self._readings.conditions
+        return CompareDone(picked, samples_ms, {}, conditions=conditions, timer=self._session.timer)
 
     def _round(self, round_index: int, order: Sequence[int]) -> Mapping[int, str] | None:
         """One launch of each; which one failed and why, or None."""
