@@ -210,7 +210,7 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
     listener, machine = listener or SilentListener(), machine or LocalMachine()
     with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
-        folder.problem_files()  # nothing is said again of a problem that was changed since
+        _ = folder.problem_file  # nothing is said again of a problem that was changed since
         if view.finished is not None and view.finished.reason not in ("interrupted",):
             return TuneResult(view)
         settings = TuneSettings.from_record(view.started.settings)

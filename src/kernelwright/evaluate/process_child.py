@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,6 +110,42 @@ def spawn(settings: WorkerSettings, folder: Path, log: int) -> Child:
     ours.setblocking(False)
     sentinel = os.pidfd_open(popen.pid) if hasattr(os, "pidfd_open") else None
     return Child(popen, ours, lifeline_write, sentinel)
+
+
+def run_tied(
+    command: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, with its prints as `stdout`. It and all that it starts go where this process goes.
+
+    Raises:
+        subprocess.TimeoutExpired: it was killed after so long.
+        OSError: it cannot be started.
+    """
+    lifeline_read, lifeline_write = os.pipe()
+    inherited = fcntl.fcntl(lifeline_read, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        tie = ["--lifeline", str(inherited), "--parent", str(os.getpid()), "--", *command]
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(worker_main.__file__).resolve()), *tie],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=dict(environment),
+            pass_fds=[inherited],
+            start_new_session=True,
+        )
+        with process:
+            try:
+                text, _ = process.communicate(timeout=timeout_s)
+            finally:  # also after an interrupt
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, process.returncode, text)
+    finally:
+        for number in (lifeline_read, inherited, lifeline_write):
+            os.close(number)
 
 
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
