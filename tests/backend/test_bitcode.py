@@ -85,6 +85,7 @@ def build(opencl_device, tmp_path):
     return found
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("what", KEPT)
 def test_what_kernels_can_write_is_named_with_its_bytes(build, what: str) -> None:
@@ -92,6 +93,7 @@ def test_what_kernels_can_write_is_named_with_its_bytes(build, what: str) -> Non
     assert build(top, body).state == tuple(StateVariable(*each) for each in expected)
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("what", NOTHING_KEPT)
 def test_tables_text_and_local_memory_are_not_kept(build, what: str) -> None:

@@ -275,6 +275,7 @@ class Memoiser(ScriptedAgent):
         return Declined("it needs its table")
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_a_structure_that_looks_its_results_up_never_works(tmp_path: Path) -> None:
     folder = write(tmp_path / "problem", keeps=False)
