@@ -108,8 +108,12 @@ def consistent(data: dict[str, Any], *, is_tree: bool) -> Iterator[str]:
     """The verdict's words against its intervals, by a rule of its own: nothing of the product is asked."""
     words, interval, is_gain = data["verdict"], data["speedup"], data["is_gain"]
     is_above = interval is not None and interval["low"] > 1.0
-    if is_gain != (CLAIM in words):
-        yield f"is_gain is {is_gain}, and the words are {words!r}"
+    claims = is_gain or data["partial"] is not None
+    if claims != (CLAIM in words) or (is_gain and data["partial"] is not None):
+        yield f"is_gain is {is_gain}, partial {data['partial']}, and the words are {words!r}"
+    for name, each in (data["partial"] or {}).get("faster", {}).items():
+        if each["low"] <= 1.0 or each["confidence"] < 0.95 - 1e-9:
+            yield f"a gain on {name} is claimed with {each}"
     if is_gain and not (is_above and interval["confidence"] >= 0.95 - 1e-9):
         yield f"a gain is claimed with {interval}"
     if is_above and not is_gain and "outweigh" in words:

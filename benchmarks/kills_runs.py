@@ -268,6 +268,10 @@ class Place:
                 found[str(path.relative_to(self.run))] = data[: data.rfind(b"\n") + 1]
         return found
 
+    def record_count(self) -> int:
+        """Of the run and its structures."""
+        return sum(data.count(b"\n") for data in self.logs().values())
+
     def session_count(self) -> int:
         """How many sessions the run has recorded."""
         own = events_in(self.logs().get("events.jsonl", b""))

@@ -56,6 +56,7 @@ def test_there_are_recordings() -> None:
     assert FOLDERS
 
 
+@pytest.mark.few(2)
 @every_recording
 def test_a_recorded_run_is_repeated_event_by_event(folder: Path, tmp_path: Path) -> None:
     replay = replay_optimize(folder, run=tmp_path / "again")

@@ -57,13 +57,6 @@ KEPT = {
         "volatile __global float *p = (volatile __global float *)(size_t)C; v += p[n & 7]++;",
         [("C", 32)],
     ),
-    "assembly": ("", '__asm__ volatile("nop" : "+r"(n) : : "memory");', [("assembly", None)]),
-    "assembly in a function of its own": (
-        'int nothing(int n) { __asm__("" : "+r"(n)); return n; }',
-        "v += nothing(n);",
-        [("assembly", None)],
-    ),
-    "assembly at the top": ('__asm__(".byte 1");', "", [("assembly", None)]),
     "called as local memory is": ('__global float W[8] __asm__("f.W");', "v += W[i & 7]++;", [("f.W", 32)]),
 }
 
@@ -92,6 +85,7 @@ def build(opencl_device, tmp_path):
     return found
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("what", KEPT)
 def test_what_kernels_can_write_is_named_with_its_bytes(build, what: str) -> None:
@@ -99,10 +93,31 @@ def test_what_kernels_can_write_is_named_with_its_bytes(build, what: str) -> Non
     assert build(top, body).state == tuple(StateVariable(*each) for each in expected)
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("what", NOTHING_KEPT)
 def test_tables_text_and_local_memory_are_not_kept(build, what: str) -> None:
-    assert build(*NOTHING_KEPT[what]).state == ()
+    built = build(*NOTHING_KEPT[what])
+    assert (built.state, built.assembly) == ((), "")
+
+
+ASSEMBLY = {
+    "in the kernel": ("", '__asm__ volatile("nop" : "+r"(n) : : "memory");'),
+    "in a function of its own": ('int g(int n) { __asm__("" : "+r"(n)); return n; }', "v += g(n);"),
+    "in one that is never inlined": (
+        '__attribute__((noinline)) int g(int n) { __asm__ volatile("nop"); return n; }',
+        "if (n == 3) v += g(n);",
+    ),
+    "at the top": ('__asm__(".byte 1");', ""),
+    "pasted by a macro": ("#define J(a, b) a##b", 'J(__as, m__) volatile("nop");'),
+    "in a loop, behind constants": ("", 'for (int k = 0; k < 7; ++k) { v = v * 3.0f + k; __asm__ volatile("nop"); }'),
+}
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("what", ASSEMBLY)
+def test_assembly_is_found_wherever_it_stands(build, what: str) -> None:
+    assert build(*ASSEMBLY[what]).assembly
 
 
 @pytest.mark.opencl

@@ -147,6 +147,7 @@ def test_same_unit_gives_the_same_cubin_and_figures_again(compiled):
     assert first.resources["scale"]["registers_per_thread"] > 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("capability", [75, 80, 90, 120])
 def test_kernels_that_measure_ceilings_are_compiled_without_spills(compiled, capability):
     pipes = [pipe for pipe in PIPES if capability >= pipe.least_capability]
@@ -173,6 +174,7 @@ def test_macros_that_change_no_code_give_the_same_binary_and_the_cache_keeps_tha
     assert ids["1"] == ids["2"] != ids["7"]
 
 
+@pytest.mark.few(1)
 def test_every_device_of_the_table_that_the_compiler_knows_is_compiled_for(compiled, compiler):
     nvrtc = load_nvrtc()
     known = set(call(nvrtc.nvrtcGetSupportedArchs())) if nvrtc else {75, 80, 86, 89, 90, 100, 120}
@@ -225,6 +227,7 @@ def test_headers_of_the_toolkit_are_found(compiled):
     assert compiled(source, "k").resources["k"]["registers_per_thread"] > 0
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("include", "expression"),
     [
@@ -286,6 +289,7 @@ def test_toolchain_facts_name_what_is_here(compiler):
 # ---- examples ----
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/problem.toml")))
 def test_examples_compile_as_they_stand(compiled, name):
     folder = EXAMPLES / name

@@ -126,11 +126,20 @@ def test_mistake_in_a_file_is_named_with_its_line(
     assert contents(saxpy) == before
 
 
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize(
     "mistake",
     [
         Mistake("raises", REFERENCE, "return a * x + y", "raise KeyError('lost')", "KeyError.*lost", "raise KeyError"),
+        Mistake(
+            "raises-what-cannot-be-shown",
+            REFERENCE,
+            "def saxpy(x, y, a):\n    return a * x + y",
+            "class Evil(BaseException):\n    def __str__(self): raise self\ndef saxpy(x, y, a): raise Evil",
+            "raised Evil, whose text cannot be had",
+            "def saxpy",
+        ),
         Mistake(
             "nan",
             REFERENCE,

@@ -314,6 +314,7 @@ def test_plain_progress_lines_where_there_is_no_terminal(beatable_saxpy: Path, i
     assert not (folder / "report.html").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_live_progress_on_a_terminal_gives_the_cursor_back(beatable_saxpy: Path, in_tmp: Path) -> None:
     controller, terminal = pty.openpty()

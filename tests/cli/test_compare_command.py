@@ -38,6 +38,7 @@ def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.Capture
     assert "did you mean 'stark'?" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_rules_are_compared_and_nothing_runs_twice(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
     problem = write_saxpy(tmp_path / "saxpy", is_beatable=True, is_small=True)

@@ -120,6 +120,7 @@ def test_every_policy_is_repeated(policy: str, plain: Path, tmp_path: Path) -> N
     replay_optimize(run, run=tmp_path / "again")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plans_ahead", [True, False])
 def test_a_run_through_a_spool_ends_its_structures_in_the_recorded_order(
     plans_ahead: bool, plain: Path, tmp_path: Path

@@ -297,6 +297,7 @@ def test_a_template_that_computes_something_else_is_a_failure_that_can_be_mended
     assert [(proof.index, proof.reproduces) for proof in result.view.proofs] == [(2, "bytes")]
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_a_value_that_is_wrong_on_the_device_is_left_out(plain: Path, tmp_path: Path) -> None:
     result = lifted(plain, tmp_path, "a * x[base + k] + y[base + k] + (BLOCK == 64)")

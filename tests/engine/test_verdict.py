@@ -161,7 +161,7 @@ def assert_agrees_with_all(result: TuneResult) -> None:
     assert data["verdict"] == verdict_text(result)
     assert [row["finding"] for row in data["workloads"]] == [each.finding for each in verdict.workloads]
     assert (data["partial"] is not None) == (verdict.kind is Kind.SOME)
-    clause = claim_text(verdict)
+    clause = claim_text(result)
     assert clause.startswith(("no ", "about ")) != verdict.is_gain
     assert ("too few" in clause) == ("too few" in data["verdict"])
 
@@ -323,5 +323,5 @@ def assert_export_agrees(run: Path, verdict: Verdict, out: Path) -> None:
         return
     (written,) = export_run(run, out, formats=("json",))
     document = json.loads(written.read_text())
-    assert document["claim"] == claim_text(verdict)
+    assert document["claim"] == claim_text(TuneResult(RunView.read(run)))
     assert document["is_gain"] == verdict.is_gain

@@ -68,6 +68,7 @@ def lanes_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+@pytest.mark.thorough
 def test_all_devices_evaluate_and_agree(
     devices: tuple[DeviceInfo, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

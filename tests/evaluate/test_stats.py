@@ -122,6 +122,7 @@ def drifting(rng: np.random.Generator, count: int) -> Floats:
     return np.exp(np.cumsum(0.05 * rng.standard_normal(count)) + np.linspace(0, 0.5, count))
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("is_drifting", [False, True])
 @pytest.mark.parametrize("count", [10, 20, 40])
 @pytest.mark.parametrize("noise", NOISES)

@@ -132,6 +132,7 @@ def test_without_a_usable_incumbent_nothing_is_stopped(incumbent_ms: float) -> N
     assert not cannot_win([], 1.0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_candidate_that_is_as_fast_is_stopped_in_less_than_one_case_in_a_hundred(noise: Noise) -> None:
     median = float(np.median(noise(np.random.default_rng(0), 200_001)))

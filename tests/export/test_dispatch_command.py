@@ -48,6 +48,7 @@ def test_wrong_words_change_nothing(run: Path, tmp_path: Path, words: tuple[str,
     assert (run / "events.jsonl").read_bytes() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_shapes_are_measured_recorded_and_exported(run: Path, tmp_path: Path) -> None:
     done = call("dispatch", run, "--probe", 2, "--rounds", 5, "--json", folder=tmp_path)

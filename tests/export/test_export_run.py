@@ -470,6 +470,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROBLEMS = sorted(file.parent.relative_to(EXAMPLES).as_posix() for file in EXAMPLES.rglob("problem.toml"))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_header_of_every_example_compiles_and_supports_what_was_tuned(
     name: str, record_run: RecordRun, tmp_path: Path

@@ -103,6 +103,7 @@ def host(run: Path, folder: Path, n: int, **instead: object) -> np.ndarray:
 # Wrong pairs
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_the_plain_kernel_and_the_template_have_no_kernel_that_the_header_launches(
     stamp_run: Path, tmp_path: Path
@@ -113,6 +114,7 @@ def test_the_plain_kernel_and_the_template_have_no_kernel_that_the_header_launch
             host(stamp_run, tmp_path, 128, source=stamp_run / "problem" / name, options=options)
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_a_build_without_the_headers_options_or_for_another_config_has_none_either(
     stamp_run: Path, tmp_path: Path
@@ -122,6 +124,7 @@ def test_a_build_without_the_headers_options_or_for_another_config_has_none_eith
             host(stamp_run, tmp_path, 128, options=options)
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", ["BLOCK", "ITEMS", "TWICE", "ROW"])
 def test_a_value_that_is_missing_from_the_options_is_an_error(stamp_run: Path, tmp_path: Path, name: str) -> None:

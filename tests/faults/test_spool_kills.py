@@ -92,6 +92,7 @@ def test_both_sides_are_killed_at_random_and_the_run_comes_to_its_end(
     assert not list((spool / "claims").glob("[0-9a-f]*.json"))
 
 
+@pytest.mark.thorough
 def test_ctrl_c_gives_the_claim_back_and_until_idle_ends(plain: Path, tmp_path: Path, begin: Start) -> None:
     run, spool = tmp_path / "run", tmp_path / "spool"
     words = ("--runner", f"spool:{spool}", "--part", 3, "--budget", 8, "--jobs", 1, *SHORT)

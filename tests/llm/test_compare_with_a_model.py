@@ -175,6 +175,7 @@ def test_a_run_that_was_killed_before_it_began_does_not_stand_in_the_way(plain: 
     assert len(done.cells) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 @pytest.mark.timeout(1800)  # two runs on a device that may be busy
 def test_a_comparison_that_is_killed_asks_nothing_twice(plain: Path, tmp_path: Path) -> None:

@@ -223,6 +223,7 @@ def test_lifting_that_failed_is_counted(plain: Path, tmp_path: Path) -> None:
     assert dict(figures.failures) == {"lint: declined": 1}
 
 
+@pytest.mark.thorough
 def test_killed_behind_any_record_the_same_run_comes_of_it(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +267,7 @@ class LastFirst(Lifting):
         return replace(answer, delay_s=(0.4, 0.2, 0.0)[(len(self.bodies) - 1) % 3])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["lift", "gain"])
 def test_a_run_with_several_in_flight_replays_whatever_was_ready_first(plain: Path, tmp_path: Path, name: str) -> None:
     result = lifting(
@@ -286,6 +288,7 @@ def test_a_run_with_several_in_flight_replays_whatever_was_ready_first(plain: Pa
     assert shape(again.result) == shape(result)
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 @pytest.mark.parametrize(("summed", "how"), [(OTHER_SUM, "bytes"), (SUM, "tolerance")])
 def test_a_template_is_held_against_the_kernel_that_it_was_lifted_from(

@@ -478,6 +478,7 @@ def with_other(value: Any, place: tuple[str | int, ...], other: object) -> Any:
     return changed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "body"),
     [

@@ -190,6 +190,8 @@ class Artifact:
     state: tuple[StateVariable, ...] | None = None
     """What could carry results from one launch to the next. None: not known. What a session sets back to its first
     values by `forget_module_memory` need not be here."""
+    assembly: str = ""
+    """Inline assembly that it holds, or may hold, in words. Empty: none, or a language in which it is usual."""
 
 
 class BuildFailed(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +37,7 @@ from kernelwright.backend.cuda_timing import Stopwatch
 from kernelwright.backend.cuda_transfer import STAGED_FROM_BYTES, Staging
 from kernelwright.backend.redraw import Closeness, Draw, Redraw
 from kernelwright.errors import InfrastructureError
+from kernelwright.json_text import read_json_text
 
 CUBIN_NAME = "unit.cubin"
 NAMES_NAME = "names.json"
@@ -109,7 +109,7 @@ class CudaSession(DeviceSession):
         """Load a cubin."""
         try:
             image = (artifact.folder / CUBIN_NAME).read_bytes()
-            names = json.loads((artifact.folder / NAMES_NAME).read_bytes())
+            names = read_json_text((artifact.folder / NAMES_NAME).read_bytes())
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"the artifact of {artifact.unit.file_name} cannot be read: {error}") from error
         try:

@@ -11,6 +11,7 @@ import ctypes
 import os
 import shutil
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ _HEADER = struct.Struct("<16x2xHIQQQIHHH")  # of ELF, 64 bits: machine, version,
 _SEGMENT = struct.Struct("<IIQQQQQQ")  # type, flags, offset, address, physical address, file bytes, bytes, alignment
 _LOAD, _READ_ONLY_AFTER = 1, 0x6474E552  # PT_LOAD, PT_GNU_RELRO
 _WRITABLE = 2
-_WORD_BYTES = 8
+
+CAN_RESTORE = sys.platform == "linux"
+"""Whether objects are files of the kind that is read here, and their loader tells where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,10 @@ class ProgramObjects:
 
     def __init__(self, folder: Path | None) -> None:
         """`folder`: of the program in PoCL's cache; None: it is not known, and nothing is restored."""
-        self._folder = folder
+        self._folder = folder if CAN_RESTORE else None
         self._loaded: dict[Path, _Loaded] = {}
         self._has_more = False
-        self.trouble = "" if folder is not None else "PoCL's files of a program were not found"
+        self.trouble = "" if self._folder is not None else "PoCL's files of a program were not found"
         """Why some object is not restored; empty: all are."""
 
     def expect_more(self) -> None:

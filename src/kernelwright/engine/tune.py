@@ -65,6 +65,7 @@ from kernelwright.errors import (
 from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Runner
 from kernelwright.evaluate.device_probe import is_several
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem
@@ -209,7 +210,7 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
     listener, machine = listener or SilentListener(), machine or LocalMachine()
     with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
-        folder.problem_files()  # nothing is said again of a problem that was changed since
+        _ = folder.problem_file  # nothing is said again of a problem that was changed since
         if view.finished is not None and view.finished.reason not in ("interrupted",):
             return TuneResult(view)
         settings = TuneSettings.from_record(view.started.settings)
@@ -632,7 +633,7 @@ class _Session:
         blob = view.started.settings.get("priors_blob")
         if not blob:
             return []
-        records = json.loads(self._folder.blobs.get_text(str(blob)))
+        records = read_json_text(self._folder.blobs.get_text(str(blob)))
         return [Prior(Config(config), value, source) for config, value, source in records]
 
 

@@ -13,7 +13,7 @@ from kernelwright.engine.verdict import Kind, Verdict
 from kernelwright.errors import ModelBudgetSpent, StoreError
 from kernelwright.evaluate.freshness import SAME_INPUTS
 from kernelwright.evaluate.stats import least_rounds
-from kernelwright.evaluate.words import LooseTolerance, bounds_text, factor_text, interval_text
+from kernelwright.evaluate.words import ASSEMBLY_ALLOWED, LooseTolerance, bounds_text, factor_text, interval_text
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.store.event import RunStarted
 from kernelwright.store.view import RunView
@@ -67,8 +67,13 @@ def _sentence(verdict: Verdict, view: RunView) -> str:
     return _nothing(view)
 
 
-def claim_text(verdict: Verdict) -> str:
+def claim_text(result: TuneResult) -> str:
     """The verdict as a clause, with the interval that it rests on: what an exported file says of itself."""
+    is_allowed = any(note.text.startswith(ASSEMBLY_ALLOWED) for note in result.view.notes)
+    return f"{_clause(result.verdict)}{f'; {ASSEMBLY_ALLOWED}' if is_allowed else ''}"
+
+
+def _clause(verdict: Verdict) -> str:
     interval = verdict.speedup
     if interval is None:
         if verdict.provisional is None:
@@ -216,7 +221,7 @@ def caveats(view: RunView) -> tuple[str, ...]:
 
     One sentence for each output or kind of data; from the notes that the run recorded when it began.
     """
-    return (*_loose(view), *_left_out(view), *_same_inputs(view))
+    return (*_loose(view), *_left_out(view), *_same_inputs(view), *_assembly(view))
 
 
 def _loose(view: RunView) -> Iterator[str]:
@@ -235,6 +240,12 @@ def _same_inputs(view: RunView) -> Iterator[str]:
     for note in view.notes:
         if note.text.startswith(SAME_INPUTS):
             yield f"Not proven against kernels that remember: {note.text}."
+
+
+def _assembly(view: RunView) -> Iterator[str]:
+    note = next((note.text for note in view.notes if note.text.startswith(ASSEMBLY_ALLOWED)), "")
+    if note:
+        yield f"{note[0].upper()}{note[1:]}."
 
 
 def _left_out(view: RunView) -> Iterator[str]:

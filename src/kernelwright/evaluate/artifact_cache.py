@@ -29,6 +29,7 @@ from typing import Any
 from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo, StateVariable
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.outcome import Failed, Stage
 
 DEFAULT_SIZE_LIMIT_BYTES = 4 << 30
@@ -41,8 +42,8 @@ EVICTION_INTERVAL = 64
 EVICTION_INTERVAL_S = 3600.0
 """A process looks at the cache's size after so many commits of its own, or when no one has for so long."""
 
-_FORMAT = 2
-"""1: without what a program keeps between launches."""
+_FORMAT = 3
+"""1: without what a program keeps between launches; 2: without whether it holds assembly."""
 _LEAST_FREE_BYTES = 1 << 16
 """With less, a failed build may be the disk's fault: the smallest artifacts are about as large."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -83,7 +84,7 @@ class ArtifactCache:
         folder = self._entry_folder(key)
         record_file = folder / "entry.json"
         try:
-            record = json.loads(record_file.read_bytes())
+            record = read_json_text(record_file.read_bytes())
             os.utime(record_file)
             return _entry(record, folder, unit, device)
         except FileNotFoundError:
@@ -120,6 +121,7 @@ class ArtifactCache:
             "resources": {entry: dict(figures) for entry, figures in artifact.resources.items()},
             "log": artifact.log,
             "binary_id": artifact.binary_id,
+            "assembly": artifact.assembly,
             "state": None if artifact.state is None else [[each.name, each.byte_count] for each in artifact.state],
         }
         self._commit(key, staged, record, artifact.unit, artifact.device_id)
@@ -267,8 +269,8 @@ def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: Device
     }
     kept = record["state"]
     state = None if kept is None else tuple(StateVariable(str(name), size) for name, size in kept)
-    binary_id = str(record.get("binary_id", ""))
-    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state), None)
+    binary_id, assembly = str(record.get("binary_id", "")), str(record["assembly"])
+    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state, assembly), None)
 
 
 @contextlib.contextmanager

@@ -59,6 +59,8 @@ class CompareDone:
     samples_ms: tuple[tuple[float, ...], ...]
     failed: Mapping[int, str]
     """By place, why its launch ended the comparison; then there are no samples of any job."""
+    seen_wrong: Picked | None = None
+    """That launch, where the device found it wrong: what it left was written out as what is picked is."""
     conditions: Conditions | None = None
     """How the device was, from readings between rounds."""
     timer: str = ""
@@ -83,6 +85,10 @@ def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) 
 class _Wrong(Exception):
     """What a launch did that it must not."""
 
+    def __init__(self, place: int, why: str, seen: Picked) -> None:
+        super().__init__(why)
+        self.place, self.why, self.seen = place, why, seen
+
 
 class _Rounds:
     def __init__(self, session: DeviceSession, arena: Arena, modules: Sequence[Module], job: CompareJob) -> None:
@@ -105,13 +111,17 @@ class _Rounds:
         for round_index in range(-job.warmup_count, job.rounds):
             # Backwards every other time: each candidate runs as often before as after each other one.
             order = order[::-1] if round_index % 2 else self._order_rng.permutation(len(job.jobs)).tolist()
-            failed = self._round(round_index, order)
+            try:
+                failed = self._round(round_index, order)
+            except _Wrong as error:
+                return CompareDone((), (), {error.place: error.why}, seen_wrong=error.seen)
             if failed is not None:
                 return CompareDone((), (), failed)
             self._readings.take()
         picked = tuple(each for each in self._picked if each is not None)
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
-        return CompareDone(picked, samples_ms, {}, self._readings.conditions, self._session.timer)
+        conditions = self._readings.conditions
+        return CompareDone(picked, samples_ms, {}, conditions=conditions, timer=self._session.timer)
 
     def _round(self, round_index: int, order: Sequence[int]) -> Mapping[int, str] | None:
         """One launch of each; which one failed and why, or None."""
@@ -124,13 +134,11 @@ class _Rounds:
             self._current.write_text(str(place))
             try:
                 elapsed_ms = self._sample(place, round_index, by_place[place])
-                if place in (0, partner) and partner:
-                    self._hold_against_other(place, round_index, is_second=is_second)
-                    is_second = True
             except LaunchFailed as error:
                 return {place: error.message}
-            except _Wrong as error:
-                return {place or partner: str(error)}
+            if place in (0, partner) and partner:
+                self._hold_against_other(place, partner, round_index, by_place[0], is_second=is_second)
+                is_second = True
             if round_index >= 0:
                 self._samples_ms[place].append(elapsed_ms)
                 self._pick(place, round_index, by_place[place])
@@ -152,10 +160,11 @@ class _Rounds:
         self._session.synchronize()
         self._arena.expect_untouched_by(set_index, job, secret)
         if not self._session.as_expected():
-            raise _Wrong("it wrote outside of its buffers, or changed its inputs")
+            seen = Picked(secret, self._write(place, set_index), is_damaged=True)
+            raise _Wrong(place, "it wrote outside of its buffers, or changed its inputs", seen)
         return elapsed_ms
 
-    def _hold_against_other(self, place: int, round_index: int, *, is_second: bool) -> None:
+    def _hold_against_other(self, place: int, partner: int, round_index: int, secret: int, *, is_second: bool) -> None:
         """Keep the result of the first of two launches on the same inputs; compare that of the second with it."""
         job, set_index = self._job.jobs[place], round_index % self._job.set_count
         if not is_second:
@@ -163,12 +172,17 @@ class _Rounds:
             return
         self._arena.expect_close_results(set_index, job, self._job.limits)
         if not self._session.as_expected():
-            raise _Wrong("its results are not the baseline's on the same inputs")
+            if not place:  # the baseline was second
+                self._arena.put_back_results(set_index, self._job.jobs[partner])
+            seen = Picked(secret, self._write(partner, set_index))
+            raise _Wrong(partner, "its results are not the baseline's on the same inputs", seen)
+
+    def _write(self, place: int, set_index: int) -> frozenset[str]:
+        folder = compared_folder(self._job.out_folder, place)
+        return self._arena.write(set_index, folder, self._job.jobs[place], is_all=True)
 
     def _pick(self, place: int, round_index: int, secret: int) -> None:
         """Each round is picked as likely as any other, and none is known to be before it ran."""
         job, left = self._job, self._job.rounds - round_index
         if self._picked[place] is None and secrets.randbelow(left) == 0:
-            folder = compared_folder(job.out_folder, place)
-            written = self._arena.write(round_index % job.set_count, folder, job.jobs[place], is_all=True)
-            self._picked[place] = Picked(secret, written)
+            self._picked[place] = Picked(secret, self._write(place, round_index % job.set_count))

@@ -526,29 +526,62 @@ class DeviceLane(QuickLane):
         is_retried = False
         while True:
             standing = [place for place in range(len(built)) if place not in wrong]
-            job = CompareJob(
-                jobs=tuple(self._job(built[place]) for place in standing),
-                inputs=self._files(workload, self._timed(workload)),
-                set_count=self._set_count(workload),
-                rounds=rounds,
-                warmup_count=COMPARE_WARMUP_COUNT,
-                cache=self._settings.cache,
-                seed=self._settings.seed,
-                secret=new_secret(),
-                limits=self._desk.limits(workload.name),
-                out_folder=self._out,
-            )
+            job = self._compare_job([built[place] for place in standing], workload, rounds=rounds)
             done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
             if done is not None and not done.failed:
                 return done, standing
             self._worker.kill()
             row = next(iter(done.failed)) if done is not None else _current_row(self._out)
             if row is not None and row > 0:
-                wrong[standing[row]] = f"failed in the comparison: {reason or (done and done.failed[row])}"
-            elif is_retried:
-                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
-            else:
+                wrong[standing[row]] = self._why_out(workload, row, done, reason)
+            elif not is_retried:
                 is_retried = True
+            elif not self._find_late_harm(built, standing, workload, wrong):
+                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
+
+    def _find_late_harm(
+        self, built: Sequence[Built], standing: Sequence[int], workload: Workload, wrong: dict[int, str]
+    ) -> bool:
+        """Whether some candidate ends the worker a while after its launch, when the baseline seems to be at fault.
+
+        Each is launched beside the baseline alone; those that end it are added to `wrong`.
+        """
+        found = False
+        for place in standing[1:]:
+            pair = (built[standing[0]], built[place])
+            done, reason = self._try_to_compare(
+                self._compare_job(pair, workload, rounds=1), self._compare_watch(list(pair))
+            )
+            if done is None or done.failed:
+                self._worker.kill()
+                wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
+                found = True
+        return found
+
+    def _compare_job(self, built: Sequence[Built], workload: Workload, *, rounds: int) -> CompareJob:
+        return CompareJob(
+            jobs=tuple(self._job(each) for each in built),
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            rounds=rounds,
+            warmup_count=COMPARE_WARMUP_COUNT,
+            cache=self._settings.cache,
+            seed=self._settings.seed,
+            secret=new_secret(),
+            limits=self._desk.limits(workload.name),
+            out_folder=self._out,
+        )
+
+    def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
+        """In words; the referee's, where the device has found a launch wrong and the referee does too."""
+        if done is None:
+            return f"failed in the comparison: {reason}"
+        folder = compared_folder(self._out, row)
+        failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
+        shutil.rmtree(folder, ignore_errors=True)
+        if failure is not None:
+            return f"wrong in the comparison: {failure.message}"
+        return f"failed in the comparison: {done.failed[row]}"
 
     def _try_to_compare(self, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
         """What came back, or why nothing did."""

@@ -18,22 +18,28 @@ from pathlib import Path
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.arena import BufferSpec, Job
+from kernelwright.evaluate.comparing import CompareDone
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.evaluate.device_worker import (
     DEVICE_WORKER_FACTORY,
+    CeilingDone,
+    CheckDone,
     CheckJob,
     DeviceWorkerArgument,
+    Forgotten,
     NotesJob,
     OpenJob,
     SessionNotes,
+    TimeDone,
 )
 from kernelwright.evaluate.freshness import redraw_of
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
-from kernelwright.evaluate.quick import OutputBounds
+from kernelwright.evaluate.process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.quick import OutputBounds, QuickDone
 from kernelwright.evaluate.referee_desk import RefereeDesk, RefereeJob
 from kernelwright.evaluate.render import RenderedWorkload
 from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.stress import StressDone
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Stage
 
@@ -45,6 +51,9 @@ LAUNCHES_PAST_DEADLINE = 3
 
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
+
+_ANSWERS = (CheckDone, TimeDone, QuickDone, CompareDone, StressDone, CeilingDone, Forgotten, SessionNotes)
+"""Of a device worker. A kernel that shares its processor can write into the channel, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,7 @@ class LaneProcesses:
         job = OpenJob(DeviceWorkerArgument(self._device))
         try:
             self._worker.call(job, timeout_s=own.startup_timeout_s)
-        except (KernelwrightError, JobTimeout, WorkerDied):
+        except Exception:
             self._worker.kill()
 
     def close(self) -> None:
@@ -163,12 +172,17 @@ class LaneProcesses:
         return failed
 
     def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
-        """The job's result; a worker that something outside killed gets a second chance with the same job."""
+        """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.
+
+        So it does where the worker raised what no job raises: an earlier candidate may have taken its files away.
+        """
         try:
             return self._call_worker(job, timeout_s, watch)
         except WorkerDied as error:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
+        except RemoteError:
+            self._worker.kill()
         return self._call_worker(job, timeout_s, watch)
 
     def _prove_machine_works(self, failed: Failed) -> None:
@@ -271,15 +285,28 @@ class LaneProcesses:
             self.worker_seconds += time.perf_counter() - start_s
 
     def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+        """The job's result.
+
+        Raises:
+            RemoteError: the worker raised what no job raises, or gave no answer to a job: a kernel may have taken its
+                files away, or spoken in its place.
+        """
         self._refuse_when_closed()
         start_s = time.perf_counter()
         if self._opening is not None:
             self._opening.result()
             self._opening = None
         try:
-            return self._worker.call(job, timeout_s=timeout_s, watch=watch)
+            answer = self._worker.call(job, timeout_s=timeout_s, watch=watch)
+        except (KernelwrightError, LaunchFailed, BuildFailed):
+            raise
+        except Exception as error:
+            raise RemoteError(type(error).__name__, str(error), "") from error
         finally:
             self.worker_seconds += time.perf_counter() - start_s
+        if not isinstance(answer, _ANSWERS):
+            raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
+        return answer
 
     def _refuse_when_closed(self) -> None:
         if self._is_closed:

@@ -189,7 +189,7 @@ class RefereeDesk:
         Raises:
             ReferenceFailed: the reference fails, or ends its process.
             BaselineFailed: as the referee says.
-            InfrastructureError: the process fails twice, or the run is being stopped.
+            InfrastructureError: the process fails twice or in a way of its own, or the run is being stopped.
         """
         try:
             with self._lock:
@@ -206,6 +206,10 @@ class RefereeDesk:
                 ) from error
             raise _process_failed(error) from error
         except JobTimeout as error:
+            raise _process_failed(error) from error
+        except KernelwrightError:
+            raise
+        except Exception as error:  # a reference can change whatever its process works with
             raise _process_failed(error) from error
 
     def essential(self, workload: str) -> tuple[Dataset, ...]:
@@ -263,9 +267,10 @@ class RefereeDesk:
         return self._process.call(job, timeout_s=timeout_s * len(parts))
 
 
-def _process_failed(error: JobTimeout | WorkerDied) -> InfrastructureError:
+def _process_failed(error: Exception) -> InfrastructureError:
+    what = str(error) if isinstance(error, KernelwrightError) else f"{type(error).__name__}: {error}"
     return InfrastructureError(
-        f"the referee process failed: {error}",
+        f"the referee process failed: {what}",
         hint="does the reference need more memory or time than this machine has?",
     )
 

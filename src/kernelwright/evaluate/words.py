@@ -51,6 +51,10 @@ def interval_text(interval: Interval | None, *, times: str = "x") -> str:
     return f"{interval.estimate:.{digits}f}{times} [{bounds_text(interval)}]"
 
 
+ASSEMBLY_ALLOWED = "inline assembly was allowed by the problem"
+"""How a note of a run begins; every claim of it repeats that."""
+
+
 @dataclass(frozen=True, slots=True)
 class LooseTolerance:
     """A derived tolerance that was widened, because the baseline is less exact than the dtype needs."""

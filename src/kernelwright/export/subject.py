@@ -163,7 +163,7 @@ class ExportedRun:
     @property
     def claim(self) -> str:
         """What may be said about the winner's speed, in one sentence."""
-        return claim_text(self.result.verdict)
+        return claim_text(self.result)
 
 
 def _values(config: Config) -> str:

@@ -35,6 +35,8 @@ DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 
 _FILL_KEYS = ("distribution", "range", "scale", "file", "special", "fresh")
 _KEYS = ("role", "dtype", "shape", "value", *_FILL_KEYS)
+MOST_EXTENTS = 32
+"""Of one array. NumPy ends at 64, and a reference may need axes of its own."""
 MOST_BYTES = 2**46
 """Of one argument: 64 TiB, hundreds of times what devices have."""
 _RANGE_FORM = "two numbers: [low, high]"
@@ -100,6 +102,9 @@ def read_argument(
             message=f"the shape of {name!r} is empty, expected its extents in sizes",
             hint='for one element write shape = ["1"]; what is passed by value has role = "scalar" and no shape',
         )
+    if shape is not None and len(shape) > MOST_EXTENTS:
+        message = f"the shape of {name!r} has {len(shape)} extents, more than {MOST_EXTENTS}"
+        raise entry.error("shape", MOST_EXTENTS, message=message, hint="join extents: only their product counts here")
     if role != "scalar" and shape is None:
         raise entry.missing("shape", expected='shape = ["n"], its extents in sizes, outermost first')
     distribution = _read_distribution(entry, role, dtype.name, folder=folder)

@@ -171,6 +171,8 @@ class Problem:
     tolerances: Mapping[str, Tolerance]
     """By output; outputs without one get a tolerance derived from dtype and the baseline's own error."""
     work: Work = field(default_factory=Work)
+    allows_assembly: bool = False
+    """Whether OpenCL kernels may hold inline assembly."""
 
     @property
     def size_names(self) -> tuple[str, ...]:

@@ -144,9 +144,13 @@ class RunFolder:
         """The frozen problem's TOML file, where all of the problem is as it was recorded.
 
         Raises:
-            StoreError: the run was recorded without one, or a file of the problem is not what was recorded.
+            StoreError: the run was copied without one, or a file of the problem is not what was recorded.
         """
-        self.problem_files()
+        if not self.problem_files():
+            raise StoreError(
+                f"{self.problem_dir} is missing: it holds what this run measured",
+                hint="restore it from a copy of the run: without it the figures can be shown, and nothing else be done",
+            )
         usual = self.problem_dir / "problem.toml"
         if usual.is_file():
             return usual
