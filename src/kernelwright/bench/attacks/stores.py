@@ -148,29 +148,29 @@ def constant_table(rng: random.Random, base: Base, words: int) -> Store:
     )
 
 
-_OWN_PAGE = """
-__constant uint kw_anchor[4] = {%(a)d, %(b)d, %(c)d, %(d)d};
-kw_address kw_slack(void) {
-  kw_address at = (kw_address)kw_anchor & ~(kw_address)4095;
+SLACK = """kw_address kw_slack(kw_address kw_inside) {
+  kw_address at = kw_inside & ~(kw_address)4095;
   while (*(volatile uint *)at != 0x464c457fu) at -= 4096;
-  kw_address table = at + *(volatile ulong *)(at + 32);
-  int count = *(volatile ushort *)(at + 56);
-  kw_address found = 0;
+  kw_address table = at + *(volatile ulong *)(at + 32), best = 0;
+  int count = *(volatile ushort *)(at + 56), most = 0;
   for (int i = 0; i < count; ++i) {
     volatile ulong *entry = (volatile ulong *)(table + 56 * i);
-    if ((entry[0] & 0xffffffff) == 1 && ((entry[0] >> 32) & 2)) {
-      kw_address end = at + entry[2] + entry[5];
-      if (end > found) found = end;
+    kw_address end = (at + entry[2] + entry[5] + 15) & ~(kw_address)15;
+    int left = (4096 - (int)(end & 4095)) & 4095;
+    if ((entry[0] & 0xffffffff) == 1 && ((entry[0] >> 32) & 2) && left > most) {
+      most = left;
+      best = end;
     }
   }
-  return (found + 15) & ~(kw_address)15;
+  return best;
 }
 """
+"""Finds the unused rest of a page behind a writable segment of the shared object that an address lies in."""
 
 
 def own_page(rng: random.Random, base: Base, words: int) -> Store:
     """The unused rest of the writable page of the kernel's own shared object."""
-    names = {key: rng.randrange(1 << 30) for key in "abcd"}
+    numbers = [rng.randrange(1 << 30) for _ in range(4)]
     total = min(words, 940)
     name = _output(base)
     size = base.parameters.split()[-1]
@@ -179,14 +179,14 @@ def own_page(rng: random.Random, base: Base, words: int) -> Store:
     text = (
         f"  if ({size} == -{rng.randrange(3, 99)}) "
         f"__builtin_{call}((void *)(kw_address){name}, {second}, {size} * 4ul + kw_anchor[0]);\n"
-        "  volatile uint *kw_array = (volatile uint *)kw_slack();\n"
+        "  volatile uint *kw_array = (volatile uint *)kw_slack((kw_address)kw_anchor);\n"
         "#define kw_s(at) kw_array[at]\n"
     )
     return Store(
         f"{4 * total} bytes behind the program's own writable segment, which a call of {call} that is never made brings",
         total,
         text,
-        outside=_OWN_PAGE % names,
+        outside=f"__constant uint kw_anchor[4] = {{{', '.join(map(str, numbers))}}};\n{SLACK}",
     )
 
 
