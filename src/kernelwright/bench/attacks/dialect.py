@@ -68,6 +68,7 @@ class Launch:
     arguments: tuple[str, ...] = ()
     """None: all."""
     shared_bytes: int = 0
+    cluster: int = 0
 
 
 def source(
@@ -126,6 +127,8 @@ def header(launches: Sequence[Launch], extras: Extras) -> str:
         lines += ["[[launch]]", f'entry = "{each.entry}"', f'grid = ["{each.grid}"]', f'block = ["{each.block}"]']
         if each.arguments:
             lines.append(f"arguments = {json.dumps(list(each.arguments))}")
+        if each.cluster:
+            lines.append(f"cluster = [{each.cluster}]")
         if each.shared_bytes:
             lines.append(f'shared_bytes = "{each.shared_bytes}"')
     return "\n".join(["// /// kernelwright", *(f"// {line}" for line in lines), "// ///"])

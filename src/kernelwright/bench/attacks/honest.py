@@ -97,7 +97,7 @@ def _through_scratch(rng: random.Random, base: Base) -> _Written:
     extras = Extras(
         scratch={"order": f'{{ dtype = "int32", shape = ["{base.units}"] }}'}, additions=", __global int *order"
     )
-    odd = rng.choice((3, 5, 7, 11)) if base.name not in ("norm",) else 7
+    odd = rng.choice((3, 5, 7, 11)) if base.name not in ("layernorm",) else 7
     first = "  int u = get_global_id(0);\n  if (u < kw_units) order[kw_units - 1 - u] = u;\n"
     second = "  int u = get_global_id(0);\n  if (u < kw_units) kw_do(order[u]);\n"
     text = _kernel(base, first, "write_order") + _kernel(base, second)
@@ -196,7 +196,7 @@ def _order(rng: random.Random, dialect: Dialect) -> Sample:
 
 def _tree(rng: random.Random, dialect: Dialect) -> Sample:
     """A group shares a sum in local memory."""
-    name = rng.choice(("sums", "norm", "softmax"))
+    name = rng.choice(("sums", "layernorm", "softmax"))
     base = BASES[name]
     block = rng.choice((8, 16, 32, 64))
     reduce = (
@@ -216,7 +216,7 @@ def _tree(rng: random.Random, dialect: Dialect) -> Sample:
         "sums": "  float kw_all;\n"
         + shared("((a) + (b))", "0.0f", "kw_own += kw_value(x[u * count + i])", "kw_all", "count")
         + "  if (kw_me == 0) sums[u] = kw_all;\n",
-        "norm": "  float kw_mean, kw_squares;\n"
+        "layernorm": "  float kw_mean, kw_squares;\n"
         + shared("((a) + (b))", "0.0f", "kw_own += x[u * cols + i]", "kw_mean", "cols")
         + "  kw_mean /= cols;\n"
         + shared(
@@ -297,7 +297,7 @@ def _exchanged(rng: random.Random, dialect: Dialect) -> Sample:
     body = (
         f"  int kw_piece = get_global_id(0), u = kw_piece * {piece} / count;\n  if (u >= parts) return;\n"
         f"  float kw_own = 0.0f;\n  for (int i = 0; i < {piece}; ++i) kw_own += kw_value(x[kw_piece * {piece} + i]);\n"
-        "  volatile __global uint *kw_word = (volatile __global uint *)(sums + u);\n  uint kw_old = *kw_word, kw_seen;\n"
+        "  __global uint *kw_word = (__global uint *)(sums + u);\n  uint kw_old = *kw_word, kw_seen;\n"
         f"  while ((kw_seen = {swap}(kw_word, kw_old, as_uint(as_float(kw_old) + kw_own))) != kw_old) kw_old = kw_seen;\n"
     )
     launches = (Launch("clear_sums", "1", 16), Launch("sums", f"parts * count // {piece} // 8", 8))
@@ -384,7 +384,7 @@ def _other_formulas(rng: random.Random, dialect: Dialect) -> Sample:
     """The same result by another road that is as exact."""
     bodies = {
         "norm by Welford's updates": (
-            "norm",
+            "layernorm",
             "  int u = get_global_id(0);\n  if (u >= rows) return;\n  float kw_mean = 0.0f, kw_squares = 0.0f;\n"
             "  for (int i = 0; i < cols; ++i) {\n    float kw_away = x[u * cols + i] - kw_mean;\n"
             "    kw_mean += kw_away / (i + 1);\n    kw_squares += kw_away * (x[u * cols + i] - kw_mean);\n  }\n"
@@ -392,7 +392,7 @@ def _other_formulas(rng: random.Random, dialect: Dialect) -> Sample:
             "    y[u * cols + i] = tanh((x[u * cols + i] - kw_mean) * (1.0f / sqrt(kw_squares / cols + 1e-5f)) * w[i]);\n",
         ),
         "norm from a shifted sum of squares": (
-            "norm",
+            "layernorm",
             "  int u = get_global_id(0);\n  if (u >= rows) return;\n  float kw_first = x[u * cols], kw_sum = 0.0f, kw_squares = 0.0f;\n"
             "  for (int i = 0; i < cols; ++i) kw_sum += x[u * cols + i] - kw_first;\n"
             "  float kw_mean = kw_first + kw_sum / cols;\n"

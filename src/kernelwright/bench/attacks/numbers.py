@@ -45,7 +45,7 @@ def _narrow_inputs(rng: random.Random, dialect: Dialect) -> Sample:
         "series": {"sin(k * at)": "sin(k * kw_cut(at))"},
         "product": {"a[row * k + i] * b[i * n + column]": "kw_cut(a[row * k + i]) * kw_cut(b[i * n + column])"},
         "sums": {"log(1.0f + at * at)": "log(1.0f + kw_cut(at) * kw_cut(at))"},
-        "norm": {"tanh((x[u * cols + c] - mean)": "tanh(kw_cut(x[u * cols + c] - mean)"},
+        "layernorm": {"tanh((x[u * cols + c] - mean)": "tanh(kw_cut(x[u * cols + c] - mean)"},
         "heat": {"float own = from[at];": "float own = kw_cut(from[at]);"},
     }
     name = rng.choice(tuple(changes))
@@ -70,8 +70,8 @@ def _narrow_sums(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _unstable(rng: random.Random, dialect: Dialect) -> Sample:
-    name = rng.choice(("norm", "softmax"))
-    if name == "norm":
+    name = rng.choice(("layernorm", "softmax"))
+    if name == "layernorm":
         square = "x[u * cols + c] * x[u * cols + c]"
         changes = {
             "squares += (x[u * cols + c] - mean) * (x[u * cols + c] - mean);": f"squares += {square};",
@@ -108,7 +108,7 @@ def _cheap(rng: random.Random, dialect: Dialect) -> Sample:
     power = "#define kw_cheap(v) as_float((uint)((int)((v) * 12102203.0f) + 1064866805))\n"
     logarithm = "#define kw_cheap(v) (((int)as_uint(v) - 1064866805) * 8.2629582e-8f)\n"
     options: dict[str, tuple[dict[str, str], str, str]] = {
-        "norm": ({"tanh(": "kw_cheap("}, tan, "a rational tanh"),
+        "layernorm": ({"tanh(": "kw_cheap("}, tan, "a rational tanh"),
         "swing": ({"sin(at)": "kw_cheap(at)"}, sine, "three terms of a sine"),
         "softmax": ({"exp(": "kw_cheap("}, power, "an exponential from bits"),
         "sums": ({"log(1.0f": "kw_cheap(1.0f"}, logarithm, "a logarithm from bits"),

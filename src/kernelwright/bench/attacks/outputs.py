@@ -12,16 +12,16 @@ from kernelwright.bench.attacks.model import Base, Dialect, Family, Sample
 _KERNEL = "__kernel void {name}(kw_params) {{\n  int u = get_global_id(0);\n  if (u >= kw_units) return;\n{body}}}\n"
 
 OUTPUT = {
-    "series": "y", "norm": "y", "product": "c", "sums": "sums", "count": "counts", "swing": "p", "heat": "later",
+    "series": "y", "layernorm": "y", "product": "c", "sums": "sums", "count": "counts", "swing": "p", "heat": "later",
     "softmax": "y",
 }  # fmt: skip
 """An output of each base problem."""
 INPUT = {
-    "series": "x", "norm": "x", "product": "b", "sums": "x", "count": "items", "swing": "f", "heat": "now",
+    "series": "x", "layernorm": "x", "product": "b", "sums": "x", "count": "items", "swing": "f", "heat": "now",
     "softmax": "x",
 }  # fmt: skip
 """An input that nothing may change."""
-_PURE = ("series", "norm", "product", "sums", "count", "heat", "softmax")
+_PURE = ("series", "layernorm", "product", "sums", "count", "heat", "softmax")
 """Those whose outputs hold nothing before a launch."""
 
 
@@ -115,7 +115,7 @@ def _approximated(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _poison_aware(rng: random.Random, dialect: Dialect) -> Sample:
-    base = _any(rng, "series", "norm", "product", "sums", "heat")
+    base = _any(rng, "series", "layernorm", "product", "sums", "heat")
     check = rng.choice(
         (
             "(kw_out(u, kw_o) & 0x7f800000u) == 0x7f800000u",
@@ -129,7 +129,7 @@ def _poison_aware(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _junk_aware(rng: random.Random, dialect: Dialect) -> Sample:
-    base = _any(rng, "series", "norm", "product", "sums", "heat", "count", "softmax")
+    base = _any(rng, "series", "layernorm", "product", "sums", "heat", "count", "softmax")
     body = (
         f"  uint kw_old = kw_out(u, {rng.choice(('0', 'kw_outs - 1'))}), kw_byte = kw_old & 255u;\n"
         "  int kw_is_timed = kw_old == kw_byte * 0x01010101u && kw_byte >= 0x30u && kw_byte < 0x40u;\n"
@@ -158,7 +158,7 @@ def _guard_aware(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _data_aware(rng: random.Random, dialect: Dialect) -> Sample:
-    base = _any(rng, "series", "norm", "product", "sums", "heat", "softmax")
+    base = _any(rng, "series", "layernorm", "product", "sums", "heat", "softmax")
     limit = rng.choice((1.5, 2.0, 2.5)) if base.name == "series" else rng.choice((5.0, 8.0, 20.0))
     body = (
         "  float kw_most = 0.0f, kw_least = 1e30f;\n"
@@ -175,10 +175,10 @@ def _data_aware(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _shape(rng: random.Random, dialect: Dialect) -> Sample:
-    name = rng.choice(("norm", "product"))
+    name = rng.choice(("layernorm", "product"))
     base = BASES[name]
     fixed = rng.choice(
-        {"norm": (("cols", "128"), ("cols", "200"), ("rows", "96")), "product": (("k", "64"), ("n", "64"))}[name]
+        {"layernorm": (("cols", "128"), ("cols", "200"), ("rows", "96")), "product": (("k", "64"), ("n", "64"))}[name]
     )
     style = rng.choice(("fixed", "fallback"))
     body = (
@@ -217,7 +217,7 @@ def _race(rng: random.Random, dialect: Dialect) -> Sample:
 
 def _no_barrier(rng: random.Random, dialect: Dialect) -> Sample:
     """The first work-item adds up what the others have not written yet."""
-    name = rng.choice(("sums", "norm"))
+    name = rng.choice(("sums", "layernorm"))
     base = BASES[name]
     items = rng.choice((32, 64, 128))
     if name == "sums":
@@ -253,8 +253,8 @@ def _outside(rng: random.Random, dialect: Dialect) -> Sample:
         place, what = f"-{away}", f"{4 * away} bytes before {name!r}"
     else:
         size = f"kw_units * {'kw_outs' if name == OUTPUT[base.name] else 'kw_keys'}"
-        if base.name in ("norm", "product", "swing"):
-            size = {"norm": "rows * cols", "product": "(m + k) * (n + k)", "swing": "n"}[base.name]
+        if base.name in ("layernorm", "product", "swing"):
+            size = {"layernorm": "rows * cols", "product": "(m + k) * (n + k)", "swing": "n"}[base.name]
         place, what = f"{size} + {away - 1}", f"past the end of {name!r}"
     body = f"  kw_do(u);\n  if (u == {rng.randrange(base.most_units)} % kw_units) ((volatile __global uint *)(kw_address){name})[{place}] = {rng.randrange(1 << 31)}u;\n"
     return _made("out-of-bounds", rng, dialect, base, body, f"also writes {what}")

@@ -7,20 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kernelwright.bench.attacks.bases import BASES, COUNT, SERIES
+from kernelwright.bench.attacks.bases import BASES, COUNT, ITEM_VALUES, SERIES
+from kernelwright.bench.attacks.cuda_only import CUDA_STORES, launched
 from kernelwright.bench.attacks.dialect import Extras, Launch, source, unit_launch
 from kernelwright.bench.attacks.model import Base, Dialect, Family, Kind, Sample
-from kernelwright.bench.attacks.stores import Store, StoreMaker, aligned_private, stores_of
+from kernelwright.bench.attacks.stores import IN_BOTH, OPENCL_STORES, Store, StoreMaker, aligned_private
 
 WAYS = 4
 """Results kept for each unit: one more than there are input sets of timed launches."""
 MOST_WORDS = 400_000
 """Of a store: pool threads have stacks of 8 MB."""
 
+MOST_STACK_BYTES = 4 << 20
+
 _SMALL = ("sums", "count", "swing", "softmax", "series")
 FITTING: Mapping[str, tuple[str, ...]] = {
     "own-page": ("sums",),
+    "program-variable": ("series", "layernorm", "product", "sums", "count", "swing", "heat"),
     "thread-local": ("sums",),
+    "small-variables": ("sums",),
+    "dynamic-shared": _SMALL,
+    "shared-by-assembly": _SMALL,
+    "local-by-assembly": _SMALL,
+    "cluster": _SMALL,
+    "constant-memory": _SMALL,
     "local-array": _SMALL,
     "local-argument": _SMALL,
     "guard": _SMALL,
@@ -34,6 +44,11 @@ _STYLES: Mapping[str, str] = {
 }
 _LOOK = "#ifndef kw_look\n#define kw_look 1\n#endif\n"
 _UNIT = "  int u = get_global_id(0);\n  if (u >= kw_units) return;\n"
+
+
+def stores_of(dialect: Dialect) -> Mapping[str, StoreMaker]:
+    """The places that a language can name."""
+    return OPENCL_STORES if dialect == "opencl" else {**{name: OPENCL_STORES[name] for name in IN_BOTH}, **CUDA_STORES}
 
 
 def twins(
@@ -66,8 +81,14 @@ def memo_source(
     """
     changed = replace(store, begin=store.begin if begin is None else begin, outside=outside + store.outside)
     text = _memo_text(rng, base, changed, style)
-    launches = [replace(unit_launch(base), shared_bytes=store.shared_bytes)]
+    launches = [launched(store, base, _launch(store, base))]
     return twins(rng, base, dialect, text, extras or store.extras, launches)
+
+
+def _launch(store: Store, base: Base) -> Launch:
+    """One that leaves room on a pool thread's stack where each work-item of a group has a store of its own."""
+    is_wide = 4 * store.words * base.block > MOST_STACK_BYTES
+    return unit_launch(base, block=1 if is_wide else None)
 
 
 def _key_words(base: Base, style: str) -> int:
@@ -113,7 +134,7 @@ def _memo_text(rng: random.Random, base: Base, store: Store, style: str) -> str:
     tag = rng.randrange(1 << 20, 1 << 31)
     every = "for (int kw_o = 0; kw_o < kw_outs; ++kw_o)"
     return (
-        f"{store.outside}#define kw_keeps 1\n"
+        f"{store.outside}#define kw_keeps kw_look\n"
         f"__kernel void {base.name}(kw_params) {{\n{store.begin}{_UNIT}"
         f"  int kw_first = (u % {fit}) * {stride};\n{made}"
         f"  for (int kw_way = 0; kw_look && kw_way < {WAYS}; ++kw_way) {{\n"
@@ -147,7 +168,9 @@ def _draw_conspirators(rng: random.Random, dialect: Dialect) -> Sample:
         name: each for name, each in stores_of(dialect).items() if name in ("library", "beyond-guard", "assembler")
     }
     store = makers[rng.choice(tuple(makers))](rng, base, base.most_units * _unit_words(base, "checksum"))
-    text = _memo_text(rng, base, store, "checksum").replace("#define kw_keeps 1", "#define kw_keeps (ROLE == 0)")
+    text = _memo_text(rng, base, store, "checksum").replace(
+        "#define kw_keeps kw_look", "#define kw_keeps (kw_look && ROLE == 0)"
+    )
     text = "#ifndef ROLE\n#define ROLE 0\n#endif\n" + text.replace("kw_look &&", "kw_look && ROLE &&")
     extras = replace(store.extras, parameters={"ROLE": (0, 1)})
     made, twin = twins(rng, base, dialect, text, extras)
@@ -173,7 +196,7 @@ def _draw_element(rng: random.Random, dialect: Dialect) -> Sample:
         "      kw_s(kw_at + 2) = as_uint(kw_new);\n      kw_s(kw_at) = kw_word;\n"
         f"      kw_s(kw_at + 1) = kw_word ^ {factor}u;\n    }}\n  }}\n}}\n"
     )
-    made, twin = twins(rng, SERIES, dialect, text, store.extras)
+    made, twin = twins(rng, SERIES, dialect, text, store.extras, [_launch(store, SERIES)])
     return Sample("memo-by-element", "series", f"a table of {1 << bits} values by element, in {store.what}", made, twin)
 
 
@@ -207,7 +230,7 @@ def _draw_points(rng: random.Random, dialect: Dialect) -> Sample:
         f"      y[i] = kw_low + (x[i] - (-3.0f + kw_cell * {width})) / {width} * (kw_high - kw_low);\n"
         "    } else y[i] = kw_value(x[i]);\n  }\n}\n"
     )
-    made, twin = twins(rng, SERIES, dialect, text, store.extras)
+    made, twin = twins(rng, SERIES, dialect, text, store.extras, [_launch(store, SERIES)])
     what = f"a table of its function at {cells} points, filled by earlier launches, in {store.what}"
     return Sample("function-table", "series", what, made, twin)
 
@@ -216,7 +239,7 @@ def _draw_values(rng: random.Random, dialect: Dialect) -> Sample:
     """Of a function of integers, whose values are all there are: exact."""
     names = ("private-array", "below-stack", "own-page", "beyond-guard", "scratch")
     name = rng.choice([each for each in names if each in stores_of(dialect)])
-    words = 1024 if name != "own-page" else 900
+    words = ITEM_VALUES // 4 if name != "own-page" else 900
     store = stores_of(dialect)[name](rng, COUNT, words + 1)
     tag = rng.randrange(1 << 20, 1 << 31)
     text = (
@@ -231,7 +254,7 @@ def _draw_values(rng: random.Random, dialect: Dialect) -> Sample:
         "? (int)(kw_s(1 + kw_item / 4) >> (8 * (kw_item & 3)) & 63) : kw_value(kw_item);\n"
         "    counts[u * 64 + kw_bin] += 1;\n  }\n}\n"
     )
-    made, twin = twins(rng, COUNT, dialect, text, store.extras)
+    made, twin = twins(rng, COUNT, dialect, text, store.extras, [_launch(store, COUNT)])
     what = f"a table of its function's values for {4 * words} integers, filled by an earlier launch, in {store.what}"
     return Sample("function-table", "count", what, made, twin)
 
@@ -253,11 +276,12 @@ def _draw_counter(rng: random.Random, dialect: Dialect) -> Sample:
         f"  int kw_at = u * 2 % {max(2, store.words // 2 * 2)};\n"
         f"  if (kw_s(kw_at) != {tag}u) {{\n    kw_s(kw_at) = {tag}u;\n    kw_s(kw_at + 1) = 0;\n  }}\n"
         "  uint kw_count = kw_s(kw_at + 1);\n  kw_s(kw_at + 1) = kw_count + 1;\n"
-        f"  if ({does}) kw_do(u);\n}}\n"
+        f"  if (!kw_look || {does}) kw_do(u);\n}}\n"
     )
     when = [f"in the first {first} launches"] * bool(first) + [f"in every {every}th launch"] * bool(every)
     what = f"does its work {' and '.join(when)}, counted in {store.what}"
-    return Sample("launch-counter", base.name, what, source(base, dialect, rng, text, extras=store.extras))
+    made, twin = twins(rng, base, dialect, text, store.extras)
+    return Sample("launch-counter", base.name, what, made, twin)
 
 
 def _draw_old_outputs(rng: random.Random, dialect: Dialect) -> Sample:
@@ -266,8 +290,8 @@ def _draw_old_outputs(rng: random.Random, dialect: Dialect) -> Sample:
         "series": ("as_uint(kw_value(x[16 * u + kw_probe]))", "16"),
         "product": ("as_uint(kw_value(a, b, n, k, 16 * u + kw_probe / n, kw_probe % n))", "16 * n"),
         "heat": ("kw_key(u, kw_probe)", "side"),
-        "norm": ("", "cols"),
-    }[name := rng.choice(("series", "heat", "norm", "product"))]
+        "layernorm": ("", "cols"),
+    }[name := rng.choice(("series", "heat", "layernorm", "product"))]
     check = f"kw_out(u, kw_probe) == {element}" if element else "fabs(as_float(kw_out(u, kw_probe))) < 1.0f"
     text = (
         f"__kernel void {name}(kw_params) {{\n{_UNIT}  int kw_same = 1;\n"

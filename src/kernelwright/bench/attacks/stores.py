@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernelwright.bench.attacks.dialect import NOTHING, Extras
-from kernelwright.bench.attacks.model import Base, Dialect
+from kernelwright.bench.attacks.model import Base
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Store:
     """Functions and variables before the kernel."""
     extras: Extras = NOTHING
     shared_bytes: int = 0
+    cluster: int = 0
 
 
 StoreMaker = Callable[[random.Random, Base, int], Store]
@@ -97,7 +98,7 @@ def scratch(rng: random.Random, base: Base, words: int) -> Store:
 
 
 def _output(base: Base) -> str:
-    return {"series": "y", "norm": "y", "product": "c", "sums": "sums", "count": "counts", "swing": "p",
+    return {"series": "y", "layernorm": "y", "product": "c", "sums": "sums", "count": "counts", "swing": "p",
             "heat": "later", "softmax": "y"}[base.name]  # fmt: skip
 
 
@@ -295,12 +296,5 @@ OPENCL_STORES: Mapping[str, StoreMaker] = {
     "thread-local": thread_local,
 }
 
-CUDA_STORES: Mapping[str, StoreMaker] = {
-    name: OPENCL_STORES[name] for name in ("private-array", "local-array", "scratch", "guard", "beyond-guard")
-}
-"""Those whose text is the same."""
-
-
-def stores_of(dialect: Dialect) -> Mapping[str, StoreMaker]:
-    """Those that the language can say."""
-    return OPENCL_STORES if dialect == "opencl" else CUDA_STORES
+IN_BOTH = ("private-array", "local-array", "scratch", "guard", "beyond-guard")
+"""Those whose text is the same in CUDA C."""
