@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve()
-REPEATS = 3
 
 
 def main() -> None:
@@ -30,6 +29,7 @@ def main() -> None:
     words.add_argument("problems", type=Path, nargs="+")
     words.add_argument("--configs", type=int, default=4)
     words.add_argument("--rounds", type=int, default=40)
+    words.add_argument("--repeats", type=int, default=3)
     words.add_argument("--device")
     words.add_argument("--out", type=Path)
     words.add_argument("--before", type=Path)
@@ -39,16 +39,16 @@ def main() -> None:
         print(json.dumps(measured(given.problems[0], given)))
         return
     trees = {"after": HERE.parents[1], **({"before": given.before} if given.before else {})}
-    rows = [row(problem, trees) for problem in given.problems]
+    rows = [row(problem, trees, given.repeats) for problem in given.problems]
     print_table(rows)
     if given.out:
         given.out.write_text(json.dumps(rows, indent=1))
 
 
-def row(problem: Path, trees: dict[str, Path]) -> dict[str, Any]:
+def row(problem: Path, trees: dict[str, Path], repeats: int) -> dict[str, Any]:
     """One problem by each tree, in turns."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in trees}
-    for number in range(REPEATS):
+    for number in range(repeats):
         for name in list(trees) if number % 2 else list(trees)[::-1]:
             found[name].append(in_tree(problem, trees[name]))
     return {"problem": problem.name, **found}
@@ -57,7 +57,8 @@ def row(problem: Path, trees: dict[str, Path]) -> dict[str, Any]:
 def in_tree(problem: Path, tree: Path) -> dict[str, Any]:
     """The same in a process that takes the package from `tree`."""
     words = [word for word in sys.argv[1:] if not Path(word).is_dir() and word != "--before"]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    paths = [str(tree / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, str(HERE), str(problem.resolve()), "--one", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -175,8 +175,8 @@ def test_tune_prints_one_document_for_scripts(recorded: tuple[Path, str, str]) -
     folder, out, err = recorded
     document = json.loads(out)
     assert document.keys() == {
-        "run", "problem", "device", "reason", "is_gain", "speedup", "best_config", "workloads", "counts", "failures",
-        "spent_s", "prospect", "files", "verdict", "caveats", "partial",
+        "run", "problem", "device", "reason", "is_gain", "kind", "speedup", "best_config", "workloads", "counts",
+        "failures", "spent_s", "prospect", "files", "verdict", "caveats", "partial",
     }  # fmt: skip
     assert document["reason"] == "budget"
     assert document["counts"]["tried"] == 6

@@ -25,7 +25,7 @@ from kernelwright.engine.dispatch_rule import Case, Leaf, Rule, Split, choose, c
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import SpecError, UserError
-from kernelwright.evaluate.stats import is_gain, speedup_interval
+from kernelwright.evaluate.stats import speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expression import Expression
@@ -324,7 +324,7 @@ def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
         else:
             ratio = speedup_interval(row, rows[best])
             losses.append(max(ratio.estimate - 1, 0.0))
-            is_over.append(losses[-1] > loss and is_gain(ratio))
+            is_over.append(losses[-1] > loss and ratio.side == "above")
     return MeasuredShape(
         name, timings.shapes[name], name in timings.tuned, medians[-1], medians[best], tuple(losses), tuple(is_over)
     )
