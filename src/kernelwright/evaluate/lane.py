@@ -106,6 +106,8 @@ class DeviceLane(QuickLane):
         same = same_inputs_note(self._problem)
         self.notes += [same] if same else []
         errors = self._calibrate_on(first)
+        for built in baseline:  # now, since the referee is about to be busy with what is left for later
+            self._desk.limits(built.rendered.workload.name)
         self._write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
