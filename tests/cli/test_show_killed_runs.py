@@ -55,6 +55,7 @@ def killed_behind(whole: Path, run: Path, count: int, own: int) -> list[int]:
     return sorted(proposed)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("own", [0, 1, 3])
 def test_a_killed_run_is_read(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], own: int) -> None:
     size = len((whole / "events.jsonl").read_bytes().splitlines())
