@@ -156,7 +156,7 @@ def test_result_has_the_winner_and_its_claim(result: kernelwright.TuneResult) ->
         assert row.specialised_speedup is not None
         assert row.specialised_speedup.estimate >= row.speedup.estimate  # by rounds, as ranks and claims are
     assert result.folder is not None
-    assert kernelwright.RunView.read(result.folder).winner == result.view.winner
+    assert kernelwright.RunView.read(result.folder).fastest == result.view.fastest
 
 
 @pytest.mark.opencl

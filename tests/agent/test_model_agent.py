@@ -142,6 +142,7 @@ def code_with(*answers: str, folder: Path) -> tuple[Draft | Declined, ScriptedMo
         ("I cannot see any code.", "no code block"),
         (GOOD.replace(f"// {END}\n", ""), "was cut off|found 1 and 0"),
         (GOOD.replace("ITEMS = {", "ITEMS = ["), "toml block cannot be read"),
+        (GOOD.replace("ITEMS = {", "a." * 4000 + "b = {"), "toml block cannot be read.* dotted key"),
         (GOOD.replace("values = [1, 2, 4]", "values = []"), "no template header"),
         (GOOD.replace('grid = ["ceil_div(n, 32 * ITEMS)"]\n', ""), "no template header|grid"),
         (GOOD.replace("[launch]", "[launch]\nentry = 'other'"), "does not fit the problem"),

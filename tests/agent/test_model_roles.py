@@ -56,7 +56,10 @@ model = "rules"
         ("corrections = -1", "corrections is -1"),
         ("requests_per_minute = 0", "requests_per_minute is 0"),
         ("tactics = 1", "tactics is 1"),
-        ("[plan", "no TOML"),
+        ("[plan", "not valid TOML"),
+        ("x = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        (".".join(["x"] * 20_000) + " = 1", "dotted key"),
+        ("requests_per_minute = " + "9" * 5000, "too long"),
     ],
 )
 def test_what_is_wrong_is_told_with_the_file(text: str, words: str, tmp_path: Path) -> None:
@@ -69,7 +72,7 @@ def test_what_is_wrong_is_told_with_the_file(text: str, words: str, tmp_path: Pa
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="does not exist"):
         read_roles(tmp_path / "none.toml")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import BuildRequest, BuildUnit, StateVariable
-from kernelwright.backend.bitcode import BitcodeUnreadable, read_variables
+from kernelwright.backend.bitcode import BitcodeUnreadable, Program, read_program
 from kernelwright.backend.opencl_driver import is_pocl
 from kernelwright.backend.registry import get_backend
 
@@ -97,23 +97,43 @@ def test_what_kernels_can_write_is_named_with_its_bytes(build, what: str) -> Non
 @pytest.mark.opencl
 @pytest.mark.parametrize("what", NOTHING_KEPT)
 def test_tables_text_and_local_memory_are_not_kept(build, what: str) -> None:
-    assert build(*NOTHING_KEPT[what]).state == ()
+    built = build(*NOTHING_KEPT[what])
+    assert (built.state, built.assembly) == ((), "")
+
+
+ASSEMBLY = {
+    "in the kernel": ("", '__asm__ volatile("nop" : "+r"(n) : : "memory");'),
+    "in a function of its own": ('int g(int n) { __asm__("" : "+r"(n)); return n; }', "v += g(n);"),
+    "in one that is never inlined": (
+        '__attribute__((noinline)) int g(int n) { __asm__ volatile("nop"); return n; }',
+        "if (n == 3) v += g(n);",
+    ),
+    "at the top": ('__asm__(".byte 1");', ""),
+    "pasted by a macro": ("#define J(a, b) a##b", 'J(__as, m__) volatile("nop");'),
+    "in a loop, behind constants": ("", 'for (int k = 0; k < 7; ++k) { v = v * 3.0f + k; __asm__ volatile("nop"); }'),
+}
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("what", ASSEMBLY)
+def test_assembly_is_found_wherever_it_stands(build, what: str) -> None:
+    assert build(*ASSEMBLY[what]).assembly
 
 
 @pytest.mark.opencl
 def test_damaged_bitcode_is_told_and_never_followed(build) -> None:
     folder: Path = build("__global float V[64];", "v += V[i & 63]++;").folder
     data = next(folder.rglob("program.bc")).read_bytes()
-    assert any(each.name == "V" for each in read_variables(data))
+    assert any(each.name == "V" for each in read_program(data).variables)
     for length in range(0, len(data), len(data) // 50):
         with pytest.raises(BitcodeUnreadable):
-            read_variables(data[:length])
+            read_program(data[:length])
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_in_words(junk: bytes) -> None:
     with pytest.raises(BitcodeUnreadable):
-        read_variables(b"\xde\xad" + junk)
+        read_program(b"\xde\xad" + junk)
     with contextlib.suppress(BitcodeUnreadable):
-        assert read_variables(b"BC\xc0\xde" + junk) == ()
+        assert read_program(b"BC\xc0\xde" + junk) == Program((), has_assembly=False)

@@ -215,7 +215,12 @@ class Memory:
         self.bytes = bytearray(8192)
         self.variables = variables
         self.free_from = 4096
-        self.driver = SimpleNamespace(cuMemAlloc=self.allocate, cuMemFree=lambda _: (0,), cuMemcpyDtoDAsync=self.copy)
+        self.driver = SimpleNamespace(
+            cuMemAlloc=self.allocate,
+            cuMemFree=lambda _: (0,),
+            cuMemcpyDtoDAsync=self.copy,
+            cuMemsetD8Async=lambda *_: (0,),
+        )
 
     def allocate(self, byte_count):
         self.free_from += byte_count
@@ -243,7 +248,7 @@ T = CubinVariable("T", 8, is_table=True)
 
 
 def module_memory(memory):
-    return ModuleMemory(memory.driver, None, MemoryPool(memory.driver))
+    return ModuleMemory(memory.driver, None, MemoryPool(memory.driver, None))
 
 
 def test_what_a_launch_left_is_gone_before_the_next():

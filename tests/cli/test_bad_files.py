@@ -93,6 +93,10 @@ def files() -> Iterator[Bad]:
         yield Bad(f"{file}-device", link(file, "/dev/null"), "", has_line=not is_toml)
     yield Bad("carriage-returns-alone", data(TOML, lambda text: text.replace(b"\n", b"\r")), "TOML")
     yield Bad("nested-toml", data(TOML, lambda text: b"x = " + b"[" * 5000 + b"]" * 5000), "too deeply")
+    for name, old in {"key": "entry =", "header": "[launch]", "inline": "n = 4096"}.items():
+        parts = ".".join(["a", '"b.c"', "'d'", "e-1"] * 5000)
+        new = {"key": f"{parts} = 1", "header": f"[{parts}]", "inline": f"n = {{ {parts} = 4096 }}"}[name]
+        yield Bad(f"endless-{name}", put(TOML, old, f"{new}\n{old}"), "dotted key has more than 32 parts")
     yield Bad("endless-number", put(TOML, "weight = 2", "weight = " + "9" * 5000), "too long")
     yield Bad("table-twice", put(TOML, "[launch]", "[arguments.x]\nz = 1\n[launch]"), "TOML")
     yield Bad("nested-python", data(REFERENCE, lambda text: b"x = " + b"(" * 5000 + b")" * 5000), "")
@@ -146,7 +150,8 @@ ARGUMENTS = (
                     "[]", "[[]]", "[true]", "[-1]", '["-n"]', '["n - n"]', "[0]", "[1.5]", '["n / 3"]', '[""]',
                     '["n * 1e300 * 1e300"]', '["n * 2 ** 50"]', '["2 ** 62", "2 ** 62"]', '["n", "n", "n", "n", "n"]',
                     '["' + "n + " * 3000 + 'n"]', '["n; import os"]', '["n.real"]', '["[n]"]', '["lambda: n"]',
-                    '["x"]', '["' + "-" * 500 + 'n"]', '["n // 0"]', '["n if"]', "[nan]", "[1e400]",
+                    "[" + "1, " * 32 + "1]", "[" + "1, " * 70_000 + "1]", '["x"]',
+                    '["' + "-" * 500 + 'n"]', '["n // 0"]', '["n if"]', "[nan]", "[1e400]",
                 )
             ),
             *(
@@ -179,6 +184,9 @@ PARAMETERS = (
     "{ powers_of_two = [64, 2], default = 4 }", "{ powers_of_two = [1, 1e300], default = 4 }",
     "{ values = [1979-05-27], default = 1 }", "{ values = [32], default = 32, why = 1 }",
     '{ values = [32], default = 32, wy = "x" }', '{ values = [""], default = "" }',
+    "{ values = [" + "".join(f"{k}, " for k in range(200_000)) + "], default = 32 }",
+    "{ values = [" + "".join(f'"v{k}", ' for k in range(200_000)) + "], default = 32 }",
+    "{ values = [" + "".join(f"{k}, " for k in range(99_999)) + "5], default = 32 }",
     '{ values = ["a\\nb"], default = "a\\nb" }', '{ values = ["a\\u0000"], default = "a\\u0000" }',
     "{ values = [-32], default = -32 }", "{ values = [0], default = 0 }", "{ values = [32], default = true }",
 )  # fmt: skip

@@ -133,6 +133,14 @@ def test_mistake_in_a_file_is_named_with_its_line(
     [
         Mistake("raises", REFERENCE, "return a * x + y", "raise KeyError('lost')", "KeyError.*lost", "raise KeyError"),
         Mistake(
+            "raises-what-cannot-be-shown",
+            REFERENCE,
+            "def saxpy(x, y, a):\n    return a * x + y",
+            "class Evil(BaseException):\n    def __str__(self): raise self\ndef saxpy(x, y, a): raise Evil",
+            "raised Evil, whose text cannot be had",
+            "def saxpy",
+        ),
+        Mistake(
             "nan",
             REFERENCE,
             "return a * x + y",

@@ -98,6 +98,13 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, s
     return code or 0, capsys.readouterr().err
 
 
+def printed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    """Standard output of a command."""
+    with pytest.raises(SystemExit):
+        main([str(word) for word in words])
+    return capsys.readouterr().out
+
+
 def contents(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "lock"}
 
@@ -197,6 +204,42 @@ def test_figures_are_shown_with_a_warning(tuned: Path, capsys: pytest.CaptureFix
     status, words = said(capsys, "show", "run", tuned)
     assert status == 0
     assert words.startswith(f"warning: {tuned / 'problem' / 'saxpy.cl'} {CHANGED}")
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_where_the_problem_is_gone_the_figures_are_shown_and_one_sentence_says_so(
+    tuned: Path, capsys: pytest.CaptureFixture[str], *, is_empty: bool
+) -> None:
+    whole = printed(capsys, "show", "run", tuned)
+    shutil.rmtree(tuned / "problem")
+    if is_empty:
+        (tuned / "problem").mkdir()
+    missing = f"{tuned / 'problem'} is missing: it holds what this run measured"
+    for words in (["run", tuned], ["run", tuned, "--json"], ["candidate", tuned, "best"], [tuned]):
+        status, text = said(capsys, "show", *words)
+        assert status == 0
+        assert text.startswith(f"warning: {missing}")
+        assert len(text.splitlines()) == 1
+    assert printed(capsys, "show", "run", tuned) == whole
+    before = contents(tuned)
+    for command in ("export", "resume", "dispatch"):
+        status, text = said(capsys, command, tuned)
+        assert status == 2
+        assert missing in text
+    assert contents(tuned) == before
+    status, text = said(capsys, "report", tuned)
+    assert (status, text.startswith(f"warning: {missing}")) == (0, True)
+
+
+def test_where_a_structures_problem_is_gone_it_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(tree / "problem")
+    shutil.rmtree(tree / "nodes" / "002" / "problem")
+    status, text = said(capsys, "show", "run", tree)
+    assert status == 0
+    assert [line.partition(" is missing")[0] for line in text.splitlines()] == [
+        f"warning: {tree / 'problem'}",
+        f"warning: {tree / 'nodes' / '002' / 'problem'}",
+    ]
 
 
 def test_a_replay_of_a_changed_problem_is_refused(tuned: Path, tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def test_tune_prints_one_document_for_scripts(recorded: tuple[Path, str, str]) -
     folder, out, err = recorded
     document = json.loads(out)
     assert document.keys() == {
-        "run", "problem", "device", "reason", "is_gain", "speedup", "best_config", "workloads", "counts", "failures",
-        "spent_s", "prospect", "files", "verdict", "caveats", "partial",
+        "run", "problem", "device", "reason", "is_gain", "kind", "speedup", "best_config", "workloads", "counts",
+        "failures", "spent_s", "prospect", "files", "verdict", "caveats", "partial",
     }  # fmt: skip
     assert document["reason"] == "budget"
     assert document["counts"]["tried"] == 6
@@ -219,7 +219,7 @@ def test_show_candidate(run: Path, call: Call) -> None:
         assert event.candidate_id in out
         assert all(f"{name}={value}" in out for name, value in event.config.items())
     assert json.loads(call("show", "candidate", run, "3", "--json")[1])["config"] == dict(event.config)
-    winner = RunView.read(run).winner
+    winner = RunView.read(run).fastest
     assert winner is not None
     assert winner.candidate_id in call("show", "candidate", run, "best")[1]
     assert "checked on finite inputs of usual size only" in call("show", "candidate", run, "best")[1]

@@ -19,17 +19,21 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.cli.progress import PlainView
 from kernelwright.cli.show import run_lines
-from kernelwright.cli.tables import interval_text, print_figures, verdict
+from kernelwright.cli.tables import interval_text, print_figures
 from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
 from kernelwright.engine.limits import check_memory
 from kernelwright.engine.listener import Progress
+from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import replay, tune
+from kernelwright.engine.verdict_words import verdict_text as verdict
 from kernelwright.errors import SpecError, StopRun, StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.stats import Interval, least_rounds
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
+from kernelwright.store.event import RunFinished
+from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
 
@@ -67,18 +71,17 @@ def test_show_runs_shows_a_figure_only_where_the_run_claims_it(
         return 3.0
 
     settings = TuneSettings(budget=Budget(evaluations=16), searcher="exhaustive")
-    few = dataclasses.replace(settings, comparison_rounds=5)
-    runs = {"gain": (cost, settings), "flat": (flat, settings), "few-rounds": (cost, few)}
-    for name, (times, each) in runs.items():
-        tune(saxpy, settings=each, run=in_tmp / "runs" / name, machine=SimulatedMachine(times, noise=0.001))
+    runs = {"gain": cost, "flat": flat, "few-rounds": cost}
+    for name, times in runs.items():
+        tune(saxpy, settings=settings, run=in_tmp / "runs" / name, machine=SimulatedMachine(times, noise=0.001))
+    compared_in(in_tmp / "runs" / "few-rounds", rounds=5)
     with pytest.raises(SystemExit):
         main(["show", "runs", "runs", "--json"])
     found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert found["gain"]["claim"] == "gain"
     assert found["gain"]["speedup"]["low"] > 1
-    assert [(found[name]["claim"], found[name]["speedup"]) for name in ("flat", "few-rounds")] == [
-        ("no gain", None)
-    ] * 2
+    claims = {name: (found[name]["claim"], found[name]["speedup"]) for name in ("flat", "few-rounds")}
+    assert claims == {"flat": ("no gain", None), "few-rounds": ("too few rounds", None)}
     assert found["flat"]["best_value"] is not None, "what the search found best is data all the same"
     with pytest.raises(SystemExit):
         main(["show", "runs", "runs"])
@@ -148,9 +151,31 @@ def test_a_baseline_that_used_up_the_budget_is_named_with_what_to_do(saxpy: Path
     assert not [note for note in enough.view.notes if "baseline took" in note.text]
 
 
-def test_a_gain_that_few_rounds_cannot_prove_is_not_said_to_contain_one(saxpy: Path, in_tmp: Path) -> None:
+def compared_in(run: Path, *, rounds: int) -> TuneResult:
+    """Make a run's last comparison one of so few rounds, as other versions may have recorded it."""
+    comparison = RunView.read(run).comparison
+    assert comparison is not None
+    cut = {name: tuple(row[:rounds] for row in rows) for name, rows in comparison.samples_ms.items()}
+    with RunFolder.open(run, writable=True) as folder:
+        folder.append([dataclasses.replace(comparison, samples_ms=cut), RunFinished("budget", 1.0)])
+    return TuneResult(RunView.read(run))
+
+
+def test_rounds_that_could_support_no_claim_are_raised_and_told_of(saxpy: Path, in_tmp: Path) -> None:
     settings = TuneSettings(budget=Budget(evaluations=16), comparison_rounds=5, searcher="exhaustive")
     result = tune(saxpy, settings=settings, run=in_tmp / "run", machine=SimulatedMachine(cost, noise=0.001))
+    assert result.is_gain
+    assert result.view.comparison is not None
+    finalists = len(result.view.comparison.candidate_ids) - 1
+    (note,) = [note.text for note in result.view.notes if "--rounds" in note.text]
+    rounds = least_rounds(finalists * len(result.workloads))
+    assert f"{finalists} finalists took {rounds} rounds, not 5 (--rounds)" in note
+
+
+def test_a_gain_that_few_rounds_cannot_prove_is_not_said_to_contain_one(saxpy: Path, in_tmp: Path) -> None:
+    settings = TuneSettings(budget=Budget(evaluations=16), searcher="exhaustive")
+    tune(saxpy, settings=settings, run=in_tmp / "run", machine=SimulatedMachine(cost, noise=0.001))
+    result = compared_in(in_tmp / "run", rounds=5)
     assert result.speedup is not None
     assert result.speedup.low > 1
     assert not result.is_gain

@@ -10,9 +10,7 @@ from typing import Self
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli.optimize import verdict as verdict_of_tree
 from kernelwright.cli.progress import status_line
-from kernelwright.cli.tables import verdict
 from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds, limit_s
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.loop import RunClock
@@ -22,6 +20,8 @@ from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.site import LocalSite
 from kernelwright.engine.time_spent import BASELINE, FINALS, KILLED, SEARCH, SET_UP, Ledger, time_words
 from kernelwright.engine.tune import resume, tune
+from kernelwright.engine.verdict_words import tree_verdict_text as verdict_of_tree
+from kernelwright.engine.verdict_words import verdict_text as verdict
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.lane import STRESS_SECONDS
 from kernelwright.problem.config import Config

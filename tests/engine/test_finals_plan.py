@@ -21,14 +21,14 @@ from kernelwright.engine.finals_plan import (
     FinalsCosts,
     FinalsPace,
     Recent,
-    least_rounds,
     limit_s,
+    raised_words,
     reserved_s,
 )
 from kernelwright.engine.loop import RunClock
 from kernelwright.engine.tune import Subject, left_until
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
-from kernelwright.evaluate.stats import confidence_for, median_interval
+from kernelwright.evaluate.stats import confidence_for, least_rounds, median_interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
 from kernelwright.store.event import BaselineMeasured, Evaluated
@@ -250,9 +250,25 @@ def test_without_the_time_for_one_nothing_is_compared_and_the_reason_told(saxpy:
     assert pace.words().startswith(NOT_ENOUGH)
 
 
-def test_fewer_rounds_than_a_claim_needs_are_made_only_where_they_were_asked_for(saxpy: Path) -> None:
-    _, runner, _, count = compared(saxpy, seconds=1000.0, check_s=2.0, round_s=0.1, rounds=5)
-    assert (count, runner.rounds) == (5, [5])
+@pytest.mark.parametrize("rounds", [1, 5, 6, 7, 8, 9])
+def test_rounds_that_could_support_no_claim_are_raised(saxpy: Path, rounds: int) -> None:
+    _, runner, _, count = compared(saxpy, seconds=1000.0, check_s=2.0, round_s=0.1, rounds=rounds)
+    assert (count, runner.rounds) == (5, [max(rounds, least_rounds(5))])
+
+
+def test_rounds_are_raised_for_claims_on_single_workloads_as_far_as_there_is_time() -> None:
+    event = evaluated(launch_ms=100.0)
+    costs = dataclasses.replace(COSTS, baseline_round_s=0.1, judge_s=0.0)
+    enough = FinalsPace(costs, rounds=6, left_s=lambda: 1000.0, workloads=4)
+    assert enough.fitting([event]) == (1, least_rounds(4))
+    short = FinalsPace(costs, rounds=6, left_s=lambda: 0.0, grace_s=1000.0, workloads=4)
+    assert short.fitting([event]) == (1, least_rounds(1))
+    assert least_rounds(4) > least_rounds(1)
+
+
+def test_a_run_tells_that_it_took_more_rounds_than_were_asked_for() -> None:
+    assert raised_words(20, 20, 5) == ""
+    assert raised_words(6, 8, 5).startswith("the final comparison of 5 finalists took 8 rounds, not 6 (--rounds)")
 
 
 @pytest.mark.parametrize("left", [10.0, 4.0, 2.2, 1.3, 0.6, 0.0])

@@ -67,5 +67,5 @@ def test_the_winner_is_exported_from_its_own_run(optimised: OptimizeResult, tmp_
     files = export_run(optimised.folder, tmp_path / "export", formats=["source"])
     assert "__kernel" in files[0].read_text()
     view = RunView.read(optimised.node_folder(optimised.winner.index))
-    assert view.winner is not None
-    assert view.winner.config == optimised.best_config
+    assert view.fastest is not None
+    assert view.fastest.config == optimised.best_config

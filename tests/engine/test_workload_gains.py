@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernelwright.cli.tables import verdict
 from kernelwright.engine.dispatch import dispatch_table
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.engine.tune import Subject, tune
+from kernelwright.engine.verdict_words import verdict_text as verdict
 from kernelwright.engine.workload_gains import partial_gain, workload_verdicts
 from kernelwright.evaluate.stats import confidence_for
 from kernelwright.export.run import export_run

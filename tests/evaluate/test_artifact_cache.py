@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,13 +206,31 @@ def test_a_build_that_finds_no_room_names_the_folder_to_set(cache, place):
 def test_other_errors_of_a_build_are_left_as_they_are(cache):
     with pytest.raises(FileNotFoundError), cache.told_when_full():
         raise FileNotFoundError(errno.ENOENT, "No such file", "nvcc")
-    cache.refuse_when_full()
+    with cache.stage() as folder:
+        cache.refuse_unwritten(folder)
 
 
 def test_a_compiler_that_failed_on_a_full_disk_is_not_believed(cache, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
-    with pytest.raises(InfrastructureError, match="full disk"):
-        cache.refuse_when_full()
+    with cache.stage() as folder, pytest.raises(InfrastructureError, match="full disk"):
+        cache.refuse_unwritten(folder)
+
+
+def test_a_compiler_whose_folder_was_removed_is_not_believed(cache):
+    with cache.stage() as folder:
+        shutil.rmtree(cache.folder)
+        with pytest.raises(InfrastructureError, match="removed during a build"):
+            cache.refuse_unwritten(folder)
+
+
+def test_a_removed_cache_is_made_again(cache):
+    store(cache)
+    shutil.rmtree(cache.folder)
+    assert cache.get(key_of(cache), UNIT, FAULT_DEVICE) is None
+    found = store(cache)
+    assert cache.get(key_of(cache), UNIT, FAULT_DEVICE).artifact == found
+    shutil.rmtree(cache.folder / "staging")
+    cache.evict()
 
 
 def test_folder_that_cannot_be_made_is_the_users_to_fix(tmp_path):

@@ -1,4 +1,4 @@
-"""What a comparison promises: the same memory and inputs for all, balanced order, and that nobody pays for another."""
+"""What a comparison promises: the same memory for all, inputs that nobody has seen, balanced order, and blame."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import Artifact, LaunchFailed, LaunchPlan, PlanStep
+from kernelwright.backend.redraw import Redraw, draw_of, redrawn
 from kernelwright.evaluate.arena import Arena, BufferSpec, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare, compared_folder, current_file
-from kernelwright.evaluate.layout import GUARD_BYTES, find_guard_damage
+from kernelwright.evaluate.layout import GUARD_BYTES
 from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemoryModule, MemorySession
 
 COUNT = 64
 STEP = PlanStep("kernel", (1, 1, 1), (1, 1, 1), 0, ())
 POISON = b"\xff\xff\xff\xff"
+ANEW = Redraw("integers", 1, low=0, span=200)
+FIRST = {"x": bytes([1] * COUNT), "z": bytes([101] * COUNT)}
 
 
-def job_of(scratch_bytes: int = 0) -> Job:
+def job_of(scratch_bytes: int = 0, *, anew: Redraw | None = ANEW) -> Job:
     specs = [
-        BufferSpec("x", "input", COUNT, POISON), BufferSpec("z", "inout", COUNT, POISON),
+        BufferSpec("x", "input", COUNT, POISON, anew), BufferSpec("z", "inout", COUNT, POISON, anew),
         BufferSpec("y", "output", COUNT, POISON),
     ]  # fmt: skip
     if scratch_bytes:
@@ -31,29 +34,26 @@ def job_of(scratch_bytes: int = 0) -> Job:
 
 
 @pytest.fixture
-def input_sets(tmp_path: Path) -> tuple[dict[str, Path], ...]:
-    sets = []
-    for number in range(3):
-        files = {name: tmp_path / f"{name}{number}.bin" for name in ("x", "z")}
-        files["x"].write_bytes(bytes([number + 1] * COUNT))
-        files["z"].write_bytes(bytes([number + 101] * COUNT))
-        sets.append(files)
-    return tuple(sets)
+def inputs(tmp_path: Path) -> dict[str, Path]:
+    files = {name: tmp_path / f"{name}.bin" for name in FIRST}
+    for name, file in files.items():
+        file.write_bytes(FIRST[name])
+    return files
 
 
 class Comparing:
     """Runs a comparison and keeps what the kernels saw, in order."""
 
-    def __init__(self, input_sets: tuple[dict[str, Path], ...], folder: Path) -> None:
+    def __init__(self, inputs: dict[str, Path], folder: Path) -> None:
         self.session = MemorySession()
         self.seen: list[tuple[int, LaunchSeen]] = []
-        self._input_sets = input_sets
+        self._inputs = inputs
         self.out = folder / "out"
 
     def run(self, *kernels: Kernel, jobs: tuple[Job, ...] = (), rounds: int = 12) -> CompareDone:
         job = CompareJob(
-            jobs=jobs or (job_of(),) * len(kernels), input_sets=self._input_sets, rounds=rounds, warmup_count=3,
-            is_cold=False, seed=7, out_folder=self.out,
+            jobs=jobs or (job_of(),) * len(kernels), inputs=self._inputs, set_count=3, rounds=rounds, warmup_count=3,
+            cache="hot", seed=7, secret=11, limits={"y": None, "z": None}, out_folder=self.out,
         )  # fmt: skip
         return compare(self.session, [self._watched(place, each) for place, each in enumerate(kernels)], job)
 
@@ -68,16 +68,10 @@ class Comparing:
     def written(self, place: int, name: str) -> bytes:
         return (compared_folder(self.out, place) / f"{name}.bin").read_bytes()[GUARD_BYTES : GUARD_BYTES + COUNT]
 
-    def is_guard_whole(self, place: int, name: str) -> bool:
-        data = np.frombuffer((compared_folder(self.out, place) / f"{name}.bin").read_bytes(), np.uint8)
-        return (
-            find_guard_damage(data[:GUARD_BYTES], data[-GUARD_BYTES:], byte_count=data.size - 2 * GUARD_BYTES) is None
-        )
-
 
 @pytest.fixture
-def comparing(input_sets: tuple[dict[str, Path], ...], tmp_path: Path) -> Comparing:
-    return Comparing(input_sets, tmp_path)
+def comparing(inputs: dict[str, Path], tmp_path: Path) -> Comparing:
+    return Comparing(inputs, tmp_path)
 
 
 def right(seen: LaunchSeen) -> float:
@@ -86,16 +80,44 @@ def right(seen: LaunchSeen) -> float:
     return 1.0
 
 
-def test_all_candidates_of_a_round_use_the_same_memory_and_inputs(comparing: Comparing) -> None:
+def test_no_candidate_sees_inputs_that_another_launch_saw(comparing: Comparing) -> None:
     comparing.run(right, right, right)
     rounds = [comparing.seen[start : start + 3] for start in range(0, len(comparing.seen), 3)]
     assert len(rounds) == 3 + 12
+    partners = []
     for launches in rounds:
-        assert {place for place, _ in launches} == {0, 1, 2}
-        assert len({tuple(seen.places.values()) for _, seen in launches}) == 1
-        assert len({seen.arrays["x"].tobytes() for _, seen in launches}) == 1
-        assert len({seen.arrays["z"].tobytes() for _, seen in launches}) == 1
+        x = {place: seen.arrays["x"].tobytes() for place, seen in launches}
+        assert set(x) == {0, 1, 2}
+        assert len({tuple(seen.places.values()) for _, seen in launches}) == 1, "all use the same memory"
+        partners.append(next(place for place in (1, 2) if x[place] == x[0]))
+        assert len(set(x.values())) == 2
     assert len({seen.places["y"] for _, seen in comparing.seen}) == 3, "rounds see several places"
+    assert all(set(turn) == {1, 2} for turn in zip(partners[::2], partners[1::2], strict=False)), "they take turns"
+    for name in ("x", "z"):
+        by_candidates = [seen.arrays[name].tobytes() for place, seen in comparing.seen if place]
+        assert len(set(by_candidates)) == len(by_candidates)
+
+
+def test_inputs_that_stay_the_same_are_the_same(comparing: Comparing) -> None:
+    comparing.run(right, right, jobs=(job_of(anew=None),) * 2)
+    for _, seen in comparing.seen:
+        assert {name: seen.arrays[name].tobytes() for name in FIRST} == FIRST
+
+
+def test_what_was_picked_was_made_from_its_secret(comparing: Comparing) -> None:
+    done = comparing.run(right, right, right)
+    for place, picked in enumerate(done.picked):
+        for name, first in FIRST.items():
+            made = redrawn(np.frombuffer(first, np.uint8), ANEW, draw_of(picked.secret, name, COUNT, ANEW))
+            if name == "x":
+                assert comparing.written(place, "x") == made.tobytes()
+                assert comparing.written(place, "y") == (made + 1).tobytes()
+            else:
+                assert comparing.written(place, "z") == (made + 1).tobytes()
+
+
+def test_another_launch_is_picked_each_time(comparing: Comparing) -> None:
+    assert len({comparing.run(right, right).picked[1].secret for _ in range(20)}) > 3
 
 
 def test_each_candidate_runs_as_often_before_as_after_each_other(comparing: Comparing) -> None:
@@ -116,22 +138,37 @@ def test_no_launch_finds_results_in_its_outputs(comparing: Comparing) -> None:
         assert seen.arrays["y"][0] != seen.arrays["x"][0] + 1
 
 
-def test_what_one_candidate_spoils_no_other_pays_for(comparing: Comparing) -> None:
-    def vandal(seen: LaunchSeen) -> float:
-        seen.memory["y"][: GUARD_BYTES - 1] = 0
-        seen.memory["y"][GUARD_BYTES + COUNT :] = 0
-        seen.arrays["x"][:] = 99
-        return right(seen)
+def changes_input(seen: LaunchSeen) -> float:
+    time_ms = right(seen)
+    seen.arrays["x"][COUNT - 1] ^= 1
+    return time_ms
 
-    done = comparing.run(right, vandal, right)
-    chosen = done.last_set + 1
-    for place in (0, 2):
-        assert comparing.written(place, "y") == bytes([chosen + 1] * COUNT)
-        assert comparing.written(place, "z") == bytes([chosen + 101] * COUNT)
-        assert comparing.written(place, "x") == bytes([chosen] * COUNT)
-        assert comparing.is_guard_whole(place, "y")
-    assert not comparing.is_guard_whole(1, "y")
-    assert comparing.written(1, "x") == bytes([99] * COUNT)
+
+def writes_before(seen: LaunchSeen) -> float:
+    seen.memory["y"][GUARD_BYTES - 1] = 0
+    return right(seen)
+
+
+def writes_behind_an_input(seen: LaunchSeen) -> float:
+    seen.memory["x"][GUARD_BYTES + COUNT] = 0
+    return right(seen)
+
+
+@pytest.mark.parametrize("vandal", [changes_input, writes_before, writes_behind_an_input])
+def test_what_a_candidate_spoils_is_seen_after_its_launch(comparing: Comparing, vandal: Kernel) -> None:
+    done = comparing.run(right, right, vandal)
+    assert dict(done.failed) == {2: "it wrote outside of its buffers, or changed its inputs"}
+    assert comparing.session.living == []
+
+
+def test_one_wrong_launch_among_right_ones_is_held_against_the_baseline(comparing: Comparing) -> None:
+    def wrong_now_and_then(seen: LaunchSeen) -> float:
+        time_ms = right(seen)
+        seen.arrays["y"][3] += len(comparing.seen) > 20
+        return time_ms
+
+    done = comparing.run(right, wrong_now_and_then)
+    assert dict(done.failed) == {1: "its results are not the baseline's on the same inputs"}
 
 
 def test_scratch_of_different_sizes_is_guarded_at_its_own_end(comparing: Comparing) -> None:
@@ -144,8 +181,8 @@ def test_scratch_of_different_sizes_is_guarded_at_its_own_end(comparing: Compari
         seen.arrays["work"][:] = 5
         return right(seen)
 
-    comparing.run(fills, overruns, fills, jobs=(job_of(4096), job_of(16), job_of(16)))
-    assert [comparing.is_guard_whole(place, "work") for place in range(3)] == [True, False, True]
+    assert not comparing.run(fills, fills, jobs=(job_of(4096), job_of(16))).failed
+    assert set(comparing.run(fills, overruns, jobs=(job_of(4096), job_of(16))).failed) == {1}
 
 
 def test_samples_keep_their_rounds(comparing: Comparing) -> None:
@@ -167,8 +204,8 @@ def test_a_launch_that_fails_is_named_and_memory_given_back(comparing: Comparing
     assert comparing.session.living == []
 
 
-def test_memory_does_not_grow_with_the_candidates(input_sets: tuple[dict[str, Path], ...], tmp_path: Path) -> None:
-    few, many = Comparing(input_sets, tmp_path / "a"), Comparing(input_sets, tmp_path / "b")
+def test_memory_does_not_grow_with_the_candidates(inputs: dict[str, Path], tmp_path: Path) -> None:
+    few, many = Comparing(inputs, tmp_path / "a"), Comparing(inputs, tmp_path / "b")
     for each in (few, many):
         each.out.parent.mkdir()
     few.run(right, right)
@@ -176,9 +213,9 @@ def test_memory_does_not_grow_with_the_candidates(input_sets: tuple[dict[str, Pa
     assert many.session.largest_bytes == few.session.largest_bytes
 
 
-def test_memory_is_given_back_when_there_is_not_enough(input_sets: tuple[dict[str, Path], ...]) -> None:
+def test_memory_is_given_back_when_a_file_is_missing(inputs: dict[str, Path]) -> None:
     session = MemorySession()
-    input_sets[2]["x"].unlink()
+    inputs["x"].unlink()
     with pytest.raises(FileNotFoundError):
-        Arena(session, [job_of()], input_sets)
+        Arena(session, [job_of()], [inputs] * 3)
     assert session.living == []

@@ -8,6 +8,7 @@ import pytest
 
 from kernelwright.evaluate import lane as lane_module
 from kernelwright.evaluate.device_worker import CheckDone, ForgetJob, TimeDone
+from kernelwright.evaluate.fresh_launches import Picked
 from kernelwright.evaluate.lane import DeviceLane
 from kernelwright.evaluate.referee import Verdict
 from kernelwright.evaluate.settings import EvaluationSettings
@@ -24,6 +25,8 @@ class Lane(DeviceLane):
     def __init__(self, wrong_on):
         self._settings = EvaluationSettings()
         self.can_judge_aside = True
+        self._out = None
+        self._desk = SimpleNamespace(judges_slowly=lambda workload: False)
         self.wall_ms = [(1.2, 1.2)]
         self._worker = SimpleNamespace(kill=lambda: self.jobs.append("killed"))
         self.notes = []
@@ -37,20 +40,20 @@ class Lane(DeviceLane):
     def _time_job(self, built, incumbent_ms, *, is_fresh):
         return SimpleNamespace(is_fresh=is_fresh, kind="time")
 
-    def _timing_sets(self, workload):
-        return ("dataset",)
-
     def _run(self, stage, built, job, timeout_s):
         self.jobs.append(job.is_fresh)
         if job.kind == "check":
             return CheckDone(1.0, frozenset(), has_kept=not job.is_fresh)
         wall_ms = self.wall_ms.pop(0) if len(self.wall_ms) > 1 else self.wall_ms[0]
-        return TimeDone((1.0, 1.1), wall_ms, 3, False, 0, "a clock", has_kept=not job.is_fresh)
+        return TimeDone((1.0, 1.1), wall_ms, 3, False, Picked(7), "a clock", has_kept=not job.is_fresh)
+
+    def _judge_timed(self, workload, folder, picked):
+        return self._judge(None, None, None)
 
     def _judge(self, built, dataset, unchanged):
         return Verdict(WRONG, ()) if self.jobs[-1] in self.wrong_on else Verdict(None, (RIGHT,))
 
-    def _call_worker(self, job, timeout_s):
+    def _try_worker(self, job, timeout_s):
         assert isinstance(job, ForgetJob)
         self.forgotten += 1
 

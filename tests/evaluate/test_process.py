@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import BuildFailed
-from kernelwright.evaluate import process, reply
+from kernelwright.evaluate import process, reply, worker_main
 from kernelwright.evaluate.process import JobTimeout, RemoteError, WorkerDied, WorkerProcess, WorkerSettings
 
 HANDLER = "kernelwright.testing.fault_jobs:make_handler"
@@ -123,6 +123,13 @@ def test_reply_that_names_a_function_is_refused(worker):
         reply.loads_reply(pickle.dumps(Attack()))
 
 
+def test_what_was_sent_unasked_is_no_answer(worker):
+    call(worker, "echo", 1)
+    assert call(worker, "speak_unasked") is None
+    assert call(worker, "echo", 2) == 2
+    assert worker.start_count == 2
+
+
 def test_errors_cross_process_boundaries_with_their_fields():
     for error in (
         JobTimeout("w", 2.0, "log"),
@@ -187,6 +194,44 @@ def test_worker_and_grandchild_die_with_a_killed_parent(tmp_path, starts_in_thre
         assert all(map(is_alive, pids)), "the worker must outlive the thread that started it"
     finally:
         parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    assert wait_until(lambda: not any(map(is_alive, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death notice is Linux's")
+def test_a_worker_whose_parent_dies_before_it_listens_ends_by_itself(tmp_path):
+    """A process that is killed closes its files first, and is still its children's parent for a moment."""
+    end, closed = os.pipe()
+    os.close(closed)
+    program = [sys.executable, "-c", "import time; time.sleep(600)"]
+    words = ["--lifeline", str(end), "--parent", str(os.getpid()), "--", *program]
+    worker = subprocess.Popen([sys.executable, worker_main.__file__, *words], pass_fds=[end], start_new_session=True)
+    os.close(end)
+    try:
+        assert worker.wait(timeout=60) == 1
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death notice is Linux's")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_program_that_is_tied_goes_with_the_process_that_waits_for_it(tmp_path, number):
+    pid_file = tmp_path / "pids"
+    program = f"from kernelwright.testing import fault_jobs; fault_jobs._hang_with_grandchild({str(pid_file)!r})"
+    script = textwrap.dedent(f"""
+        import os, sys
+        from kernelwright.evaluate.process_child import run_tied
+        run_tied([sys.executable, "-c", {program!r}], timeout_s=600, environment=os.environ)
+    """)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        assert wait_until(lambda: pid_file.exists() and len(pid_file.read_text().split()) == 2, patience_s=60)
+        pids = [int(text) for text in pid_file.read_text().split()]
+        assert all(map(is_alive, pids))
+    finally:
+        parent.send_signal(number)
         parent.wait()
     assert wait_until(lambda: not any(map(is_alive, pids)))
 

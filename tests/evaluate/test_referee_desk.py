@@ -81,9 +81,9 @@ def test_data_made_side_by_side_are_those_made_one_by_one(saxpy, tmp_path):
     assert written[0] == written[1]
 
 
-def test_essential_data_are_the_quick_and_the_declared_ones(saxpy, desk_of):
+def test_essential_data_are_the_quick_ones_and_what_is_timed(saxpy, desk_of):
     desk = desk_of(saxpy)
     essential, every = desk.essential("small"), desk.datasets("small", is_thorough=True)
-    assert set(desk.datasets("small", is_thorough=False)) <= set(essential)
-    assert [each for each in every if not each.is_hostile] == [each for each in essential if not each.is_hostile]
+    assert set(desk.datasets("small", is_thorough=False)) == set(essential)
+    assert desk.timed_dataset("small") in essential
     assert len(essential) < len(every)

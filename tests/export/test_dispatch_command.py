@@ -59,8 +59,8 @@ def test_shapes_are_measured_recorded_and_exported(run: Path, tmp_path: Path) ->
     assert len(table["shapes"]) == 4
     assert all(shape["baseline_ms"] > 0 for shape in table["shapes"])
     probed = RunView.read(run).dispatch
-    assert probed is not None
-    assert all(len(row) in (0, 5) for rows in probed.samples_ms.values() for row in rows)
+    assert probed is not None  # with five rounds no loss would be sure
+    assert all(len(row) in (0, 6) for rows in probed.samples_ms.values() for row in rows)
     assert RunView.read(run).finished is not None
     header = (run / "export" / "kernelwright_saxpy.h").read_text()
     assert "were tuned and probed" in header

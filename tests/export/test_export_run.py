@@ -258,7 +258,7 @@ def test_headers_of_several_runs_compile_together_without_warnings(
 
 def test_constants_are_those_of_the_general_winner(tricky_run: Path, tmp_path: Path) -> None:
     text = export_run(tricky_run, tmp_path / "out", formats=["header"])[0].read_text()
-    winner = RunView.read(tricky_run).winner
+    winner = RunView.read(tricky_run).fastest
     assert winner is not None
     assert f"#define KERNELWRIGHT_TRICKY_ONE_V2_BLOCK {winner.config['BLOCK']}\n" in text
     assert f'#define KERNELWRIGHT_TRICKY_ONE_V2_TYPE "{winner.config["TYPE"]}"\n' in text

@@ -34,6 +34,20 @@ KERNEL = r"""// /// kernelwright
 #error this configuration is not implemented
 #endif
 
+#if MODE >= takes_limits_ && MODE <= babbles_
+// Linux's system calls on x86-64: a kernel of a CPU device has its worker's rights.
+static long call_system(long number, long first, const void *second, long third)
+{
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#define SETRLIMIT 160
+#define CLOSE 3
+#define WRITE 1
+#endif
+
 #if MODE == wrong_group_size_
 __attribute__((reqd_work_group_size(8, 1, 1)))
 #endif
@@ -72,6 +86,13 @@ __kernel void softmax(__global const float *x, __global float *y, int cols, __gl
     ((__global float *)x)[row * cols] = 0.5f;
 #elif MODE == hostile_crash_
     if (fabs(in[0]) > 30.0f) y[(long)1 << 44] = 1.0f;
+#elif MODE == takes_files_
+    if (row == 0) for (int file = 3; file < 256; file++) call_system(CLOSE, file, 0, 0);
+#elif MODE == takes_all_files_
+    if (row == 0) for (int file = 0; file < 256; file++) call_system(CLOSE, file, 0, 0);
+#elif MODE == babbles_
+    const char none[] = "R\4\0\0\0\0\0\0\0\200\5N."; // a frame with a pickle
+    if (row == 0) for (int file = 3; file < 256; file++) call_system(WRITE, file, none, sizeof(none) - 1);
 #elif MODE == endless_print_
     for (int k = 0; k < 100; k++) printf("row %d says %d\n", row, k);
 #endif
@@ -117,6 +138,10 @@ __kernel void softmax(__global const float *x, __global float *y, int cols, __gl
 __kernel void remember(__global int *memory)
 {
     memory[0] = 123456;
+#if MODE == takes_limits_
+    const ulong none[2] = {0, 0};
+    call_system(SETRLIMIT, 7, none, 0); // of open files
+#endif
 }
 """
 
@@ -154,6 +179,8 @@ UNINITIALISED = "uninitialised"
 """Counts on zeros in local memory, which it leaves there itself."""
 HOSTILE_CRASH = "hostile_crash"
 """Crashes on inputs that no person declared."""
+TAKERS = ("takes_limits", "takes_files", "takes_all_files", "babbles")
+"""Take from their worker what it needs, or speak in its place."""
 GOOD = ("slow", "fine", "endless_print")
 
 
@@ -161,10 +188,11 @@ def write_problem(folder: Path, modes: tuple[str, ...] = (*GOOD, *FAULTS)) -> Pa
     """A problem folder whose template has these modes."""
     folder.mkdir()
     listed = ", ".join(f'"{mode}"' for mode in modes)
-    every = dict.fromkeys((*GOOD, *FAULTS, WRONG_SOMETIMES, UNINITIALISED, HOSTILE_CRASH))
+    every = dict.fromkeys((*GOOD, *FAULTS, WRONG_SOMETIMES, UNINITIALISED, HOSTILE_CRASH, *TAKERS))
     numbers = "\n".join(f"#define {mode}_ {k}\n#define {mode} {k}" for k, mode in enumerate(every))
     source = KERNEL.replace("@MODES@", listed).replace("@ENUM@", numbers)
     (folder / "softmax.cl").write_text(source)
-    (folder / "problem.toml").write_text(PROBLEM)
+    calls = "assembly = true\n" if set(modes) & set(TAKERS) else ""
+    (folder / "problem.toml").write_text(calls + PROBLEM.lstrip())
     (folder / "reference.py").write_text(REFERENCE)
     return folder

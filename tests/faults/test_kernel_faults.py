@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from cli_runs import children_of
-from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, UNINITIALISED, WRONG_SOMETIMES, write_problem
+from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, TAKERS, UNINITIALISED, WRONG_SOMETIMES, write_problem
 
 from kernelwright.engine.machine import LocalMachine
 from kernelwright.engine.result import TuneResult
@@ -22,6 +24,10 @@ from kernelwright.store.event import Evaluated
 from kernelwright.template.model import Candidate
 
 pytestmark = pytest.mark.opencl
+
+makes_system_calls = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="its kernels call Linux on x86-64"
+)
 
 EXPECTED = {
     # What happens -> where it is noticed, under which word, and what message or log say.
@@ -45,7 +51,7 @@ EXPECTED = {
     "returns_early": ("check", "unwritten", r"64 of 4096 elements .* the first is y\[5, 0\]"),
     "writes_nothing": ("check", "unwritten", "4096 of 4096"),
     "skips_repeats": ("check", None, ""),
-    "skips_written": ("time", "mismatch", "wrong after timing, though right before"),
+    "skips_written": ("time", "mismatch", "wrong when timed, though right before"),
     "wrong_later": ("check", "mismatch", r"64 of 4096 .* y\[\d+, 1\]"),
 }
 
@@ -102,11 +108,31 @@ def test_good_configurations_are_measured_and_the_best_wins(result: TuneResult, 
     assert result.is_gain
 
 
+@makes_system_calls
+def test_what_a_kernel_takes_from_its_worker_is_its_own_failure_and_nobody_elses(tmp_path: Path) -> None:
+    settings = TuneSettings(
+        budget=Budget(), searcher="exhaustive", launch_timeout_s=3.0, seconds_per_measurement=0.2, build_processes=1
+    )
+    result = tune(write_problem(tmp_path / "problem", (*TAKERS, *GOOD)), settings=settings, run=tmp_path / "run")
+    outcomes = {str(event.config["MODE"]): event.outcome for event in result.view.evaluations}
+    assert outcomes.keys() == {*TAKERS, *GOOD}
+    for mode in GOOD:
+        assert isinstance(outcomes[mode], Passed)
+    for mode in TAKERS:
+        outcome = outcomes[mode]
+        if mode == "takes_limits" and isinstance(outcome, Passed):
+            continue  # where system calls are filtered it gets nothing
+        assert isinstance(outcome, Failed)
+        assert (outcome.stage, outcome.reason) in (("check", "device-error"), ("check", "crash"))
+    assert dict(result.best_config or {})["MODE"] in ("fine", "takes_limits")
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("mode", "words"),
     [("segfaults", "SIGSEGV"), ("hangs", r"no answer within 3\.0"), ("writes_after", "wrote outside of 'y'"),
-     ("changes_input", "input 'x'"), ("returns_early", "wrong in the comparison")],
+     ("changes_input", "input 'x'"), ("returns_early", "wrong in the comparison"),
+     pytest.param("takes_files", "", marks=makes_system_calls)],
 )  # fmt: skip
 def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     tmp_path: Path, mode: str, words: str
@@ -130,7 +156,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
 @pytest.mark.parametrize(
     ("mode", "reason", "words"),
     [
-        (WRONG_SOMETIMES, "unstable", r"\d+ of \d+ launches on the same inputs differ from the first"),
+        (WRONG_SOMETIMES, "unstable", r"\d+ of \d+ pairs of launches on the same inputs differ"),
         (UNINITIALISED, None, "nan|launches on the same inputs"),
     ],
 )

@@ -102,6 +102,42 @@ def test_leaving_the_process_is_an_exception_too(tmp_path: Path) -> None:
     fails(tmp_path, "def f(x):\n    raise KeyboardInterrupt\n", "raised KeyboardInterrupt")
 
 
+UNSHOWABLE = """
+class Evil(BaseException):
+    def __str__(self):
+        raise Evil
+    __repr__ = __str__
+class Unshowable(Exception):
+    def __str__(self):
+        raise KeyError
+class Lazy:
+    def __array__(self, *args, **kwargs):
+        raise Evil
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("raise GeneratorExit", "raised GeneratorExit"),
+        ("raise type('Mine', (BaseException,), {})('lost')", "raised Mine: lost"),
+        ("raise BaseExceptionGroup('several', [KeyboardInterrupt()])", r"raised BaseExceptionGroup: several \(1 "),
+        ("raise Evil", "raised Evil, whose text cannot be had: that raised Evil"),
+        ("raise Unshowable", "raised Unshowable, whose text cannot be had: that raised KeyError"),
+        ("raise ValueError('x' * 1_000_000)", r"raised ValueError: x{2000}\.\.\.$"),
+        ("return Lazy(), z", "raised Evil"),
+    ],
+)
+def test_whatever_a_reference_raises_is_one_message(statement: str, message: str, tmp_path: Path) -> None:
+    error = fails(tmp_path, f"{UNSHOWABLE}\ndef f(x, z):\n    {statement}\n", message)
+    assert error.location is not None
+    assert error.location.line in (11, 14)
+    if statement.startswith("raise"):
+        problem = make(tmp_path, f"{UNSHOWABLE}\n{statement}\ndef f(x, z): pass\n")
+        with pytest.raises(ReferenceFailed, match=message):
+            load_reference(problem.reference)
+
+
 def test_a_reference_that_is_not_filled_in_says_so(tmp_path: Path) -> None:
     error = fails(tmp_path, "def f(x):\n    raise NotImplementedError('fill in f')\n", "NotImplementedError: fill in f")
     assert "fill in the reference" in (error.hint or "")

@@ -53,7 +53,7 @@ class Result:
 
 GUARD_BYTES = 4096
 BINARIES = Path(__file__).parents[2] / ".pytest_cache" / "pocl"
-"""What PoCL has compiled, by source, options and version: most of the time of these tests, spared in the next run."""
+"""What PoCL has compiled, by source, options and version: most of these tests' time, spared when they run again."""
 
 
 def _serve(connection: Connection) -> None:

@@ -251,8 +251,8 @@ def test_the_best_of_a_run_that_gains_on_some_workloads_is_what_is_used_there(ke
 
 def test_the_best_of_a_run_with_a_winner_is_the_winner(won: Path) -> None:
     view = RunView.read(won)
-    assert view.winner is not None
-    assert view.winner.candidate_id in said("show", "candidate", won, "best")
+    assert view.fastest is not None
+    assert view.fastest.candidate_id in said("show", "candidate", won, "best")
 
 
 def test_a_run_where_nothing_works_keeps_its_baseline_too(problem: Path, tmp_path: Path) -> None:

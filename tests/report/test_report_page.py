@@ -230,9 +230,9 @@ def test_the_distance_to_the_limit_uses_the_measured_ceiling(tmp_path: Path) -> 
     events = changed(EVENTS, RunStarted, with_work)
     page = page_of(events, tmp_path)
     view = RunView.of(events)
-    assert view.winner is not None
+    assert view.fastest is not None
     name, sizes = next(iter(view.started.workloads.items()))
-    percent = 100 * (8 * sizes["n"] / 1e10 * 1e3) / view.winner.medians_ms[name]
+    percent = 100 * (8 * sizes["n"] / 1e10 * 1e3) / view.fastest.medians_ms[name]
     assert f"{percent:.0f} %" in page.section("workloads")
     assert "10.0 GB/s" in page.section("roofline")
     assert "declares no operations" in page.section("roofline")

@@ -215,7 +215,7 @@ def test_list_tells_the_state_of_every_run_even_a_broken_one(tmp_path: Path) -> 
     }
     assert found["finished"].problem_name == "scale"
     assert found["finished"].evaluation_count == 30
-    winner = RunView.read(finished).winner
+    winner = RunView.read(finished).fastest
     assert winner is not None
     assert found["finished"].best_value == winner.ratio
     assert "damaged" in found["damaged"].complaint

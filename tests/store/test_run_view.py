@@ -60,7 +60,7 @@ def test_view_of_a_sample_run_read_back_from_disk_is_the_same(tmp_path: Path) ->
     view, expected = RunView.read(run), RunView.of(sample_events(evaluations=60))
     assert view.folder == run
     assert view.evaluations == expected.evaluations
-    assert view.winner == expected.winner
+    assert view.fastest == expected.fastest
     assert view.winner_per_workload == expected.winner_per_workload
 
 
@@ -75,9 +75,9 @@ def test_sample_runs_are_whole_runs(seed: int) -> None:
     assert sum(sum(reasons.values()) for reasons in view.failures_by_stage.values()) == len(view.failed)
     assert any(e.outcome.stopped_early for e in view.passed if isinstance(e.outcome, Passed))
     assert view.count_known > 0
-    assert view.winner is not None
-    assert view.winner.is_compared
-    assert view.winner.ratio < 0.5
+    assert view.fastest is not None
+    assert view.fastest.is_compared
+    assert view.fastest.ratio < 0.5
     assert view.comparison is not None
     assert {len(row) for rows in view.comparison.samples_ms.values() for row in rows} == {20}
     assert len(view.sessions) == 2
@@ -95,7 +95,7 @@ def test_sample_runs_of_any_size(evaluations: int, workloads: int) -> None:
     assert len(view.evaluations) == evaluations
     assert view.failed == ()
     assert len(view.baseline_ms) == workloads
-    assert (view.winner is None) == (evaluations == 0)
+    assert (view.fastest is None) == (evaluations == 0)
     assert events == sample_events(evaluations=evaluations, workloads=workloads, failures=False)
 
 
@@ -110,7 +110,7 @@ def test_run_that_never_began_or_is_two_runs_is_an_error() -> None:
 
 def test_run_that_only_began_has_nothing_yet() -> None:
     view = RunView.of([STARTED])
-    assert (view.best, view.winner, view.baseline, view.finished) == (None, None, None, None)
+    assert (view.best, view.fastest, view.baseline, view.finished) == (None, None, None, None)
     assert (view.spent_s, view.count_known) == (0.0, 0)
     assert not view.baseline_ms
     assert not view.failures_by_stage
@@ -127,8 +127,8 @@ def test_best_leaves_out_failures_and_estimates() -> None:
         evaluated(3, passed(2.0, 4.0), 0.7),
     ])  # fmt: skip
     assert view.best is view.evaluations[2], "the earliest of equals"
-    assert view.winner is not None
-    assert (view.winner.candidate_id, view.winner.is_compared, view.winner.ratio) == ("c2", False, 0.7)
+    assert view.fastest is not None
+    assert (view.fastest.candidate_id, view.fastest.is_compared, view.fastest.ratio) == ("c2", False, 0.7)
     assert {name: e.index for name, e in view.best_per_workload.items()} == {"small": 3, "big": 2}
 
 
@@ -168,10 +168,10 @@ ROWS = {
 
 def test_winner_is_the_finalist_with_the_lowest_weighted_geometric_mean() -> None:
     view = RunView.of([STARTED, evaluated(9, passed(0.1, 0.1), 0.01), compared(ROWS, c3="wrong on denormals")])
-    assert view.winner is not None
-    assert (view.winner.candidate_id, view.winner.config, view.winner.is_compared) == ("c1", Config({"B": 1}), True)
-    assert view.winner.ratio == pytest.approx(((5 / 10) * (5 / 20) ** 3) ** (1 / 4))
-    assert view.winner.medians_ms == {"small": 5.0, "big": 5.0}
+    assert view.fastest is not None
+    assert (view.fastest.candidate_id, view.fastest.config, view.fastest.is_compared) == ("c1", Config({"B": 1}), True)
+    assert view.fastest.ratio == pytest.approx(((5 / 10) * (5 / 20) ** 3) ** (1 / 4))
+    assert view.fastest.medians_ms == {"small": 5.0, "big": 5.0}
     assert {name: w.candidate_id for name, w in view.winner_per_workload.items()} == {"small": "c2", "big": "c1"}
     assert view.winner_per_workload["small"].ratio == pytest.approx(2 / 10)
 
@@ -179,7 +179,7 @@ def test_winner_is_the_finalist_with_the_lowest_weighted_geometric_mean() -> Non
 def test_no_winner_when_every_finalist_was_rejected() -> None:
     comparison = compared(ROWS, c1="r", c2="r", c3="r")
     view = RunView.of([STARTED, evaluated(1, passed(0.1, 0.1), 0.01), comparison])
-    assert view.winner is None
+    assert view.fastest is None
     assert view.winner_per_workload == {}
     assert view.best is not None
 
@@ -201,8 +201,8 @@ def test_latest_comparison_and_baseline_count_and_a_new_session_reopens_the_run(
     assert view.finished is None
     assert view.spent_s == 7.0
     assert view.baseline_ms == {"small": 2.0, "big": 4.0}
-    assert view.winner is not None
-    assert view.winner.candidate_id == "c3"
+    assert view.fastest is not None
+    assert view.fastest.candidate_id == "c3"
     assert RunView.of([*events, RunFinished("budget", 30.0)]).spent_s == 30.0
 
 

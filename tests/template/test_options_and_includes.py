@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from kernelwright.backend.base import BuildUnit, DeviceInfo
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.render import render_workload
+from kernelwright.evaluate.render import render, render_workload
 from kernelwright.problem.config import Config
-from kernelwright.problem.includes import included_names
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.options import split_option
+from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Candidate
 
@@ -199,7 +202,135 @@ def test_a_linked_folder_of_headers_is_copied_as_if_it_lay_inside(tmp_path: Path
 
 def test_includes_are_read_as_a_compiler_reads_them() -> None:
     source = '# include "a.h" // x\n/*\n#include "b.h"\n*/\n  #\tinclude <c/d.h>\n#include NAME\n"#include \\"e.h\\""\n'
-    assert included_names(source) == (("a.h", True), ("c/d.h", False))
+    found = [(each.name, each.is_quoted, each.line) for each in includes_in(source)]
+    assert found == [("a.h", True, 1), ("c/d.h", False, 5)]
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ('int a;\n#include "x.h"\n', 2),
+        ('\n#inc\\\nlude \\\n "x.h"\n', 2),
+        ('int a; \\\n int b;\n\n  #  include_next/**/"x.h"\n', 4),
+        ("%: include <x.h>\n", 1),
+        ('#import "x.h"\n', 1),
+        ('\n#define H "x.h"\n#include H\n', 2),
+        ("#define H <x.h>\n\n# include H\n", 1),
+    ],
+)
+def test_includes_are_found_in_any_spelling_with_their_line(source: str, line: int) -> None:
+    (found,) = includes_in(source)
+    assert (found.name, found.line) == ("x.h", line)
+
+
+def test_texts_of_macros_are_no_includes_where_every_include_names_its_file() -> None:
+    assert [each.name for each in includes_in('#define H "x.h"\n#include "y.h"\n')] == ["y.h"]
+
+
+# -- what is no file
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # the whole path may be too long for one
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def a_file_of_the_system(path: Path) -> None:
+    path.symlink_to("/proc/self/environ")
+
+
+def links_to_a_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("pipe"))
+    path.with_name("first").symlink_to("pipe")
+    path.symlink_to(path.with_name("first"))
+
+
+IRREGULAR = {
+    "a pipe": a_pipe,
+    "a socket": a_socket,
+    "a folder": a_folder,
+    "a device": a_device,
+    "a file of the system's": a_file_of_the_system,
+    "a pipe, ": links_to_a_pipe,
+}
+
+
+def loaded(folder: Path) -> None:
+    problem = load_problem(folder)
+    template = load_template(problem)
+    problem_files(problem, template, load_baseline(problem, template))
+
+
+@pytest.mark.parametrize("what", IRREGULAR)
+@pytest.mark.parametrize("place", ["own.h", "include/shape.h", "include/deeper/values.cl"])
+def test_an_include_of_what_is_no_file_is_refused_with_its_place_before_it_is_opened(
+    what: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "problem")
+    monkeypatch.chdir(folder)
+    (folder / place).unlink()
+    if what == "a folder" and place == "include/shape.h":
+        pytest.skip("compilers pass folders over for what stands in angle brackets")
+    IRREGULAR[what](folder / place)
+    with pytest.raises(SpecError) as caught:
+        loaded(folder)
+    includer = "include/shape.h" if "deeper" in place else "k.cl"
+    source = (folder / includer).read_text()
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if Path(place).name in text and "include" in text)
+    assert f"names {what.rstrip(', ')}, " in caught.value.message
+    assert str(caught.value.location) == f"{includer}:{line}"
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/proc/self/environ", "/proc/self/fd/0", "/sys/kernel/notes"])
+@pytest.mark.parametrize("form", ['#include "{}"', "#include <{}>", '#define H "{}"\n#include H'])
+def test_paths_of_the_system_are_refused(name: str, form: str, tmp_path: Path) -> None:
+    if not os.path.lexists(name) or (name.endswith("/0") and Path(name).resolve().is_file()):
+        pytest.skip(f"{name} is not here")
+    folder = write(tmp_path / "problem")
+    source = (folder / "k.cl").read_text()
+    (folder / "k.cl").write_text(source.replace('#include "own.h"', form.format(name)))
+    with pytest.raises(SpecError, match="expected a file"):
+        loaded(folder)
+
+
+def test_headers_beside_that_are_no_files_and_not_included_are_left_alone(tmp_path: Path) -> None:
+    folder = write(tmp_path / "problem")
+    os.mkfifo(folder / "other.h")
+    (folder / "system.h").symlink_to("/proc/self/environ")
+    loaded(folder)
+    assert unit(folder).include_digest
+
+
+def test_a_header_that_became_a_pipe_fails_the_candidate(tmp_path: Path) -> None:
+    folder = write(tmp_path / "problem")
+    unit(folder)
+    problem = load_problem(folder)
+    template = load_template(problem)
+    (folder / "own.h").unlink()
+    os.mkfifo(folder / "own.h")
+    found = render(Candidate(template, template.default), problem, DEVICE)
+    assert isinstance(found, Failed)
+    assert found.stage == "render"
+    assert "names a pipe" in found.message
+
+
+def test_a_folder_of_the_name_is_passed_over_where_a_file_comes_later(tmp_path: Path) -> None:
+    folder = write(tmp_path / "problem")
+    (folder / "include" / "shape.h").unlink()
+    (folder / "include" / "shape.h").mkdir()
+    assert unit(folder).include_digest, "more/shape.h is the one that compilers take"
 
 
 def test_an_option_without_braces_is_itself() -> None:

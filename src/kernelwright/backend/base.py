@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from kernelwright.backend.redraw import Closeness, Draw, Redraw, redrawn
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Language
 
@@ -189,6 +190,8 @@ class Artifact:
     state: tuple[StateVariable, ...] | None = None
     """What could carry results from one launch to the next. None: not known. What a session sets back to its first
     values by `forget_module_memory` need not be here."""
+    assembly: str = ""
+    """Inline assembly that it holds, or may hold, in words. Empty: none, or a language in which it is usual."""
 
 
 class BuildFailed(Exception):
@@ -311,7 +314,7 @@ class DeviceSession(ABC):
 
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
-        """Give the memory back."""
+        """Give the memory back. Where kernels could find it, what it held is overwritten first."""
 
     @abstractmethod
     def upload(self, buffer: Buffer, data: Bytes, offset_bytes: int = 0) -> None:
@@ -341,6 +344,11 @@ class DeviceSession(ABC):
     def synchronize(self) -> None:
         """Wait for everything on the device, whatever queue it is on."""
 
+    @property
+    def written_cache_bytes(self) -> int | None:
+        """What a cache holds of memory that was just written, where flushing it is worth its time; None: nowhere."""
+        return None
+
     @abstractmethod
     def flush_cache(self) -> None:
         """Evict the last-level cache by moving more than it holds."""
@@ -355,9 +363,29 @@ class DeviceSession(ABC):
     def forget_module_memory(self) -> None:
         """Give the variables of modules that were launched since the last call the values that they had when loaded.
 
-        Default: nothing is done, and an artifact's `state` has all that it keeps.
+        What threads had for themselves (CUDA's local memory) goes too, where the next launch could see it. Default:
+        nothing is done, and an artifact's `state` has all that it keeps.
         """
         return
+
+    def forget_thread_memory(self) -> None:
+        """Overwrite what earlier launches left on the stacks of the driver's threads, where a device has such.
+
+        Waits for the device. Default: nothing is done.
+        """
+        return
+
+    def confine(self) -> None:
+        """Take from this process, for good, what launches do not need of the system. Default: nothing is done.
+
+        Called once, in a worker that does nothing but serve this device.
+        """
+        return
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person must know of how launches are kept apart here; empty: all is as documented."""
+        return ()
 
     def is_same(self, first: Buffer, second: Buffer, byte_count: int) -> bool:
         """Whether two buffers hold the same bytes. Backends that can, compare on the device."""
@@ -385,6 +413,31 @@ class DeviceSession(ABC):
         got, least, most = (part.view(f"u{order.item_bytes}") for part in parts)
         keys = order.keys(got)
         self._has_surprise |= bool(np.any((keys < least) | (keys > most)))
+
+    def redraw(self, base: Buffer, target: Buffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """Draw `draw.count` elements of `target` anew from those of `base`, both at `offset_bytes`."""
+        self.upload(target, self._redrawn(base, how, draw, offset_bytes), offset_bytes)
+
+    def expect_redrawn(self, base: Buffer, target: Buffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """Expect that `target` holds what `redraw` writes, and `base` what it was made from."""
+        wanted = self._redrawn(base, how, draw, offset_bytes)
+        found = np.empty(wanted.size, np.uint8)
+        self.download(target, found, offset_bytes)
+        self._has_surprise |= not np.array_equal(wanted, found)
+
+    def _redrawn(self, base: Buffer, how: Redraw, draw: Draw, offset_bytes: int) -> Bytes:
+        first = np.empty(draw.count * how.item_bytes, np.uint8)
+        self.download(base, first, offset_bytes)
+        return np.ascontiguousarray(redrawn(first.view(f"u{how.item_bytes}"), how, draw)).view(np.uint8)
+
+    def expect_close(
+        self, first: Buffer, second: Buffer, byte_count: int, limit: Closeness | None, *, offset_bytes: int
+    ) -> None:
+        """Expect that two results, both at `offset_bytes`, are within `limit` of each other; None: the same bytes."""
+        one, other = np.empty(byte_count, np.uint8), np.empty(byte_count, np.uint8)
+        self.download(first, one, offset_bytes)
+        self.download(second, other, offset_bytes)
+        self._has_surprise |= not (np.array_equal(one, other) if limit is None else limit.holds(one, other))
 
     def as_expected(self) -> bool:
         """Whether all that was expected since the last question held; waits for the device."""
@@ -416,8 +469,6 @@ class Backend(ABC):
 
     name: ClassVar[str]
     languages: ClassVar[tuple[Language, ...]]
-    sets_state_back: ClassVar[bool] = False
-    """Whether its sessions' `forget_module_memory` gives variables their first values."""
 
     @abstractmethod
     def unavailable_because(self) -> str | None:
@@ -447,6 +498,10 @@ class Backend(ABC):
         They are not part of what is cached, since one artifact may serve several launches.
         """
         return artifact
+
+    def sets_state_back(self, device: DeviceInfo) -> bool:
+        """Whether its sessions' `forget_module_memory` gives variables their first values. Default: no."""
+        return False
 
     @abstractmethod
     def open(self, device: DeviceInfo) -> DeviceSession:

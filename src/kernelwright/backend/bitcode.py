@@ -1,7 +1,8 @@
-"""The variables of a program, read from its LLVM bitcode: what PoCL keeps of every program it compiled.
+"""The variables of a program and whether it has assembly, by its LLVM bitcode: what PoCL keeps of what it compiled.
 
-Only what lies at a module's top is read (types, variables, the kinds of their initial values, names); bodies of
-functions are skipped unread. The layout is LLVM's stable one: https://llvm.org/docs/BitCodeFormat.html
+Only what lies at a module's top is read (types, variables, the kinds of their initial values, names), and of functions
+the kinds of their constants, among which inline assembly is; what they do is skipped unread. The layout is LLVM's
+stable one: https://llvm.org/docs/BitCodeFormat.html
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from dataclasses import dataclass, field
 _MAGIC = b"BC\xc0\xde"
 _WRAPPER_MAGIC = b"\xde\xc0\x17\x0b"
 
-_BLOCKINFO, _MODULE, _CONSTANTS, _TYPES, _STRTAB = 0, 8, 11, 17, 23
+_BLOCKINFO, _MODULE, _CONSTANTS, _BODY, _TYPES, _STRTAB = 0, 8, 11, 12, 17, 23
 _READ = frozenset({_BLOCKINFO, _MODULE, _CONSTANTS, _TYPES, _STRTAB})
 
 _END_BLOCK, _ENTER_BLOCK, _DEFINE_ABBREV, _UNABBREVIATED = range(4)
 _SET_BID = 1
 _VARIABLE, _FUNCTION, _ALIASES = 7, 8, frozenset({9, 14, 15})  # of a module
+_MODULE_ASSEMBLY, _ASSEMBLY = 4, frozenset({18, 23, 28, 30})  # of a module; of constants, by LLVM's versions
+_BODY_BLOCKS = 1
+"""The first record of a function; its constants come next, and before what it does."""
 _SECTION = 7  # of a variable's record, behind name, type, flags, value, linkage and alignment
 _SET_TYPE, _UNDEFINED = 1, frozenset({3, 26})  # of constants: undef and poison
 _STRTAB_BLOB = 1
@@ -48,6 +52,15 @@ class ProgramVariable:
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """What a module says of itself."""
+
+    variables: tuple[ProgramVariable, ...]
+    """All, whether they keep anything or not."""
+    has_assembly: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Operand:
     kind: int
     """0: a literal; else the encoding: 1 fixed, 2 variable, 3 array, 4 six-bit character, 5 blob."""
@@ -65,6 +78,7 @@ class _Found:
     value_count: int = 0
     """Variables, functions and aliases: they are numbered first."""
     constant_codes: list[int] = field(default_factory=list)
+    has_assembly: bool = False
     names: bytes = b""
 
 
@@ -108,8 +122,8 @@ class _Bits:
         return self._data[start : start + byte_count]
 
 
-def read_variables(data: bytes) -> tuple[ProgramVariable, ...]:
-    """Every variable of a module, whether it keeps anything or not.
+def read_program(data: bytes) -> Program:
+    """What is told of a module.
 
     Raises:
         BitcodeUnreadable: this is no bitcode, or of a kind from before 2017 or after a change of its layout.
@@ -117,7 +131,8 @@ def read_variables(data: bytes) -> tuple[ProgramVariable, ...]:
     reader = _Reader(_unwrapped(data))
     try:
         reader.read()
-        return tuple(_variable(record, reader.found) for record in reader.found.variables)
+        variables = tuple(_variable(record, reader.found) for record in reader.found.variables)
+        return Program(variables, reader.found.has_assembly)
     except (IndexError, RecursionError) as error:
         raise BitcodeUnreadable(f"the bitcode cannot be followed: {error!r}") from error
 
@@ -152,12 +167,13 @@ class _Reader:
         bits.align()
         words = bits.fixed(32)
         end = bits.position + 32 * words
-        is_wanted = block in _READ and parent in ((-1,) if block in (_MODULE, _STRTAB) else (_MODULE, -1))
-        if is_wanted:
+        if (parent, block) in ((_MODULE, _BODY), (_BODY, _CONSTANTS)):
+            self._read_block(block, width, is_body=True)
+        elif block in _READ and parent in ((-1,) if block in (_MODULE, _STRTAB) else (_MODULE, -1)):
             self._read_block(block, width)
         bits.position = end
 
-    def _read_block(self, block: int, width: int) -> None:
+    def _read_block(self, block: int, width: int, *, is_body: bool = False) -> None:
         bits = self._bits
         abbreviations = list(self._shared.get(block, ()))
         described = -1
@@ -174,7 +190,12 @@ class _Reader:
                 record, blob = self._record(None if code == _UNABBREVIATED else abbreviations[code - 4])
                 if block == _BLOCKINFO and record[0] == _SET_BID:
                     described = record[1]
-                self._take(block, record, blob)
+                if is_body and block == _BODY and record[0] != _BODY_BLOCKS:
+                    return  # what it does begins here
+                if is_body:
+                    self.found.has_assembly |= block == _CONSTANTS and record[0] in _ASSEMBLY
+                else:
+                    self._take(block, record, blob)
 
     def _define(self) -> list[_Operand]:
         bits = self._bits
@@ -224,9 +245,11 @@ class _Reader:
         if block == _MODULE:
             if code == _VARIABLE:
                 found.variables.append(tuple(record[1:]))
+            found.has_assembly |= code == _MODULE_ASSEMBLY
             found.value_count += code in (_VARIABLE, _FUNCTION) or code in _ALIASES
         elif block == _CONSTANTS and code != _SET_TYPE:
             found.constant_codes.append(code)
+            found.has_assembly |= code in _ASSEMBLY
         elif block == _TYPES:
             _take_type(found, code, record[1:])
         elif block == _STRTAB and code == _STRTAB_BLOB:

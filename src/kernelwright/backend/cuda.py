@@ -49,7 +49,6 @@ class CudaBackend(Backend):
 
     name: ClassVar[str] = "cuda"
     languages: ClassVar[tuple[Language, ...]] = ("cuda",)
-    sets_state_back: ClassVar[bool] = True
 
     def unavailable_because(self) -> str | None:
         """Tells missing packages, driver, device and compiler apart."""
@@ -99,6 +98,10 @@ class CudaBackend(Backend):
             if share <= figures.get("occupancy", share):
                 figures["occupancy"], figures["blocks_per_multiprocessor"] = share, float(blocks)
         return replace(artifact, resources=resources)
+
+    def sets_state_back(self, device: DeviceInfo) -> bool:
+        """By name, through the driver."""
+        return True
 
     def open(self, device: DeviceInfo) -> CudaSession:
         """Open the device in this process."""

@@ -28,6 +28,7 @@ class CudaModule:
         self._names = names
         self._functions: dict[str, Any] = {}
         self._shared_bytes: dict[str, int] = {}
+        self._local_bytes: dict[str, int] = {}
         self.state: CubinState | None = None
         """The variables that outlive a launch, where whoever loads it wants them set back."""
         self.handle = call(driver.cuModuleLoadData(image))
@@ -47,6 +48,17 @@ class CudaModule:
                 call(self._driver.cuFuncLoad(function))
             self._functions[entry] = function
         return self._functions[entry]
+
+    def local_bytes(self, entry: str) -> int:
+        """What each thread of the entry has of local memory, for arrays and spilled registers.
+
+        Raises:
+            DriverCallFailed: there is no such entry.
+        """
+        if entry not in self._local_bytes:
+            what = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+            self._local_bytes[entry] = int(call(self._driver.cuFuncGetAttribute(what, self.function(entry))))
+        return self._local_bytes[entry]
 
     def variable(self, name: str) -> tuple[int, int]:
         """Address and bytes of a global variable.
@@ -71,12 +83,21 @@ class CudaModule:
         self._shared_bytes[entry] = byte_count
 
 
+JUNK = 0xA7
+"""What freed memory is overwritten with, byte by byte."""
+
+
 @dataclass(slots=True)
 class MemoryPool:
-    """Freed memory for the next buffer of the same size: the driver takes long to allocate and longer to free."""
+    """Freed memory for the next buffer of the same size: the driver takes long to allocate and longer to free.
+
+    What is freed is overwritten, so that no kernel finds what another was given, or results, in memory next to its own.
+    """
 
     driver: ModuleType
+    stream: Any
     free: dict[int, list[int]] = field(default_factory=dict)
+    is_closed: bool = False
 
     def take(self, byte_count: int) -> int:
         """The address of so much memory; gives back what is kept before it fails.
@@ -96,8 +117,10 @@ class MemoryPool:
         return int(call(self.driver.cuMemAlloc(byte_count)))
 
     def give(self, address: int, byte_count: int) -> None:
-        """Keep memory that no one uses any more."""
-        self.free.setdefault(byte_count, []).append(address)
+        """Keep memory that no one uses any more; what is on the stream may still use it."""
+        if not self.is_closed:  # modules may give theirs back when the stream is gone
+            self.driver.cuMemsetD8Async(address, JUNK, byte_count, self.stream)  # fails only in a broken context
+            self.free.setdefault(byte_count, []).append(address)
 
     def release(self) -> None:
         """Give everything that is kept back to the driver."""
@@ -105,3 +128,8 @@ class MemoryPool:
             for address in addresses:
                 self.driver.cuMemFree(address)
         self.free.clear()
+
+    def close(self) -> None:
+        """The same, and keep nothing from now on."""
+        self.release()
+        self.is_closed = True

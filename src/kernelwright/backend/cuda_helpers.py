@@ -9,6 +9,7 @@ DIFFER_ENTRY = "kernelwright_differ"
 WITHIN_ENTRY = "kernelwright_within_"
 """And the bytes of an element."""
 FORGET_ENTRY = "kernelwright_forget"
+FORGET_LOCAL_ENTRY = "kernelwright_forget_local"
 
 HELPER_PTX = """
 .version 6.3
@@ -230,3 +231,40 @@ DONE:
 }
 """
 """Apart from the others, because it is only needed by candidates that use shared memory."""
+
+_FORGET_LOCAL = """
+.version 6.3
+.target sm_70
+.address_size 64
+
+// forget_local(): stores a pattern over BYTES bytes of each thread's local memory, then stays for as long as it takes
+// until all blocks run, so that no two threads get the same memory.
+.visible .entry kernelwright_forget_local()
+{
+  .local .align 16 .b8 frame[BYTES];
+  .reg .pred %p<3>;
+  .reg .b32 %r<2>;
+  .reg .b64 %d<6>;
+  mov.u64 %d3, %globaltimer;
+  mov.u64 %d0, frame;
+  cvta.local.u64 %d0, %d0;
+  add.u64 %d1, %d0, BYTES;
+  mov.u32 %r0, 0xffc0feed;
+LOOP:
+  st.volatile.v4.u32 [%d0], {%r0, %r0, %r0, %r0};
+  add.u64 %d0, %d0, 16;
+  setp.lt.u64 %p0, %d0, %d1;
+  @%p0 bra LOOP;
+WAIT:
+  mov.u64 %d4, %globaltimer;
+  sub.u64 %d5, %d4, %d3;
+  setp.lt.u64 %p1, %d5, 2000;
+  @%p1 bra WAIT;
+  ret;
+}
+"""
+
+
+def forget_local_ptx(byte_count: int) -> str:
+    """The kernel for threads with so many bytes, a multiple of 16."""
+    return _FORGET_LOCAL.replace("BYTES", str(byte_count))

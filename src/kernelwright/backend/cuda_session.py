@@ -1,12 +1,8 @@
-"""An NVIDIA device open in one worker process: memory, launches, times.
-
-How times are taken: `cuda_timing`.
-"""
+"""An NVIDIA device open in one worker process: memory, launches, times (`cuda_timing`)."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,24 +23,21 @@ from kernelwright.backend.base import (
     PlanStep,
 )
 from kernelwright.backend.cubin_state import CubinUnreadable, read_cubin
+from kernelwright.backend.cuda_checks import DeviceChecks
 from kernelwright.backend.cuda_cupti import open_recorder
 from kernelwright.backend.cuda_driver import load_driver, ordinal_of
 from kernelwright.backend.cuda_errors import DriverCallFailed, call, launch_error, machine_error
 from kernelwright.backend.cuda_handles import CudaBuffer, CudaModule, MemoryPool
-from kernelwright.backend.cuda_helpers import (
-    DIFFER_ENTRY,
-    FORGET_ENTRY,
-    FORGET_PTX,
-    HELPER_PTX,
-    READ_ENTRY,
-    WITHIN_ENTRY,
-)
+from kernelwright.backend.cuda_helpers import HELPER_PTX, READ_ENTRY
 from kernelwright.backend.cuda_launch import Binder, BoundStep, launch_words
+from kernelwright.backend.cuda_leftovers import Leftovers
 from kernelwright.backend.cuda_module_memory import ModuleMemory
 from kernelwright.backend.cuda_power import open_meter
 from kernelwright.backend.cuda_timing import Stopwatch
 from kernelwright.backend.cuda_transfer import STAGED_FROM_BYTES, Staging
+from kernelwright.backend.redraw import Closeness, Draw, Redraw
 from kernelwright.errors import InfrastructureError
+from kernelwright.json_text import read_json_text
 
 CUBIN_NAME = "unit.cubin"
 NAMES_NAME = "names.json"
@@ -57,8 +50,6 @@ each half of the device keeps a copy of its own."""
 UNKNOWN_CACHE_BYTES = 64 << 20
 
 _PATTERN_TILE_BYTES = 1 << 16
-
-_NO_LIMIT = (1 << 64) - 1
 
 
 class CudaSession(DeviceSession):
@@ -80,21 +71,16 @@ class CudaSession(DeviceSession):
         except (DriverCallFailed, RuntimeError) as error:
             raise InfrastructureError(f"opening {device.id}: {error}") from error
         self._modules: weakref.WeakSet[CudaModule] = weakref.WeakSet([self._helpers])
-        self._memory = MemoryPool(driver)
+        self._memory = MemoryPool(driver, self._stream)
         self._module_memory = ModuleMemory(driver, self._stream, self._memory)
         self._binder = Binder(driver, self._stream)
         self._staging = Staging(driver, self._stream)
         self._bound: dict[tuple[object, ...], BoundStep] = {}
         self._flush: BoundStep | None = None
-        self._flag: CudaBuffer | None = None
-        self._comparisons: dict[tuple[object, ...], BoundStep] = {}
-        """By kernel and numbers: memory stays where it is, so they come again for each candidate."""
-        self._is_flag_clear = False
-        """Whether the flag was cleared for comparisons that no one has asked about yet."""
+        self._checks = DeviceChecks(driver, self._stream, self._helpers, self._memory, device)
+        self._leftovers = Leftovers(driver, self._binder, device)
         self._tiles: dict[bytes, Bytes] = {}
         """Patterns repeated, on the host, where no kernel reaches them."""
-        self._forget: BoundStep | None = None
-        self._can_forget = True
         self._meter, self.meter_note = open_meter(device)
 
     @property
@@ -123,7 +109,7 @@ class CudaSession(DeviceSession):
         """Load a cubin."""
         try:
             image = (artifact.folder / CUBIN_NAME).read_bytes()
-            names = json.loads((artifact.folder / NAMES_NAME).read_bytes())
+            names = read_json_text((artifact.folder / NAMES_NAME).read_bytes())
         except (OSError, ValueError) as error:
             raise InfrastructureError(f"the artifact of {artifact.unit.file_name} cannot be read: {error}") from error
         try:
@@ -235,12 +221,7 @@ class CudaSession(DeviceSession):
         self, first: CudaBuffer, second: CudaBuffer, byte_count: int, *, offsets_bytes: tuple[int, int] = (0, 0)
     ) -> None:
         """Compared on the device, at its memory's speed."""
-        addresses = (first.address + offsets_bytes[0], second.address + offsets_bytes[1])
-        words, rest = divmod(byte_count, 16)
-        if rest or any(address % 16 for address in addresses):
-            self._expect_within(addresses[0], addresses[1], addresses[1], byte_count, KeyOrder(1, 0, 0, _NO_LIMIT))
-        else:
-            self._enqueue_comparison(DIFFER_ENTRY, (*addresses, words, self._clear_flag()))
+        self._checks.expect_same(first.address + offsets_bytes[0], second.address + offsets_bytes[1], byte_count)
 
     def expect_within(
         self,
@@ -254,50 +235,35 @@ class CudaSession(DeviceSession):
     ) -> None:
         """Compared on the device, at its memory's speed."""
         first, second, third = (each.address + offset_bytes for each in (values, low, high))
-        self._expect_within(first, second, third, byte_count, order)
+        self._checks.expect_within(first, second, third, byte_count, order)
+
+    def redraw(self, base: CudaBuffer, target: CudaBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """On the device, at its memory's speed; on the host without a compiler."""
+        if not self._checks.redraw(base.address + offset_bytes, target.address + offset_bytes, how, draw):
+            super().redraw(base, target, how, draw, offset_bytes=offset_bytes)
+
+    def expect_redrawn(
+        self, base: CudaBuffer, target: CudaBuffer, how: Redraw, draw: Draw, *, offset_bytes: int
+    ) -> None:
+        """On the device, at its memory's speed; on the host without a compiler."""
+        if not self._checks.expect_redrawn(base.address + offset_bytes, target.address + offset_bytes, how, draw):
+            super().expect_redrawn(base, target, how, draw, offset_bytes=offset_bytes)
+
+    def expect_close(
+        self, first: CudaBuffer, second: CudaBuffer, byte_count: int, limit: Closeness | None, *, offset_bytes: int
+    ) -> None:
+        """On the device, at its memory's speed; on the host without a compiler."""
+        if limit is None:
+            self.expect_same(first, second, byte_count, offsets_bytes=(offset_bytes, offset_bytes))
+            return
+        addresses = (first.address + offset_bytes, second.address + offset_bytes)
+        if not self._checks.expect_close(*addresses, byte_count, limit):
+            super().expect_close(first, second, byte_count, limit, offset_bytes=offset_bytes)
 
     def as_expected(self) -> bool:
         """One small copy for all that was expected."""
         had_surprise, self._has_surprise = self._has_surprise, False
-        if not self._is_flag_clear:
-            return not had_surprise
-        flag = np.empty(4, np.uint8)
-        self.download(self._flag_buffer(), flag)
-        self._is_flag_clear = False
-        return not had_surprise and not flag.any()
-
-    def _expect_within(self, values: int, low: int, high: int, byte_count: int, order: KeyOrder) -> None:
-        count = byte_count // order.item_bytes
-        numbers = (values, low, high, count, self._clear_flag(), order.sign, order.negative, order.every)
-        self._enqueue_comparison(f"{WITHIN_ENTRY}{order.item_bytes}", (*numbers, order.greatest))
-
-    def _flag_buffer(self) -> CudaBuffer:
-        if self._flag is None:
-            self._flag = self.allocate(16)
-        return self._flag
-
-    def _clear_flag(self) -> int:
-        """The address of the flag that a comparison raises; clear since the last question."""
-        buffer = self._flag_buffer()
-        if not self._is_flag_clear:
-            self.fill(buffer, b"\0", 4)
-            self._is_flag_clear = True
-        return buffer.address
-
-    def _enqueue_comparison(self, entry: str, values: Sequence[int]) -> None:
-        key = (entry, *values)
-        try:
-            known = self._comparisons.get(key)
-            if known is None:
-                blocks = 8 * self._device.limits.get("multiprocessors", 64)
-                step = PlanStep(entry, (blocks, 1, 1), (256, 1, 1), 0, ())
-                known = self._binder.bind_values(self._helpers, step, [value.to_bytes(8, "little") for value in values])
-                while len(self._comparisons) >= BOUND_LAUNCHES_KEPT:
-                    del self._comparisons[next(iter(self._comparisons))]
-                self._comparisons[key] = known
-            known.launch()
-        except DriverCallFailed as error:
-            raise machine_error(error, "comparing on the device") from error
+        return self._checks.are_as_expected() and not had_surprise
 
     def free_memory_bytes(self) -> int | None:
         """As the driver says, without what is kept here for the next buffer."""
@@ -331,11 +297,13 @@ class CudaSession(DeviceSession):
     def _note(self, launches: Sequence[BoundLaunch]) -> None:
         for each in launches:
             self._module_memory.before_launch(each.module)
+            self._leftovers.before_launch(each.module, each.step.entry)
 
     def forget_module_memory(self) -> None:
-        """Give variables their first values, by copies on the device."""
+        """Give variables their first values, by copies on the device, and overwrite what threads had for themselves."""
         try:
             self._module_memory.forget()
+            self._leftovers.forget_local()
         except DriverCallFailed as error:
             raise machine_error(error, "setting back the variables of a module") from error
 
@@ -361,10 +329,11 @@ class CudaSession(DeviceSession):
     def flush_cache(self) -> None:
         """Read more than the second-level cache holds.
 
-        Reading, not writing: a cache full of lines that still have to be written back would slow down what comes next.
-        The other side of it: of what a kernel writes, up to a cache's size may still be in the cache when it ends, so
-        a kernel that writes less than that can beat the time that the device needs to move all its bytes.
+        Reading, not writing: lines that still have to be written back would slow down what comes next. For the same
+        reason a kernel that writes less than a cache's size can beat the time that moving all its bytes takes. Lines
+        that a kernel asked to be kept are made like others first; devices without such lines refuse: no harm.
         """
+        self._driver.cuCtxResetPersistingL2Cache()
         try:
             if self._flush is None:
                 self._flush = self._make_flush()
@@ -373,28 +342,8 @@ class CudaSession(DeviceSession):
             raise machine_error(error, "flushing the cache") from error
 
     def forget_local_memory(self) -> None:
-        """Fill all shared memory of every multiprocessor with NaN (as floats).
-
-        One block takes all that a multiprocessor has, so each gets one of the first round. A device that refuses such
-        a launch keeps what was there.
-        """
-        if not self._can_forget:
-            return
-        try:
-            if self._forget is None:
-                self._forget = self._make_forget()
-            self._forget.launch()
-        except DriverCallFailed:
-            self._can_forget = False
-
-    def _make_forget(self) -> BoundStep:
-        byte_count = self._device.limits.get("shared_memory_per_block", 48 * 1024)
-        module = CudaModule(self._driver, FORGET_PTX.encode() + b"\0", {})
-        self._modules.add(module)
-        module.allow_shared(FORGET_ENTRY, byte_count)
-        blocks = 2 * self._device.limits.get("multiprocessors", 64)
-        step = PlanStep(FORGET_ENTRY, (blocks, 1, 1), (1024, 1, 1), byte_count, ())
-        return self._binder.bind_values(module, step, [(byte_count // 4).to_bytes(8, "little")])
+        """Fill all shared memory of every multiprocessor."""
+        self._leftovers.forget_shared()
 
     def _make_flush(self) -> BoundStep:
         byte_count = FLUSH_FACTOR * self._device.limits.get("last_level_cache", UNKNOWN_CACHE_BYTES)
@@ -412,10 +361,12 @@ class CudaSession(DeviceSession):
         with contextlib.suppress(DriverCallFailed):
             call(driver.cuCtxSynchronize())
         self._bound.clear()
-        self._flush = self._forget = None
+        self._flush = None
+        self._leftovers.close()
+        self._checks.close()
         for module in list(self._modules):
             module.unload()
-        self._memory.release()
+        self._memory.close()
         self._staging.close()
         self._stopwatch.close()
         driver.cuStreamDestroy(self._stream)

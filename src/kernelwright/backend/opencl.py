@@ -19,6 +19,7 @@ from kernelwright.backend.base import (
     PlanStep,
     ScalarArgument,
 )
+from kernelwright.backend.opencl_assembly import assembly_in, assembly_of
 from kernelwright.backend.opencl_build import (
     Target,
     build_from_source,
@@ -43,7 +44,8 @@ from kernelwright.backend.opencl_driver import (
 )
 from kernelwright.backend.opencl_errors import machine_error
 from kernelwright.backend.opencl_session import OpenclSession
-from kernelwright.backend.opencl_state import pocl_state, told_state
+from kernelwright.backend.opencl_state import pocl_state, read_pocl, told_state
+from kernelwright.backend.pocl_objects import CAN_RESTORE
 from kernelwright.problem.model import Language
 
 
@@ -82,16 +84,20 @@ class OpenclBackend(Backend):
                 save_pocl(program_folder, pocl_cache(), folder)
         else:
             save_binary(target, program, folder)
-        state = (
-            pocl_state(folder, kernel_names(target.cl, program))
-            if uses_pocl
-            else told_state(target, program, unit.options)
-        )
-        return Artifact(unit, device.id, folder, resources, log, state=state)
+        if uses_pocl:
+            programs = read_pocl(folder)
+            state = pocl_state(programs, kernel_names(target.cl, program))
+            assembly = assembly_of(programs) if programs else assembly_in(unit)
+        else:
+            state, assembly = told_state(target, program, unit.options), assembly_in(unit)
+        return Artifact(unit, device.id, folder, resources, log, state=state, assembly=assembly)
 
     def specialise(self, request: BuildRequest, artifact: Artifact, device: DeviceInfo) -> None:
-        """On PoCL, launch one block of every block shape in the plans on zeros, so that it is compiled."""
-        if not is_pocl(device):
+        """On PoCL, launch one block of every block shape in the plans on zeros, so that it is compiled.
+
+        Not of what holds assembly: whether that may run at all is for others to say.
+        """
+        if not is_pocl(device) or artifact.assembly:
             return
         program_folder = install_pocl(artifact.folder, pocl_cache())
         wanted = dict(_variants(request))
@@ -105,6 +111,10 @@ class OpenclBackend(Backend):
         for folder in pocl_programs(pocl_cache()):
             if program_folder is None or folder == program_folder:
                 save_pocl(folder, pocl_cache(), artifact.folder)
+
+    def sets_state_back(self, device: DeviceInfo) -> bool:
+        """On PoCL, where a program's memory is this process's."""
+        return CAN_RESTORE and is_pocl(device)
 
     def open(self, device: DeviceInfo) -> OpenclSession:
         """Open the device in this process."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import weakref
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelwright import knobs
 from kernelwright.backend.base import (
     Artifact,
     BoundLaunch,
@@ -34,13 +32,23 @@ from kernelwright.backend.opencl_build import (
     build_from_source,
     install_pocl,
     make_kernel,
-    pocl_programs,
-    save_pocl,
 )
-from kernelwright.backend.opencl_driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache, toolchain_id
+from kernelwright.backend.opencl_cpu_memory import CpuMemory
+from kernelwright.backend.opencl_driver import FoundDevice, is_pocl, load_pyopencl, pocl_cache
 from kernelwright.backend.opencl_errors import launch_error, machine_error
+from kernelwright.backend.opencl_helpers import HELPER_BLOCK, Helpers
+from kernelwright.backend.pocl_objects import ProgramObjects
+from kernelwright.backend.redraw import (
+    CLOSE_ENTRY,
+    REDRAW_ENTRY,
+    VERIFY_ENTRY,
+    Closeness,
+    Draw,
+    Redraw,
+    close_values,
+    redraw_values,
+)
 from kernelwright.errors import InfrastructureError
-from kernelwright.identity import content_id
 
 FLUSH_LIMIT_BYTES = 128 << 20
 """Most that `flush_cache` writes. Virtual machines report the whole host's cache (480 MB seen); writing twice
@@ -49,30 +57,10 @@ that before every sample would take longer than the samples."""
 BOUND_KERNELS_KEPT = 512
 PARALLEL_COPY_MIN_BYTES = 1 << 20
 
-HELPER_UNIT = BuildUnit(
-    language="opencl",
-    source="""
-__kernel void kernelwright_flush(__global uint4 *data) {
-  size_t i = get_global_id(0);
-  data[i] = data[i] + (uint4)(1);
-}
-__kernel void kernelwright_copy(__global const uint4 *source, __global uint4 *target) {
-  size_t i = get_global_id(0);
-  target[i] = source[i];
-}
-__kernel void kernelwright_forget(__local uint4 *memory, const uint count) {
-  volatile __local uint4 *words = memory;
-  for (uint i = get_local_id(0); i < count; i += get_local_size(0)) words[i] = (uint4)(0xffc0feed);
-}
-""",
-    file_name="helpers.cl",
-    macros=(),
-    options=(),
-    entries=("kernelwright_flush", "kernelwright_copy", "kernelwright_forget"),
-)
-"""What the session itself launches. On CPU devices the driver's own fill and copy use one core."""
-
-HELPER_BLOCK = 256
+SPANS_PER_UNIT = 4
+"""Threads for each core of a CPU in kernels that work on spans: more than one, since cores are not equally free."""
+LEAST_SPAN_BYTES = 1 << 14
+GROUPS_PER_UNIT = 8
 FORGET_GROUPS_PER_UNIT = 4
 """Work-groups for each compute unit, so that hardly any gets none: which one runs where is the driver's choice."""
 _VECTOR_BYTES = 16
@@ -93,6 +81,7 @@ class ClModule:
 
     program: Any
     unit: BuildUnit
+    objects: ProgramObjects | None = None
 
 
 @dataclass(slots=True)
@@ -106,6 +95,7 @@ class _BoundKernel:
     step: PlanStep
     buffers: tuple[ClBuffer, ...]
     views: tuple[Any, ...]
+    has_run: bool = False
 
 
 class OpenclSession(DeviceSession):
@@ -126,7 +116,12 @@ class OpenclSession(DeviceSession):
             raise machine_error(error, f"opening {found.info.id}") from error
         self._target = Target(cl, context, found.handle)
         self._bound: dict[tuple[object, ...], _BoundKernel] = {}
-        self._helpers: _Helpers | None = None
+        self._cpu = (
+            CpuMemory(is_pocl=is_pocl(found.info), has_pool=str(found.handle.name).startswith("pthread"))
+            if found.info.kind == "cpu"
+            else None
+        )
+        self._helpers = Helpers(self._target, self._queue, self._device)
         self._flush_buffer: ClBuffer | None = None
 
     # ---- modules ----
@@ -136,7 +131,8 @@ class OpenclSession(DeviceSession):
         unit = artifact.unit
         if is_pocl(self._device):
             program_folder = install_pocl(artifact.folder, pocl_cache())
-            module = ClModule(build_from_source(self._target, unit)[0], unit)
+            objects = self._cpu.objects_of(program_folder) if self._cpu else None
+            module = ClModule(build_from_source(self._target, unit)[0], unit, objects)
             if program_folder is not None:
                 weakref.finalize(module, shutil.rmtree, program_folder, ignore_errors=True)
             return module
@@ -203,7 +199,7 @@ class OpenclSession(DeviceSession):
         try:
             if self._device.kind == "cpu" and byte_count >= PARALLEL_COPY_MIN_BYTES:
                 done_bytes = byte_count - byte_count % (_VECTOR_BYTES * HELPER_BLOCK)
-                self._run_helper("kernelwright_copy", done_bytes, source.memory, target.memory)
+                self._helpers.run("kernelwright_copy", done_bytes // _VECTOR_BYTES, source.memory, target.memory)
             else:
                 done_bytes = 0
             if done_bytes < byte_count:
@@ -217,6 +213,62 @@ class OpenclSession(DeviceSession):
                 )
         except cl.Error as error:
             raise machine_error(error, f"copying {byte_count:,} bytes on the device") from error
+
+    # ---- what launches see and leave ----
+
+    def redraw(self, base: ClBuffer, target: ClBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """On the device, by all its cores."""
+        self._run_redraw(REDRAW_ENTRY, base, target, how, draw, offset_bytes)
+
+    def expect_redrawn(self, base: ClBuffer, target: ClBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+        """Compared on the device."""
+        self._run_redraw(VERIFY_ENTRY, base, target, how, draw, offset_bytes)
+
+    def expect_close(
+        self, first: ClBuffer, second: ClBuffer, byte_count: int, limit: Closeness | None, *, offset_bytes: int
+    ) -> None:
+        """Compared on the device, where it can compute with the type."""
+        if limit is None or not byte_count or (limit.dtype == "float64" and not self._has_doubles):
+            super().expect_close(first, second, byte_count, limit, offset_bytes=offset_bytes)
+            return
+        values = close_values(limit, byte_count)
+        views = (self._view(each, offset_bytes, byte_count) for each in (first, second))
+        self._run_helper(CLOSE_ENTRY + limit.dtype, byte_count, (*views, self._helpers.flag(), *values))
+
+    def as_expected(self) -> bool:
+        """One small copy where kernels have compared."""
+        try:
+            has_surprise = self._helpers.take_flag()
+        except self._cl.Error as error:
+            raise machine_error(error, "comparing on the device") from error
+        return super().as_expected() and not has_surprise
+
+    def _run_redraw(
+        self, task: str, base: ClBuffer, target: ClBuffer, how: Redraw, draw: Draw, offset_bytes: int
+    ) -> None:
+        byte_count = draw.count * how.item_bytes
+        if byte_count:
+            views = (self._view(each, offset_bytes, byte_count) for each in (base, target))
+            self._run_helper(task + how.entry, byte_count, (*views, self._helpers.flag(), *redraw_values(how, draw)))
+
+    def _run_helper(self, entry: str, byte_count: int, arguments: Sequence[Any]) -> None:
+        """A kernel that takes any number of threads: few on a CPU, so that each works on neighbours."""
+        units = self._device.limits.get("multiprocessors", 1)
+        wanted = SPANS_PER_UNIT * units if self._device.kind == "cpu" else GROUPS_PER_UNIT * units * HELPER_BLOCK
+        threads = max(1, min(wanted, byte_count // LEAST_SPAN_BYTES if self._device.kind == "cpu" else wanted))
+        try:
+            self._helpers.run(entry, threads, *arguments, block=1 if self._device.kind == "cpu" else HELPER_BLOCK)
+        except self._cl.Error as error:
+            raise machine_error(error, f"running {entry} over {byte_count:,} bytes") from error
+
+    @property
+    def _has_doubles(self) -> bool:
+        return self._device.facts.get("double_arithmetic") == "yes"
+
+    @property
+    def written_cache_bytes(self) -> int | None:
+        """The last-level cache of a GPU; flushing a CPU's takes longer than most kernels."""
+        return None if self._device.kind == "cpu" else self._device.limits.get("last_level_cache")
 
     # ---- launches ----
 
@@ -236,6 +288,7 @@ class OpenclSession(DeviceSession):
             for each in bound:
                 current = each.step
                 events.append(cl.enqueue_nd_range_kernel(queue, each.kernel, each.global_size, each.local_size))
+                self._has_launched(each)
             events[-1].wait()
             return float(events[-1].profile.end - events[0].profile.start) * 1e-6
         except cl.Error as error:
@@ -257,7 +310,8 @@ class OpenclSession(DeviceSession):
             self._flush_buffer = self.allocate(byte_count)
             self.fill(self._flush_buffer, b"\0", byte_count)
         try:
-            self._run_helper("kernelwright_flush", self._flush_buffer.byte_count, self._flush_buffer.memory)
+            memory = self._flush_buffer.memory
+            self._helpers.run("kernelwright_flush", self._flush_buffer.byte_count // _VECTOR_BYTES, memory)
             self._queue.finish()
         except self._cl.Error as error:
             raise machine_error(error, "flushing the cache") from error
@@ -270,18 +324,42 @@ class OpenclSession(DeviceSession):
         groups = FORGET_GROUPS_PER_UNIT * self._device.limits.get("multiprocessors", 1)
         local = self._cl.LocalMemory(count * _VECTOR_BYTES)
         try:
-            self._run_helper("kernelwright_forget", groups * HELPER_BLOCK * _VECTOR_BYTES, local, np.uint32(count))
+            self._helpers.run("kernelwright_forget", groups * HELPER_BLOCK, local, np.uint32(count))
         except self._cl.Error as error:
             raise machine_error(error, "filling local memory") from error
+
+    def forget_module_memory(self) -> None:
+        """On PoCL: writable pages of what was launched."""
+        if self._cpu is not None:
+            self.synchronize()
+            self._cpu.restore_programs()
+
+    def forget_thread_memory(self) -> None:
+        """On a CPU: stacks of the driver's threads."""
+        if self._cpu is not None:
+            self.synchronize()
+            self._cpu.overwrite_stacks()
+
+    def confine(self) -> None:
+        """On PoCL: put the process under a filter of system calls."""
+        if self._cpu is not None:
+            self._cpu.confine()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of this a CPU's system does not allow."""
+        return self._cpu.notes if self._cpu is not None else ()
 
     def close(self) -> None:
         """Finish and release everything."""
         self._bound.clear()
-        self._helpers = None
+        self._helpers.close()
         if self._flush_buffer is not None:
             self.free(self._flush_buffer)
             self._flush_buffer = None
         self._queue.finish()
+        if self._cpu is not None:
+            self._cpu.close()
 
     # ---- binding ----
 
@@ -291,6 +369,12 @@ class OpenclSession(DeviceSession):
             self._cl.enqueue_nd_range_kernel(self._queue, bound.kernel, bound.global_size, bound.local_size)
         except self._cl.Error as error:
             raise launch_error(error, _launch_words(launch.step)) from error
+        self._has_launched(bound)
+
+    def _has_launched(self, bound: _BoundKernel) -> None:
+        if self._cpu is not None:
+            self._cpu.launched(bound.module.objects, is_first=not bound.has_run)
+            bound.has_run = True
 
     def _bind(self, launch: BoundLaunch) -> _BoundKernel:
         """The kernel with this launch's arguments set; the same launch gets the same one again."""
@@ -363,40 +447,6 @@ class OpenclSession(DeviceSession):
                 what = f"binding {byte_count:,} bytes from {offset_bytes:,} of a buffer of {buffer.byte_count:,}"
                 raise launch_error(error, what) from error
         return buffer.views[key]
-
-    # ---- helpers ----
-
-    def _run_helper(self, entry: str, byte_count: int, *arguments: Any) -> None:
-        cl = self._cl
-        if self._helpers is None:
-            self._helpers = _Helpers(self._target, self._device)
-        kernel = make_kernel(cl, self._helpers.program, entry)
-        kernel.set_args(*arguments)
-        cl.enqueue_nd_range_kernel(self._queue, kernel, (byte_count // _VECTOR_BYTES,), (HELPER_BLOCK,))
-        if entry not in self._helpers.launched:
-            self._queue.finish()
-            self._helpers.keep(entry)
-
-
-class _Helpers:
-    """The session's own kernels. On PoCL their code is kept between processes: it costs a second to make."""
-
-    def __init__(self, target: Target, device: DeviceInfo) -> None:
-        self._folder = knobs.cache_dir() / "opencl-helpers" / content_id(HELPER_UNIT.id, toolchain_id(device))
-        self._uses_pocl = is_pocl(device)
-        self.launched: set[str] = set()
-        before = pocl_programs(pocl_cache())
-        if self._uses_pocl:
-            install_pocl(self._folder, pocl_cache())
-        self.program = build_from_source(target, HELPER_UNIT)[0]
-        self._program_folders = pocl_programs(pocl_cache()) - before
-
-    def keep(self, entry: str) -> None:
-        """Save what the first launch of `entry` made the compiler do."""
-        self.launched.add(entry)
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-            for program_folder in self._program_folders:
-                save_pocl(program_folder, pocl_cache(), self._folder)
 
 
 def _launch_words(step: PlanStep) -> str:

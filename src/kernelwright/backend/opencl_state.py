@@ -1,7 +1,7 @@
-"""What an OpenCL program keeps from one launch to the next: its writable variables at program scope.
+"""What an OpenCL program holds: writable variables at program scope, which outlive a launch, and inline assembly.
 
-On PoCL they are read from the bitcode that it keeps of a program, because it answers 0 whatever there is; other drivers
-are asked.
+On PoCL both are read from the bitcode that it keeps of a program, because it answers 0 whatever there is; other drivers
+are asked for the variables, and the text says whether there may be assembly (`opencl_assembly.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import StateVariable
-from kernelwright.backend.bitcode import BitcodeUnreadable, ProgramVariable, read_variables
+from kernelwright.backend.bitcode import BitcodeUnreadable, Program, ProgramVariable, read_program
 from kernelwright.backend.opencl_build import POCL_FOLDER, Target, pocl_programs
 
 PROGRAM_SCOPE = "its variables at program scope"
@@ -20,22 +20,23 @@ _ALLOWS_IT = re.compile(r"-cl-std=CL(?:C\+\+|[2-9])", re.IGNORECASE)
 """OpenCL C before 2.0 has no writable variables there."""
 
 
-def pocl_state(folder: Path, kernels: Sequence[str]) -> tuple[StateVariable, ...] | None:
-    """By the bitcode in an artifact's folder; None where there is none that can be read.
+def read_pocl(folder: Path) -> tuple[Program, ...]:
+    """The bitcode in an artifact's folder; empty where there is none that can be read."""
+    try:
+        return tuple(read_program((each / "program.bc").read_bytes()) for each in pocl_programs(folder / POCL_FOLDER))
+    except (OSError, BitcodeUnreadable):
+        return ()
+
+
+def pocl_state(programs: Sequence[Program], kernels: Sequence[str]) -> tuple[StateVariable, ...] | None:
+    """By what was read; None where nothing was.
 
     Args:
-        folder: the artifact's.
+        programs: of one artifact.
         kernels: all kernels of the program; a kernel's local memory is a variable named after it, without a value.
     """
-    kept: dict[str, StateVariable] = {}
-    programs = pocl_programs(folder / POCL_FOLDER)
-    try:
-        for program in programs:
-            for each in read_variables((program / "program.bc").read_bytes()):
-                if _keeps(each, kernels):
-                    kept[each.name] = StateVariable(each.name.lstrip("\x01"), each.byte_count)
-    except (OSError, BitcodeUnreadable):
-        return None
+    variables = (each for program in programs for each in program.variables if _keeps(each, kernels))
+    kept = {each.name: StateVariable(each.name.lstrip("\x01"), each.byte_count) for each in variables}
     return tuple(kept.values()) if programs else None
 
 

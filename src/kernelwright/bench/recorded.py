@@ -11,7 +11,6 @@ Three kinds of file hold one:
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from kernelwright.bench.recorded_results import RecordedResults, read_cache_file, space_of
 from kernelwright.errors import Location, SpecError
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expression import Expression
 from kernelwright.search.base import Observation
@@ -172,7 +172,7 @@ def _load_arrays(file: Path) -> RecordedSpace:
         raise SpecError("a recorded space is named KERNEL__DEVICE.npz", location=Location(file))
     arrays = _read_arrays(file)
     try:
-        values: Mapping[str, list[Value]] = json.loads(str(arrays["meta"]))["tune_params"]
+        values: Mapping[str, list[Value]] = read_json_text(str(arrays["meta"]))["tune_params"]
         recorded = arrays["config_index"].astype(np.int64)
         time_ms = arrays["time_ms"].astype(np.float64)
         costs_ms = np.stack([arrays[name] for name in COST_ARRAYS]).astype(np.float64)
@@ -250,7 +250,7 @@ def _constraints(file: Path, kernel: str) -> tuple[Config | None, list[Constrain
     else:
         raise SpecError(f"no constraints for {kernel!r}", location=Location(file), hint=f"put {kernel}.json beside")
     try:
-        content = json.loads(described.read_text())["ConfigurationSpace"]
+        content = read_json_text(described.read_text())["ConfigurationSpace"]
         defaults = {p["Name"]: p["Default"] for p in content["TuningParameters"] if "Default" in p}
         texts = [str(condition["Expression"]) for condition in content["Conditions"]]
     except (KeyError, TypeError, ValueError) as error:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.errors import Location, SpecError
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.space.construct import declare
 from kernelwright.space.diagram import Diagram, Layer
@@ -84,15 +85,15 @@ def _parse(file: Path) -> dict[str, Any]:
     text = file.read_text(encoding="utf-8", errors="replace").strip()
     for ending in ("", "}}", "\n}\n}"):
         try:
-            document = json.loads(text.rstrip(",") + ending if ending else text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            problem: Exception = error
+            document = read_json_text(text.rstrip(",") + ending if ending else text)
+        except json.JSONDecodeError as error:
+            problem = error
             continue
         if not isinstance(document, dict):
             raise SpecError("not a cache file: it holds no JSON object", location=Location(file))
         return document
-    line = problem.lineno if isinstance(problem, json.JSONDecodeError) else 0
-    raise SpecError(f"not a cache file: {problem}", location=Location(file, line)) from problem
+    line = problem.lineno if problem.doc else 0
+    raise SpecError(f"not a cache file: {problem.msg}", location=Location(file, line)) from problem
 
 
 def _row(file: Path, key: str, names: Sequence[str], entry: Any) -> ResultRow:

@@ -45,6 +45,6 @@ def _damage(run: Path, node: int | None) -> Iterator[StoreError]:
 
 def _changed(run: Path) -> Iterator[StoreError]:
     try:
-        RunFolder.open(run, writable=False).problem_files()
+        _ = RunFolder.open(run, writable=False).problem_file
     except StoreError as error:
         yield error

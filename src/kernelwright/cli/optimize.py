@@ -29,7 +29,6 @@ from kernelwright.cli.tables import (
 )
 from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
 from kernelwright.engine.compare import figures_of
-from kernelwright.engine.finals_plan import is_short
 from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.model_roles import read_roles
 from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
@@ -41,7 +40,7 @@ from kernelwright.engine.spending import RunSpending, spending_of
 from kernelwright.engine.story import finding_words
 from kernelwright.engine.time_spent import time_words
 from kernelwright.engine.told_steps import fastest_run_id, told_path, told_total
-from kernelwright.engine.verdict_words import caveats, counted, kept_because, tried_count
+from kernelwright.engine.verdict_words import caveats, counted, tree_verdict_text, tried_count
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.llm.account import Account
@@ -242,30 +241,6 @@ def _write_files(result: OptimizeResult) -> tuple[list[Path], KernelwrightError 
     return written, None
 
 
-def verdict(result: OptimizeResult) -> str:
-    """The claim in one sentence; without one, that the baseline is kept, and the evidence."""
-    if result.is_gain:
-        return f"{interval_text(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
-    if result.partial is not None:
-        return f"No gain over all workloads: {interval_text(result.speedup)}. But {result.partial.words}."
-    is_over = result.reason not in (None, "interrupted")
-    best = result.tree.best
-    if result.speedup is None and is_over and is_short(result.view):
-        return f"Not enough budget to compare: no claim.{_unconfirmed(best)}"
-    if not is_over and best is not None and best.best_value:
-        return f"Best so far {1 / best.best_value:.2f}x (provisional: not compared side by side with the baseline)."
-    if best is None:
-        return "Nothing was measured; nothing to recommend."
-    return f"No significant gain: keep the baseline. {kept_because(result)}"
-
-
-def _unconfirmed(best: Node | None) -> str:
-    """What the search found, where that is another one than the baseline."""
-    if best is None or best.parent is None or not best.best_value:
-        return ""
-    return f" The search's best is about {1 / best.best_value:.2f}x, unconfirmed."
-
-
 def print_optimized(result: OptimizeResult, console: Console) -> None:
     """The final table, the path from the baseline to the winner, the tree, and the verdict."""
     started = result.view.started
@@ -299,7 +274,7 @@ def print_optimized(result: OptimizeResult, console: Console) -> None:
     prospect = _prospect(result)
     if prospect is not None and result.fastest is not None:
         console.print(f"going on with node {result.fastest.index}: {prospect.text}", highlight=False, markup=False)
-    print_verdict(verdict(result), result.view, console)
+    print_verdict(tree_verdict_text(result), result.view, console)
 
 
 def _prospect(result: OptimizeResult) -> Prospect | None:
@@ -352,6 +327,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "device": view.started.device.get("name"),
         "reason": result.reason,
         "is_gain": result.is_gain,
+        "kind": result.verdict.kind.value,
         "speedup": interval_data(result.speedup),
         "partial": partial_data(result.partial),
         "winner": result.winner.index if result.winner is not None else None,
@@ -362,7 +338,7 @@ def optimize_summary(result: OptimizeResult) -> dict[str, Any]:
         "nodes": [_node_data(result, node) for node in result.tree],
         "evaluations": tried_count(result),
         "floor_fraction": result.floor_fraction,
-        "verdict": verdict(result),
+        "verdict": tree_verdict_text(result),
         "caveats": list(caveats(view)),
         "spent_s": view.spent_s,
         "prospect": prospect_data(_prospect(result)),

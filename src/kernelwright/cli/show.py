@@ -13,7 +13,6 @@ from pathlib import Path
 import typer
 
 from kernelwright.cli.optimize import print_optimize_run
-from kernelwright.cli.optimize import verdict as verdict_of_tree
 from kernelwright.cli.tables import (
     interval_data,
     interval_text,
@@ -21,14 +20,15 @@ from kernelwright.cli.tables import (
     partial_data,
     print_result,
     summary,
-    verdict,
 )
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run, tuned_run
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record, finding_words
+from kernelwright.engine.told_steps import told_row
 from kernelwright.engine.tune import Subject
-from kernelwright.engine.verdict_words import tried_count
+from kernelwright.engine.verdict import Kind
+from kernelwright.engine.verdict_words import tree_verdict_text, tried_count, verdict_text
 from kernelwright.engine.workload_gains import PartialGain, gain_on_some
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.evaluate.words import factor_text
@@ -72,7 +72,7 @@ class _ShownRun:
     """What a list of runs says of one."""
 
     claim: str
-    """`gain`, `some workloads`, `no gain`; `none`: nothing was compared, so nothing is claimed."""
+    """`gain`, `some workloads`, `too few rounds`, `no gain`; `none`: nothing was compared, so nothing is claimed."""
     speedup: dict[str, float] | None
     """Over all workloads; only where it is claimed."""
     evaluation_count: int
@@ -83,7 +83,7 @@ class _ShownRun:
         """The claimed figure, or a plain word."""
         if self.speedup is not None:
             return factor_text(self.speedup["estimate"])
-        return {"none": "-", "some workloads": "on some"}.get(self.claim, self.claim)
+        return {"none": "-", "some workloads": "on some", "too few rounds": "no claim"}.get(self.claim, self.claim)
 
 
 def _shown_run(run: RunSummary) -> _ShownRun:
@@ -94,12 +94,20 @@ def _shown_run(run: RunSummary) -> _ShownRun:
         return _ShownRun("none", None, run.evaluation_count)
     result = TuneResult(view)
     count = tried_count(OptimizeResult(view)) if is_optimize_run(view) else run.evaluation_count
-    if result.is_gain:
-        return _ShownRun("gain", interval_data(result.speedup), count)
-    if result.partial is not None:
-        return _ShownRun("some workloads", None, count)
-    is_kept = result.speedup is None and view.winner is None and result.reason not in (None, "interrupted")
-    return _ShownRun("no gain" if result.speedup is not None or is_kept else "none", None, count)
+    speedup, kind = interval_data(result.speedup) if result.is_gain else None, result.verdict.kind
+    if kind is Kind.NOTHING and result.reason in (None, "interrupted"):  # nothing yet
+        return _ShownRun("none", None, count)
+    return _ShownRun(_CLAIMS.get(kind, "no gain"), speedup, count)
+
+
+_CLAIMS = {
+    Kind.GAIN: "gain",
+    Kind.SOME: "some workloads",
+    Kind.TOO_FEW: "too few rounds",
+    Kind.NO_TIME: "none",
+    Kind.PROVISIONAL: "none",
+}
+"""The others kept the baseline."""
 
 
 def _numbered_devices(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[list[tuple[str, ...]], list[str]]:
@@ -284,11 +292,11 @@ def _kept_baseline(run: Path) -> _Kept | None:
         if result.used is not None or fastest is None or not (is_over or fastest.parent is None):
             return None
         shown = f"kernelwright show node {shlex.quote(str(run))} {fastest.index}" if fastest.parent is not None else ""
-        return _Kept(view, view.baseline, verdict_of_tree(result), shown)
+        return _Kept(view, view.baseline, tree_verdict_text(result), shown)
     found = TuneResult(view)
-    if view.winner is not None or found.reason in (None, "interrupted"):
+    if found.leader is not None or found.reason in (None, "interrupted"):
         return None
-    return _Kept(view, view.baseline, verdict(found))
+    return _Kept(view, view.baseline, verdict_text(found))
 
 
 def _print_kept(run: Path, kept: _Kept, *, is_json: bool) -> None:
@@ -334,8 +342,8 @@ def find_candidate(view: RunView, wanted: str, *, best_id: str = "") -> Evaluate
         UsageError: none or several.
     """
     if wanted == "best":
-        partial, winner = TuneResult(view).partial, view.winner
-        wanted_id = best_id or (partial.candidate_id if partial else winner.candidate_id if winner else None)
+        leader = TuneResult(view).leader
+        wanted_id = best_id or (leader.candidate_id if leader is not None else None)
         found = [event for event in view.evaluations if event.candidate_id == wanted_id][:1]
     elif wanted.isdigit() and len(wanted) < 8:  # longer digits are an id
         found = [event for event in view.evaluations if event.index == int(wanted)]
@@ -388,12 +396,9 @@ _DIFF_STYLES = {"add": "green", "del": "red", "hunk": "cyan", "head": "bold"}
 
 def _gain_on_some(result: OptimizeResult, facts: NodeFacts) -> PartialGain | None:
     """Where a node without a gain over all workloads is surely faster on some; None: nowhere, or it has one."""
-    if facts.node.parent is None or (facts.total is not None and facts.total.low > 1):
+    if facts.node.parent is None or (facts.total is not None and facts.total.side == "above"):
         return None
-    partial, comparison = result.partial, result.view.comparison
-    if partial is not None and comparison is not None and comparison.nodes[partial.place] == facts.node.index:
-        return partial
-    row = result.compared_row(facts.node)
+    row = told_row(result, facts.node)
     return gain_on_some(result.view, row) if row else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,45 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelwright.engine.finals_plan import is_short
 from kernelwright.engine.prospect import Prospect, prospect_of
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.speed_of_light import Floor, recorded_floors
 from kernelwright.engine.time_spent import time_words
-from kernelwright.engine.verdict_words import caveats
+from kernelwright.engine.verdict_words import caveats, verdict_text
 from kernelwright.engine.workload_gains import PartialGain
 from kernelwright.evaluate import words
 from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.outcome import Passed
 from kernelwright.store.view import RunView
-
-
-def verdict(result: TuneResult) -> str:
-    """The claim in one sentence; no claim without an interval that excludes 1."""
-    if result.best_config is None:
-        if result.view.passed:
-            return "No configuration could beat the baseline; those that passed were stopped early. Keep the baseline."
-        if not result.view.evaluations:
-            return "No configuration was tried; nothing to recommend."
-        return "No configuration passed; nothing to recommend."
-    if result.partial is not None:
-        return f"No gain over all workloads: {interval_text(result.speedup)}. But {result.partial.words}."
-    if result.speedup is None and is_short(result.view):
-        provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
-        return f"Not enough budget to compare: no claim. The search's best is about {provisional:.2f}x, unconfirmed."
-    if result.speedup is None:
-        provisional = 1 / result.view.winner.ratio if result.view.winner else math.nan
-        return f"Best so far {provisional:.2f}x (provisional: not compared side by side with the baseline)."
-    if not result.is_gain and not result.is_baseline and result.speedup.low > 1:
-        return (
-            f"No claim: {interval_text(result.speedup)} lies above 1, but so few rounds give only "
-            f"{result.speedup.confidence:.0%} confidence; measure with more --rounds."
-        )
-    if not result.is_gain:
-        if result.is_baseline:
-            return f"No gain: the best configuration is the baseline itself, measured {interval_text(result.speedup)}."
-        return f"No significant gain: {interval_text(result.speedup)} contains 1 or lies below it."
-    return f"{interval_text(result.speedup)} as fast as the baseline, with 95% confidence over all finalists."
 
 
 def summary(result: TuneResult) -> dict[str, Any]:
@@ -62,13 +32,14 @@ def summary(result: TuneResult) -> dict[str, Any]:
         "device": view.started.device.get("name"),
         "reason": result.reason,
         "is_gain": result.is_gain,
+        "kind": result.verdict.kind.value,
         "speedup": interval_data(result.speedup),
         "partial": partial_data(result.partial),
         "best_config": dict(result.best_config) if result.best_config is not None else None,
         "workloads": workload_rows(result),
         "counts": counts(result),
         "failures": {stage: dict(reasons) for stage, reasons in view.failures_by_stage.items()},
-        "verdict": verdict(result),
+        "verdict": verdict_text(result),
         "caveats": list(caveats(view)),
         "spent_s": view.spent_s,
         "prospect": prospect_data(prospect_of(view)),
@@ -162,7 +133,7 @@ def print_result(result: TuneResult, console: Console) -> None:
     prospect = prospect_of(result.view)
     if prospect is not None:
         console.print(f"going on: {prospect.text}", highlight=False, markup=False)
-    print_verdict(verdict(result), result.view, console)
+    print_verdict(verdict_text(result), result.view, console)
 
 
 def print_verdict(text: str, view: RunView, console: Console) -> None:

@@ -31,6 +31,7 @@ from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.engine.spending import spending_of
 from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, ModelError, StoreError, UsageError
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.load import PROBLEM_FILE_NAME
 from kernelwright.store.lock import is_locked
 from kernelwright.store.run_folder import LOG_NAME
@@ -287,7 +288,7 @@ def _hold(out: Path, settings: CompareSettings) -> None:
     file, record = out / SETTINGS_FILE, settings.as_record()
     if file.is_file():
         try:
-            there = json.loads(file.read_text(encoding="utf-8"))
+            there = read_json_text(file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise StoreError(f"{file} is no record of a comparison: {error}", hint="say another --out") from error
         if there != record:

@@ -324,7 +324,7 @@ def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
         else:
             ratio = speedup_interval(row, rows[best])
             losses.append(max(ratio.estimate - 1, 0.0))
-            is_over.append(losses[-1] > loss and ratio.low > 1)
+            is_over.append(losses[-1] > loss and ratio.side == "above")
     return MeasuredShape(
         name, timings.shapes[name], name in timings.tuned, medians[-1], medians[best], tuple(losses), tuple(is_over)
     )

@@ -26,11 +26,13 @@ from kernelwright.engine.dispatch import (
 from kernelwright.engine.dispatch_cover import smallest_cover
 from kernelwright.engine.dispatch_probes import ShapeSpace, SizeRange, spread, with_shapes
 from kernelwright.engine.dispatch_rule import Rule, Split, feature
+from kernelwright.engine.finals_plan import claiming_rounds
 from kernelwright.engine.limits import device_constraints
 from kernelwright.engine.listener import Progress, RunListener, SilentListener
 from kernelwright.engine.machine import LocalMachine, Machine
 from kernelwright.engine.settings import TuneSettings
 from kernelwright.engine.tune import Subject
+from kernelwright.engine.verdict import decide
 from kernelwright.errors import SpecError, StoreError, UsageError, UserError
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.evaluate.render import device_names, render_workload
@@ -132,8 +134,9 @@ def _pool(view: RunView, subject: Subject, loss: float) -> tuple[Config, ...]:
         UserError: nothing passed.
     """
     chosen: dict[Config, None] = {}
-    if view.winner is not None:
-        chosen[view.winner.config] = None
+    leader = decide(view).leader
+    if leader is not None:
+        chosen[leader.config] = None
     chosen |= {winner.config: None for winner in view.winner_per_workload.values()}
     chosen |= dict.fromkeys(_cover(view, loss))
     probed = dataclasses.replace(view, dispatch=None)
@@ -327,7 +330,7 @@ class _Prober:
                     if isinstance(outcome, Failed):
                         self._reject(candidate.id, f"{outcome.stage} on {outcome.workload}: {outcome.message}")
                         del candidates[place]
-                rounds = self._settings.comparison_rounds
+                rounds = claiming_rounds(self._settings.comparison_rounds, 1)
                 comparison = runner.compare([subject.baseline, *candidates.values()], rounds=rounds)
         if comparison is None:
             raise StoreError("this device cannot measure candidates side by side")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from kernelwright.evaluate.datasets import datasets_for
 from kernelwright.evaluate.lane import COMPARE_WARMUP_COUNT, STRESS_LAUNCHES, STRESS_SECONDS
-from kernelwright.evaluate.stats import confidence_for, median_rank
+from kernelwright.evaluate.stats import least_rounds
 from kernelwright.evaluate.timing import WARM_WINDOW
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Cost, Measurement, Passed
@@ -66,6 +66,22 @@ def is_short(view: RunView) -> bool:
     return view.comparison is None and any(note.text.startswith(NOT_ENOUGH) for note in view.notes)
 
 
+def claiming_rounds(rounds: int, finalists: int, workloads: int = 1) -> int:
+    """The rounds that were asked for, or more where no gain could be claimed with so few."""
+    return max(rounds, least_rounds(finalists * workloads))
+
+
+def raised_words(asked: int, rounds: int, finalists: int) -> str:
+    """That a comparison had more rounds than were asked for; empty: it had not."""
+    if rounds <= asked:
+        return ""
+    over = "one finalist" if finalists == 1 else f"{finalists} finalists"
+    return (
+        f"the final comparison of {over} took {rounds} rounds, not {asked} (--rounds): with fewer nothing can be "
+        "claimed, over all workloads or on one of them"
+    )
+
+
 def limit_s(seconds: float, baseline: Cost) -> float:
     """When the run should be over, on the clock that the baseline's calibration has begun.
 
@@ -77,12 +93,6 @@ def limit_s(seconds: float, baseline: Cost) -> float:
 def baseline_s(cost: Cost) -> float:
     """What the baseline took, from its record: the same for every session and every replay."""
     return cost.build_s + cost.check_s + cost.time_s
-
-
-def least_rounds(finalists: int) -> int:
-    """The fewest rounds whose order statistics give the intervals of so many finalists 95 % together."""
-    error = 1 - confidence_for(finalists)
-    return next(rounds for rounds in range(1, 200) if median_rank(rounds, error) > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +179,8 @@ def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: floa
     As much as it could use, at most a share; more only as far as one finalist needs it. Nothing for a comparison that
     does not fit into the `left_s` that are left by now: then the search may as well have them.
     """
-    least_s = costs.seconds(1, min(rounds, least_rounds(1)))
+    rounds = claiming_rounds(rounds, finalists)
+    least_s = costs.seconds(1, least_rounds(1))
     if least_s > left_s:
         return min(costs.evaluation_s, seconds)
     wanted_s = min(costs.seconds(finalists, rounds), max(FINALS_SHARE * seconds, costs.seconds(1, GOOD_ROUNDS)))
@@ -202,19 +213,22 @@ class FinalsPace:
         rounds: int,
         left_s: Callable[[], float],
         grace_s: float = 0.0,
+        workloads: int = 1,
     ) -> None:
         """Plan with what is known before the first check.
 
         Args:
             costs: of checks and rounds.
-            rounds: so many are wanted.
+            rounds: so many are wanted; more are made where claims on so many finalists and workloads need more.
             left_s: tells the seconds that are left.
             grace_s: so much more the least comparison may take: one finalist, the fewest rounds.
+            workloads: on each of which alone a gain may be claimed too.
         """
         self._costs = costs
         self._rounds = rounds
         self._left_s = left_s
         self._grace_s = grace_s
+        self._workloads = workloads
         self._checks_s: list[float] = []
         self.is_short = False
         """Whether nothing could be compared for want of time."""
@@ -229,7 +243,7 @@ class FinalsPace:
     def may_check(self, accepted: Sequence[Evaluated], event: Evaluated) -> bool:
         """Whether there is time to check one more finalist and to measure it with those accepted so far."""
         count = len(accepted) + 1
-        rounds = self._least(count) if not accepted else max(self._least(count), min(self._rounds, GOOD_ROUNDS))
+        rounds = least_rounds(count) if not accepted else max(least_rounds(count), min(self._rounds, GOOD_ROUNDS))
         needed_s = self._costs.check_s + self._comparison_s([*accepted, event], rounds)
         is_time = needed_s <= self._left_s() + (0.0 if accepted else self._grace_s)
         self.is_short = not accepted and not is_time
@@ -244,11 +258,11 @@ class FinalsPace:
     def fitting(self, accepted: Sequence[Evaluated]) -> tuple[int, int]:
         """How many of the accepted finalists are measured, the first ones, in how many rounds; (0, 0): none fits."""
         for count in range(len(accepted), 0, -1):
-            chosen, least, left_s = accepted[:count], self._least(count), self._left_s()
+            chosen, least, left_s = accepted[:count], least_rounds(count), self._left_s()
             if self._comparison_s(chosen, least) > left_s + (self._grace_s if count == 1 else 0.0):
                 continue
             self._is_cut = self._is_cut or count < len(accepted)
-            more = range(max(least, self._rounds), least, -1)
+            more = range(claiming_rounds(self._rounds, count, self._workloads), least, -1)
             return count, next((n for n in more if self._comparison_s(chosen, n) <= left_s), least)
         self.is_short = True
         return 0, 0
@@ -266,16 +280,12 @@ class FinalsPace:
 
     def words(self) -> str:
         """Why nothing was compared."""
-        least = self._least(1)
+        least = least_rounds(1)
         needed_s = self._costs.check_s + self._costs.comparison_s([self._costs.round_s], least)
         return (
             f"{NOT_ENOUGH}. {max(0.0, self._left_s()):.0f} s were left; the thorough check "
             f"of one finalist and the {least} rounds that a claim needs take about {needed_s:.0f} s on this machine now"
         )
-
-    def _least(self, count: int) -> int:
-        """The fewest rounds; fewer only where fewer were asked for."""
-        return min(self._rounds, least_rounds(count))
 
     def _comparison_s(self, finalists: Sequence[Evaluated], rounds: int) -> float:
         return self._costs.comparison_s([self._costs.round_of(each) for each in finalists], rounds)

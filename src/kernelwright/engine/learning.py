@@ -86,7 +86,7 @@ def _templates(result: OptimizeResult, where: Circumstances, model: str) -> Iter
     for step in result.path[1:]:
         node = step.node
         config = result.compared_config(node.index)
-        if step.total is None or step.total.low <= 1 or not config:
+        if step.total is None or step.total.side != "above" or not config:
             continue
         text = ""
         if result.fastest is not None and node.index == result.fastest.index:

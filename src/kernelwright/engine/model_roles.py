@@ -19,7 +19,6 @@ The tables are recorded with the run's settings, so a resumed run needs no file.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +33,11 @@ from kernelwright.agent.model.settings import (
     RoleSettings,
     WindowName,
 )
-from kernelwright.errors import Location, UsageError
+from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.llm.base import EFFORTS, Effort
 from kernelwright.llm.names import parse_models
 from kernelwright.llm.pace import Pace
+from kernelwright.problem.toml_file import parse_toml, read_text
 
 RULES = "rules"
 OWN = "own"
@@ -88,12 +88,9 @@ def read_roles(file: Path) -> dict[str, Any]:
         UsageError: it cannot be read, is not TOML, or says something that is not understood.
     """
     try:
-        with file.open("rb") as stream:
-            tables = tomllib.load(stream)
-    except OSError as error:
-        raise UsageError(f"the roles cannot be read: {error}", hint="name a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"the roles are no TOML: {error}", location=Location(file)) from None
+        tables = dict(parse_toml(read_text(file, what="the file of roles"), file).data)
+    except SpecError as error:
+        raise UsageError(error.message, hint=error.hint or "name a TOML file", location=error.location) from None
     try:
         roles_of(tables)
     except UsageError as error:

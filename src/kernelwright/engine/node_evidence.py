@@ -19,6 +19,7 @@ from kernelwright.engine.optimize_settings import NODES_FOLDER
 from kernelwright.engine.profile import profile_lines, profile_of
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.evaluate.stats import median_interval
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.outcome import Failed, Measurement, Outcome, Passed
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView
@@ -122,7 +123,7 @@ class NodeEvidence:
 
 def _kept_counters(file: Path) -> dict[str, Mapping[str, Mapping[str, float]]]:
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = read_json_text(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) else {}

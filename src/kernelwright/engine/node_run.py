@@ -40,6 +40,7 @@ from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent, MeasuringRunner
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Evaluation, Outcome, Passed
@@ -503,7 +504,7 @@ class NodeRun:
 
     def _recorded_parent(self, started: RunStarted) -> Parent:
         blob = started.settings.get("priors_blob")
-        records = json.loads(self._folder.blobs.get_text(str(blob))) if blob else []
+        records = read_json_text(self._folder.blobs.get_text(str(blob))) if blob else []
         return Parent(
             tuple(started.settings.get("parent_parameters", ())),
             tuple(Prior(Config(config), value, source) for config, value, source in records),

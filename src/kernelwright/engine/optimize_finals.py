@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.engine.finals import ranked
-from kernelwright.engine.finals_plan import FinalsPace
+from kernelwright.engine.finals_plan import FinalsPace, claiming_rounds
 from kernelwright.evaluate.base import EvaluationRequest, Runner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
@@ -91,7 +91,7 @@ def compare_entrants(
         runner: measures.
         baseline: row 0 of the comparison.
         choose: the entrants when these candidate ids are left out; asked again when one is rejected.
-        rounds: of the comparison.
+        rounds: of the comparison; more where a claim over so many entrants needs more.
         on_step: called after every check.
         is_late: once true, no more are taken in than there are, but one at least; without a `pace`.
         pace: says instead how many entrants there is time for, and how many rounds; it may be none.
@@ -128,6 +128,7 @@ def compare_entrants(
     if pace is not None and chosen:
         fitting, rounds = pace.fitting([each.event for each in chosen])
         chosen = chosen[:fitting]
+    rounds = claiming_rounds(rounds, len(chosen))
     if not chosen:
         return None
     comparison = runner.compare([baseline, *(each.candidate for each in chosen)], rounds=rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
 import statistics
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from kernelwright.engine.optimize_finals import of_node
 from kernelwright.engine.optimize_settings import NODES_FOLDER, RECORD_KEY
 from kernelwright.engine.result import TuneResult, WorkloadResult
 from kernelwright.engine.speed_of_light import recorded_floors, share_of_floor
+from kernelwright.engine.verdict import Verdict, compared_interval
 from kernelwright.engine.workload_gains import PartialGain, workload_verdicts
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import Interval, confidence_for, geometric_mean_interval
+from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.config import Config
 from kernelwright.store.event import FinalistsCompared
 from kernelwright.store.run_folder import RunFolder
@@ -79,6 +82,11 @@ class OptimizeResult:
         return TuneResult(self.view)
 
     @property
+    def verdict(self) -> Verdict:
+        """What may be said of the run; all that is claimed, printed and exported follows from it."""
+        return self.compared.verdict
+
+    @property
     def speedup(self) -> Interval | None:
         """Weighted geometric mean over the workloads, of the fastest over the baseline; None without a comparison."""
         return self.compared.speedup
@@ -122,16 +130,13 @@ class OptimizeResult:
 
     @cached_property
     def fastest(self) -> Node | None:
-        """The node of the fastest finalist, or of what is used on some workloads (`partial`).
+        """The node of the finalist that the verdict is about.
 
         Without a comparison the best of the search; None: nothing passed.
         """
-        comparison, winner, partial = self.view.comparison, self.view.winner, self.partial
-        if comparison is not None and partial is not None:
-            return self.tree[comparison.nodes[partial.place]]
-        if comparison is not None and winner is not None:
-            place = comparison.candidate_ids.index(winner.candidate_id, 1)
-            return self.tree[comparison.nodes[place]]
+        comparison = self.view.comparison
+        if comparison is not None and self.verdict.place:
+            return self.tree[comparison.nodes[self.verdict.place]]
         return self.tree.best
 
     @property
@@ -152,7 +157,7 @@ class OptimizeResult:
     @property
     def best_config(self) -> Config | None:
         """The fastest finalist's config; without a comparison the best of the search."""
-        if self.view.winner is not None:
+        if self.compared.leader is not None:
             return self.compared.best_config
         best = self.fastest
         return Config(best.best_config) if best is not None and best.best_config else None
@@ -194,22 +199,26 @@ class OptimizeResult:
         """The run folder of the node to use, on some workloads at least: what `export` writes out.
 
         Raises:
-            StoreError: no node is faster than the baseline.
+            StoreError: no node is shown to be faster than the baseline.
         """
         if self.used is None:
             raise StoreError(
-                "no node is significantly faster than the baseline, so there is nothing to export: keep the baseline",
-                hint="the report shows what was tried; a longer --budget may find more",
+                f"no node is shown to be faster than the baseline ({self.verdict.kind}), so there is nothing to "
+                "export: keep the baseline",
+                hint="the report shows what was tried; a longer --budget or more --rounds may show more",
             )
         return self.node_folder(self.used.index)
 
     def tuned(self, index: int) -> TuneResult:
-        """The result of one node's own run.
+        """The result of one node's own run, with its part of the whole run's comparison.
+
+        A run that was killed may not have told its nodes, or have told them of an earlier comparison.
 
         Raises:
             StoreError: it has none.
         """
-        return TuneResult(RunView.read(self.node_folder(index)))
+        own, whole = RunView.read(self.node_folder(index)), self.view.comparison
+        return TuneResult(dataclasses.replace(own, comparison=of_node(whole, index) if whole is not None else None))
 
     def source(self, index: int) -> str:
         """A node's template, header and source.
@@ -232,8 +241,8 @@ class OptimizeResult:
     def floor_fraction(self) -> float | None:
         """Which part of what the device allows the fastest reaches, or the baseline if nothing won; None: unknown."""
         floors, times_ms = recorded_floors(self.view.started), dict(self.view.baseline_ms)
-        if self.is_gain and self.view.winner is not None:
-            times_ms = dict(self.view.winner.medians_ms)
+        if self.is_gain and self.compared.leader is not None:
+            times_ms = dict(self.compared.leader.medians_ms)
         return share_of_floor(floors, times_ms, self.view.weights)
 
     @cached_property
@@ -252,9 +261,9 @@ class OptimizeResult:
                 PathStep(
                     node,
                     node.predicted_gain,
-                    self._interval(self._row(before), row) if before is not None else None,
+                    compared_interval(self.view, self._row(before), row) if before is not None else None,
                     search_gain,
-                    self._interval(0, row) if before is not None else None,
+                    compared_interval(self.view, 0, row) if before is not None else None,
                 )
             )
         return tuple(steps)
@@ -264,11 +273,11 @@ class OptimizeResult:
         before = self.tree.ancestor(index)
         if before is None:
             return None
-        return self._interval(self.compared_row(before), self._row(self.tree[index]))
+        return compared_interval(self.view, self.compared_row(before), self._row(self.tree[index]))
 
     def total_interval(self, index: int) -> Interval | None:
         """A node over the baseline, likewise."""
-        return self._interval(0, self._row(self.tree[index])) if index else None
+        return compared_interval(self.view, 0, self._row(self.tree[index])) if index else None
 
     def compared_row(self, node: Node | None) -> int | None:
         """The row of a node's best finalist in the comparison, 0 for the baseline; None where it had none."""
@@ -302,24 +311,6 @@ class OptimizeResult:
         if not ratios:
             return math.inf
         return weighted_geometric_mean(ratios, {name: self.view.weights[name] for name in ratios})
-
-    def _interval(self, before: int | None, after: int | None) -> Interval | None:
-        comparison = self.view.comparison
-        if comparison is None or before is None or after is None or before == after:
-            return None
-        names = [
-            name
-            for name, rows in comparison.samples_ms.items()
-            if name in self.view.weights and len(rows) > max(before, after) and rows[before] and rows[after]
-        ]
-        if not names:
-            return None
-        return geometric_mean_interval(
-            [comparison.samples_ms[name][before] for name in names],
-            [comparison.samples_ms[name][after] for name in names],
-            weights=[self.view.weights[name] for name in names],
-            confidence=confidence_for(len(comparison.candidate_ids) - 1),
-        )
 
 
 def is_optimize_run(view: RunView) -> bool:

@@ -16,7 +16,7 @@ from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.written import written_template
 from kernelwright.engine.closing import closing_events
 from kernelwright.engine.elsewhere import NodeDone
-from kernelwright.engine.finals_plan import GRACE, FinalsPace, limit_s
+from kernelwright.engine.finals_plan import GRACE, FinalsPace, claiming_rounds, limit_s, raised_words
 from kernelwright.engine.learning import learn
 from kernelwright.engine.listener import Progress, RunListener
 from kernelwright.engine.loop import RunClock
@@ -42,11 +42,13 @@ from kernelwright.engine.spool.client import SpoolSite
 from kernelwright.engine.started import run_started
 from kernelwright.engine.steps import Steps
 from kernelwright.engine.time_spent import BASELINE, FINALS, SET_UP, Ledger
-from kernelwright.engine.tune import COMPARISON_SHARE, MIN_ROUNDS, Subject, baseline_note, left_until
+from kernelwright.engine.tune import COMPARISON_SHARE, Subject, baseline_note, left_until
+from kernelwright.engine.verdict import round_count
 from kernelwright.errors import (
     BaselineFailed,
     StoreError,
 )
+from kernelwright.evaluate.stats import least_rounds
 from kernelwright.identity import content_id
 from kernelwright.llm.pace import TimeLeft
 from kernelwright.problem.outcome import Passed
@@ -379,13 +381,14 @@ class Session:
             }
             return entrants(optimizer.tree, usable, templates, count=count)
 
-        least_s = MIN_ROUNDS * 1e-3 * _round_ms(baseline_ms, choose(frozenset()))
+        first = choose(frozenset())
+        least_s = least_rounds(len(first)) * 1e-3 * _round_ms(baseline_ms, first)
         seconds = self._parts.settings.tune.budget.seconds
         comparing = Comparing(
             baseline=self._parts.subject.baseline,
             choose=choose,
             files=optimizer.files,
-            rounds=self._rounds(baseline_ms, choose(frozenset())),
+            rounds=self._rounds(baseline_ms, first),
             seconds=None if seconds is None else self._seconds_for_checks(seconds, least_s),
             on_step=lambda: self._enter("compare"),
             is_late=lambda: self._is_late(least_s),
@@ -396,20 +399,30 @@ class Session:
             comparison = without_impossible(comparison, recorded_floors(shared.started))
             self._append([comparison])
         recorded = self._parts.recorded
-        if recorded is None and (text := _lacking(comparing.pace, comparison)):
-            self._append([Noted("warning", text)])
+        if recorded is None and (notes := [*_lacking(comparing.pace, comparison), *self._raised(comparison)]):
+            self._append(notes)
         while recorded is not None and isinstance(note := recorded.next_event, Noted):
             self._append([note])  # what was lacking, and what came of remembering
         return comparison
 
+    def _raised(self, comparison: FinalistsCompared | None) -> list[Noted]:
+        """That there were more rounds than were asked for, where that is so."""
+        if comparison is None:
+            return []
+        asked = self._parts.settings.tune.comparison_rounds
+        text = raised_words(asked, round_count(comparison), len(comparison.candidate_ids) - 1)
+        return [Noted("info", text)] if text else []
+
     def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:
         """Lets finalists in as far as the time goes."""
         costs, tune, end_s = optimizer.costs(), self._parts.settings.tune, self._limit_s(baseline)
+        workloads = len(self._parts.subject.problem.workloads)
         if end_s is None or tune.budget.seconds is None:
-            return FinalsPace(costs, rounds=tune.comparison_rounds, left_s=lambda: math.inf)
+            return FinalsPace(costs, rounds=tune.comparison_rounds, left_s=lambda: math.inf, workloads=workloads)
         return FinalsPace(
             costs,
             rounds=tune.comparison_rounds,
+            workloads=workloads,
             left_s=left_until(end_s, self._clock, costs, resumed_s=self._resumed_s),
             grace_s=GRACE * tune.budget.seconds,
         )
@@ -432,12 +445,13 @@ class Session:
     def _rounds(self, baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> int:
         """Rounds of the final comparison that fit into its share of the time."""
         settings = self._parts.settings.tune
-        wanted, seconds = settings.comparison_rounds, settings.budget.seconds
+        seconds, count = settings.budget.seconds, len(finalists)
+        wanted = claiming_rounds(settings.comparison_rounds, count, len(baseline_ms))
         if seconds is None:
             return wanted
         round_ms = _round_ms(baseline_ms, finalists)
         available_s = max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s)
-        return max(min(wanted, MIN_ROUNDS), min(wanted, int(1e3 * available_s / round_ms) if round_ms else wanted))
+        return max(least_rounds(count), min(wanted, int(1e3 * available_s / round_ms) if round_ms else wanted))
 
     def _unrecorded_s(self, view: RunView) -> float:
         """What nodes' runs had spent when the session was killed, and the whole run had not recorded yet."""
@@ -523,15 +537,14 @@ def _rate(started: RunStarted, name: str) -> float | None:
     return float(rate) if rate is not None else None
 
 
-def _lacking(pace: FinalsPace | None, comparison: FinalistsCompared | None) -> str:
-    """What the final comparison lacks for want of time; empty: nothing."""
+def _lacking(pace: FinalsPace | None, comparison: FinalistsCompared | None) -> list[Noted]:
+    """What the final comparison lacks for want of time."""
     if pace is None:
-        return ""
+        return []
     if comparison is None:
-        return f"{pace.words()}: give more time" if pace.is_short else ""
-    rounds = min((len(rows[0]) for rows in comparison.samples_ms.values() if rows), default=0)
-    text = pace.shortened_words(len(comparison.candidate_ids) - 1, rounds)
-    return f"{text}; give more time" if text else ""
+        return [Noted("warning", f"{pace.words()}: give more time")] if pace.is_short else []
+    text = pace.shortened_words(len(comparison.candidate_ids) - 1, round_count(comparison))
+    return [Noted("warning", f"{text}; give more time")] if text else []
 
 
 def _round_ms(baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> float:

@@ -207,7 +207,8 @@ class OptimizerState:
     def _left(self) -> BudgetLeft:
         budget = self._parts.settings.tune.budget
         counts = {index: run.evaluated_count for index, run in list(self._runs.items())} | self._promised
-        spent = self._probed_count + sum(counts.values())
+        unwritten = sum(each.child is None and each.action.action != "tune" for each in self.tree.under_way)
+        spent = self._probed_count + sum(counts.values()) + unwritten  # each becomes a structure that is tried once
         evaluations = None if budget.evaluations is None else max(0, budget.evaluations - spent)
         return BudgetLeft(
             seconds=self._seconds_left(),

@@ -27,6 +27,7 @@ from typing import Literal
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.engine.roofline import argument_bytes, floor_bytes, operations
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Passed
@@ -83,10 +84,10 @@ def device_ceilings(
     name = content_id("ceilings", 2, device.id, device.name, device.driver, dict(device.facts).get("uuid", ""))
     path = folder / f"{name}.json"
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_json_text(path.read_text(encoding="utf-8"))
         if now() - float(kept["measured_at_s"]) < KEPT_S and kept["ceilings"]:
             return {str(name): float(rate) for name, rate in kept["ceilings"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         pass  # nothing kept, or not readable: measure
     ceilings = dict(measure())
     if ceilings:

@@ -19,7 +19,7 @@ from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.profile import diagnosis_words, profile_of
 from kernelwright.engine.template_proof import reproduction_words
 from kernelwright.engine.told_steps import told_config, told_gain, told_path, told_row, told_total
-from kernelwright.engine.verdict_words import ceiling_words, counted, tried_words
+from kernelwright.engine.verdict_words import ceiling_words, counted, tried_words, verdict_text
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.evaluate.stats import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
@@ -277,27 +277,25 @@ class Story:
 
     def _headline(self) -> Paragraph:
         result = self._result
-        rounds = self._round_count()
+        verdict = result.verdict
         evidence = [f"{tried_words(len(result.tree) - 1, self.evaluated_count)} were tried"]
-        if rounds:
-            finalists = counted(self._finalist_count(), "finalist")
-            evidence.append(f"{rounds} interleaved rounds of the baseline and {finalists}, after the search")
+        if verdict.rounds:
+            finalists = counted(verdict.finalists, "finalist")
+            evidence.append(f"{verdict.rounds} interleaved rounds of the baseline and {finalists}, after the search")
         fraction = result.floor_fraction
         if fraction is not None:
             evidence.append(f"it runs at {ceiling_words(fraction, result.view.started)}")
         if self.exchanges:
             evidence.append(spent_words(self.account.total))
-        if result.is_gain:
+        if verdict.is_gain:
             text = f"It is {interval_text(result.speedup)} as fast as the baseline. {_alone(told_path(result)[1:])}"
             return Paragraph("What made it faster", text, tuple(evidence))
         if result.speedup is None:
             return Paragraph("What was tried", "Nothing can be claimed: no comparison was made.", tuple(evidence))
-        if result.partial is not None:
-            text = f"Nothing made it faster over all workloads. But {result.partial.words}."
-            return Paragraph("What made some workloads faster", text, tuple(evidence))
-        best = interval_text(result.speedup)
-        text = f"Nothing made it significantly faster: the best is {best}, so the baseline is kept."
-        return Paragraph("What was tried", text, tuple(evidence))
+        title = "What was tried" if verdict.partial is None else "What made some workloads faster"
+        text = verdict_text(result.compared)
+        kept = f"{text.removesuffix('.')}, so the baseline is kept." if verdict.keeps_baseline else text
+        return Paragraph(title, kept, tuple(evidence))
 
     def _step(self, number: int, step: PathStep) -> Paragraph:
         node = step.node
@@ -346,15 +344,6 @@ class Story:
         if len(others) > MOST_ASIDE:
             yield f"and {len(others) - MOST_ASIDE} more"
 
-    def _finalist_count(self) -> int:
-        comparison = self._result.view.comparison
-        return len(comparison.candidate_ids) - 1 if comparison is not None else 0
-
-    def _round_count(self) -> int:
-        comparison = self._result.view.comparison
-        rows = comparison.samples_ms.values() if comparison is not None else ()
-        return min((len(row[0]) for row in rows if row), default=0)
-
 
 def outcome_of(node: Node, gain: Interval | None, search_gain: float | None) -> Outcome:
     """What came of a prediction."""
@@ -362,10 +351,8 @@ def outcome_of(node: Node, gain: Interval | None, search_gain: float | None) -> 
         return "failed"
     predicted = node.predicted_gain
     if gain is not None:
-        if gain.high < 1:
-            return "slower"
-        if gain.low <= 1:
-            return "no gain shown"
+        if gain.side != "above":
+            return "slower" if gain.side == "below" else "no gain shown"
         if predicted is None:
             return "open"
         low, high = gain.low * (1 - AS_PREDICTED), gain.high * (1 + AS_PREDICTED)
@@ -410,7 +397,7 @@ _ABOUT_PARAMETERS = re.compile(r"^\S+( = \S+ wins| matters, | does not matter)")
 
 def _alone(steps: Sequence[PathStep]) -> str:
     """Which steps are faster by themselves, and of which nothing is known."""
-    shown = [step.node.label for step in steps if _is_gain(step.gain)]
+    shown = [step.node.label for step in steps if step.gain is not None and step.gain.side == "above"]
     compared = [step for step in steps if step.gain is not None]
     if not compared:
         whose = "The step was" if len(steps) == 1 else "The steps were"
@@ -423,10 +410,6 @@ def _alone(steps: Sequence[PathStep]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def _is_gain(gain: Interval | None) -> bool:
-    return gain is not None and gain.low > 1
 
 
 def _sentence(text: str) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
+from kernelwright.engine.verdict import compared_interval
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import Interval, confidence_for, geometric_mean_interval
+from kernelwright.evaluate.stats import Interval
 from kernelwright.problem.config import Config
 from kernelwright.tree.model import Node
 
@@ -19,10 +20,7 @@ def told_row(result: OptimizeResult, node: Node | None) -> int | None:
     comparison, fastest = result.view.comparison, result.fastest
     if comparison is None or node is None or fastest is None or node.index != fastest.index or node.parent is None:
         return result.compared_row(node)
-    if result.partial is not None:
-        return result.partial.place
-    winner = result.view.winner
-    return comparison.candidate_ids.index(winner.candidate_id, 1) if winner is not None else result.compared_row(node)
+    return result.verdict.place or result.compared_row(node)
 
 
 def told_config(result: OptimizeResult, index: int) -> Config | None:
@@ -36,12 +34,12 @@ def told_gain(result: OptimizeResult, index: int) -> Interval | None:
     before = result.tree.ancestor(index)
     if before is None:
         return None
-    return _between(result, told_row(result, before), told_row(result, result.tree[index]))
+    return compared_interval(result.view, told_row(result, before), told_row(result, result.tree[index]))
 
 
 def told_total(result: OptimizeResult, index: int) -> Interval | None:
     """A node over the baseline, likewise; of the fastest it is what the run claims."""
-    return _between(result, 0, told_row(result, result.tree[index])) if index else None
+    return compared_interval(result.view, 0, told_row(result, result.tree[index])) if index else None
 
 
 def told_path(result: OptimizeResult) -> tuple[PathStep, ...]:
@@ -50,7 +48,7 @@ def told_path(result: OptimizeResult) -> tuple[PathStep, ...]:
     told = (
         dataclasses.replace(
             step,
-            gain=_between(result, told_row(result, before.node), told_row(result, step.node)),
+            gain=compared_interval(result.view, told_row(result, before.node), told_row(result, step.node)),
             total=told_total(result, step.node.index),
         )
         for before, step in zip(result.path, result.path[1:], strict=False)
@@ -66,22 +64,3 @@ def fastest_run_id(result: OptimizeResult) -> str:
         return result.tuned(result.fastest.index).view.started.run_id
     except StoreError:
         return ""
-
-
-def _between(result: OptimizeResult, before: int | None, after: int | None) -> Interval | None:
-    comparison, weights = result.view.comparison, result.view.weights
-    if comparison is None or before is None or after is None or before == after:
-        return None
-    rows = {
-        name: (each[before], each[after])
-        for name, each in comparison.samples_ms.items()
-        if name in weights and len(each) > max(before, after) and each[before] and each[after]
-    }
-    if not rows:
-        return None
-    return geometric_mean_interval(
-        [first for first, _ in rows.values()],
-        [second for _, second in rows.values()],
-        weights=[weights[name] for name in rows],
-        confidence=confidence_for(len(comparison.candidate_ids) - 1),
-    )

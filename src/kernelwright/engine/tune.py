@@ -30,6 +30,7 @@ from kernelwright.engine.finals_plan import (
     Recent,
     baseline_s,
     limit_s,
+    raised_words,
     reserved_s,
 )
 from kernelwright.engine.limits import build_space
@@ -51,6 +52,7 @@ from kernelwright.engine.speed_of_light import (
 from kernelwright.engine.started import now, run_started
 from kernelwright.engine.state import SearchState, observations
 from kernelwright.engine.time_spent import BASELINE, FINALS, SEARCH, SET_UP, Ledger
+from kernelwright.engine.verdict import round_count
 from kernelwright.errors import (
     BaselineFailed,
     InfrastructureError,
@@ -63,6 +65,7 @@ from kernelwright.errors import (
 from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Runner
 from kernelwright.evaluate.device_probe import is_several
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem
@@ -87,10 +90,6 @@ from kernelwright.template.model import Candidate, Template
 
 COMPARISON_SHARE = 0.2
 """Of a budget in seconds, for the final comparison on another machine. A guess."""
-
-MIN_ROUNDS = 9
-"""The fewest rounds there: order statistics give the intervals of five finalists 95 % together (2 * 0.5^9 < 0.01)."""
-
 
 BLIND_LOOK_AHEAD = 8
 """Times the runner's capacity, for a searcher that learns nothing from results: what is asked for early is built early.
@@ -211,7 +210,7 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
     listener, machine = listener or SilentListener(), machine or LocalMachine()
     with RunFolder.open(Path(run), writable=True) as folder:
         view = RunView.of(folder.read(), folder=folder.path)
-        folder.problem_files()  # nothing is said again of a problem that was changed since
+        _ = folder.problem_file  # nothing is said again of a problem that was changed since
         if view.finished is not None and view.finished.reason not in ("interrupted",):
             return TuneResult(view)
         settings = TuneSettings.from_record(view.started.settings)
@@ -546,9 +545,11 @@ class _Session:
         )
         if comparison is not None:
             self._append([without_impossible(comparison, self._floors)])
-            rounds = min((len(rows[0]) for rows in comparison.samples_ms.values() if rows), default=0)
-            if text := pace.shortened_words(len(comparison.candidate_ids) - 1, rounds):
+            rounds, finalists = round_count(comparison), len(comparison.candidate_ids) - 1
+            if text := pace.shortened_words(finalists, rounds):
                 self._note(f"{text}; give more time")
+            if text := raised_words(self._settings.comparison_rounds, rounds, finalists):
+                self._append([Noted("info", text)])
         elif pace.is_short:
             self._note(f"{pace.words()}: give more time")
 
@@ -576,11 +577,13 @@ class _Session:
         assert view.baseline is not None  # it was measured before anything else
         costs = FinalsCosts.of(self._subject.problem, view.baseline, view.evaluations)
         rounds, asked_s = self._settings.comparison_rounds, self._settings.budget.seconds
+        workloads = len(self._subject.problem.workloads)
         if asked_s is None:
-            return FinalsPace(costs, rounds=rounds, left_s=lambda: math.inf)
+            return FinalsPace(costs, rounds=rounds, left_s=lambda: math.inf, workloads=workloads)
         return FinalsPace(
             costs,
             rounds=rounds,
+            workloads=workloads,
             left_s=left_until(limit_s(asked_s, view.baseline.cost), self._clock, costs, resumed_s=self._resumed_s),
             grace_s=GRACE * asked_s,
         )
@@ -630,7 +633,7 @@ class _Session:
         blob = view.started.settings.get("priors_blob")
         if not blob:
             return []
-        records = json.loads(self._folder.blobs.get_text(str(blob)))
+        records = read_json_text(self._folder.blobs.get_text(str(blob)))
         return [Prior(Config(config), value, source) for config, value, source in records]
 
 

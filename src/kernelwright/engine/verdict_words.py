@@ -1,4 +1,7 @@
-"""What is said with the verdict of a run: why a baseline is kept, and what the proof behind it does not cover."""
+"""The verdict of a run in words: the sentence, why a baseline is kept, and what the proof behind it does not cover.
+
+Words follow the verdict's kind and interval (`engine/verdict.py`); none of them looks at samples or bounds again.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Iterator
 
 from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.engine.result import TuneResult
+from kernelwright.engine.verdict import Kind, Verdict
 from kernelwright.errors import ModelBudgetSpent, StoreError
-from kernelwright.evaluate.words import LooseTolerance, interval_text
+from kernelwright.evaluate.freshness import SAME_INPUTS
+from kernelwright.evaluate.stats import least_rounds
+from kernelwright.evaluate.words import ASSEMBLY_ALLOWED, LooseTolerance, bounds_text, factor_text, interval_text
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.store.event import RunStarted
 from kernelwright.store.view import RunView
@@ -19,11 +25,118 @@ _LEFT_OUT = "no candidate is judged on "
 """How a note begins, or goes on, that tells of data on which nothing was judged."""
 
 
-def kept_because(result: OptimizeResult) -> str:
-    """Why the baseline is kept: what was tried, the best of it, and how far the device's limit is.
+def verdict_text(result: TuneResult) -> str:
+    """The verdict on a search."""
+    return _sentence(result.verdict, result.view)
 
-    Figures are those of the final comparison; without one, only what was tried is told.
-    """
+
+def tree_verdict_text(result: OptimizeResult) -> str:
+    """The verdict on a tree of structures; where the baseline is kept, with why."""
+    verdict = result.verdict
+    if verdict.kind is Kind.NOTHING or (verdict.kind is Kind.PROVISIONAL and verdict.provisional is None):
+        return "Nothing was measured; nothing to recommend."
+    told = _sentence(verdict, result.view)
+    if not verdict.keeps_baseline:
+        return told
+    return f"{told.removesuffix('.')}, so keep the baseline. {kept_because(result)}"
+
+
+def _sentence(verdict: Verdict, view: RunView) -> str:
+    """The verdict in one sentence; no claim without an interval that lies above 1, of rounds enough."""
+    told = interval_text(verdict.speedup)
+    match verdict.kind:
+        case Kind.GAIN:
+            return f"{told} as fast as the baseline, with 95% confidence over all finalists."
+        case Kind.SOME if verdict.partial is not None:
+            return f"No gain over all workloads: {told}. But {verdict.partial.words}."
+        case Kind.ITSELF:
+            return f"No gain: the best configuration is the baseline itself, measured {told}."
+        case Kind.TOO_FEW:
+            return f"No claim: {told} lies above 1, but {rounds_words(verdict)}."
+        case Kind.OPEN:
+            return f"No significant gain: {told} contains 1{unclaimed_words(verdict)}."
+        case Kind.SLOWER:
+            return f"No gain: {told} lies below 1{unclaimed_words(verdict)}."
+        case Kind.NO_TIME:
+            return f"Not enough budget to compare: no claim.{_unconfirmed(verdict)}"
+        case Kind.PROVISIONAL if verdict.provisional is not None:
+            found = factor_text(verdict.provisional)
+            return f"Best so far {found} (provisional: not compared side by side with the baseline)."
+        case Kind.KEPT:
+            return "No gain: nothing that was tried stood to be compared with the baseline."
+    return _nothing(view)
+
+
+def claim_text(result: TuneResult) -> str:
+    """The verdict as a clause, with the interval that it rests on: what an exported file says of itself."""
+    is_allowed = any(note.text.startswith(ASSEMBLY_ALLOWED) for note in result.view.notes)
+    return f"{_clause(result.verdict)}{f'; {ASSEMBLY_ALLOWED}' if is_allowed else ''}"
+
+
+def _clause(verdict: Verdict) -> str:
+    interval = verdict.speedup
+    if interval is None:
+        if verdict.provisional is None:
+            return "nothing won"
+        found = factor_text(verdict.provisional, times="")
+        return f"about {found} times the baseline's speed: an estimate of the search, not compared beside the baseline"
+    measured = f"{100 * interval.confidence:.4g} % interval {bounds_text(interval, between=' to ')}"
+    speed = f"{factor_text(interval.estimate, times='')} times the baseline's speed"
+    told = f"{speed} ({measured}, {counted(verdict.rounds, 'interleaved round')})"
+    match verdict.kind:
+        case Kind.SOME if verdict.partial is not None:
+            return f"no gain over all workloads: {told}; {verdict.partial.words}"
+        case Kind.ITSELF:
+            return f"no gain: the best configuration is the baseline itself, {told}"
+        case Kind.TOO_FEW:
+            return f"no claim: {told}; {rounds_words(verdict)}"
+        case Kind.OPEN:
+            return f"no significant gain: {told}{unclaimed_words(verdict)}"
+        case Kind.SLOWER:
+            return f"no gain: {told}{unclaimed_words(verdict)}"
+    return told
+
+
+def rounds_words(verdict: Verdict, *, workloads: int = 1) -> str:
+    """That there were too few rounds for a claim, over all workloads or on one of so many, and how many one takes."""
+    over = counted(verdict.finalists, "finalist")
+    over += f" and {workloads} workloads" if workloads > 1 else ""
+    are, least = "is" if verdict.rounds == 1 else "are", least_rounds(verdict.finalists * workloads)
+    return (
+        f"{counted(verdict.rounds, 'round')} {are} too few for a claim over {over}: at least {least} are needed "
+        "(--rounds)"
+    )
+
+
+def unclaimed_words(verdict: Verdict) -> str:
+    """What more rounds could support, to go on with; empty: nothing."""
+    if verdict.has_too_few_rounds:
+        return f"; {rounds_words(verdict)}"
+    if not verdict.unclaimed:
+        return ""
+    told = ", ".join(f"on {each.workload} {interval_text(each.speedup)}" for each in verdict.unclaimed)
+    return f"; {told} lies above it, but {rounds_words(verdict, workloads=len(verdict.workloads))}"
+
+
+def _unconfirmed(verdict: Verdict) -> str:
+    """What the search found, where that is another one than the baseline."""
+    if verdict.provisional is None:
+        return ""
+    return f" The search's best is about {factor_text(verdict.provisional)}, unconfirmed."
+
+
+def _nothing(view: RunView) -> str:
+    """What became of the configurations of a run without any that could be used."""
+    if view.comparison is not None:
+        return "Every finalist was rejected in the final comparison; nothing to recommend."
+    if view.passed:
+        return "No configuration could beat the baseline; those that passed were stopped early. Keep the baseline."
+    tried = "No configuration passed" if view.evaluations else "No configuration was tried"
+    return f"{tried}; nothing to recommend."
+
+
+def kept_because(result: OptimizeResult) -> str:
+    """Why the baseline is kept: what was tried, and how far the device's limit is."""
     count = len(result.tree) - 1
     tried = f"Tried: {tried_words(count, tried_count(result))}"
     nothing = "Nothing could be changed in it: see `show run` for the reason of each tactic"
@@ -32,11 +145,6 @@ def kept_because(result: OptimizeResult) -> str:
         nothing = "Nothing was changed in it"
         count = sum(bool(node.source_blob) for node in result.tree if node.parent is not None)
     parts = [tried if count else nothing, *([unusable] if unusable else [])]
-    if result.speedup is not None:
-        parts.append(f"the best is {interval_text(result.speedup)}")
-    outweighed = outweighed_words(result.compared) if result.winner is None else ""
-    if outweighed:
-        parts.append(outweighed)
     fraction = result.floor_fraction
     if fraction is not None:
         words = "it is already at its limit, " if fraction >= AT_LIMIT else "it runs at "
@@ -95,18 +203,16 @@ def tried_count(result: OptimizeResult) -> int:
     return count
 
 
-def outweighed_words(result: TuneResult) -> str:
-    """The workload that gains most where the whole does not, and what to do about it; empty: there is none."""
-    if result.is_gain or len(result.workloads) < 2:
+def outweighed_words(verdict: Verdict) -> str:
+    """Of a gain on some workloads: where it is largest, why it is none over all, what to do; empty: there is none."""
+    if verdict.kind is not Kind.SOME or verdict.partial is None:
         return ""
-    gains = [row for row in result.workloads if row.speedup is not None and row.speedup.low > 1]
-    if not gains:
-        return ""
-    most = max(gains, key=lambda row: row.speedup.low if row.speedup else 0.0)
-    exported = "the export uses it there and the baseline on the others; " if result.partial is not None else ""
+    most = max(verdict.partial.faster, key=lambda each: each.speedup.low)
+    slower = [each.workload for each in verdict.partial.verdicts if each.finding == "slower"]
+    why = "which other workloads outweigh" if slower else f"but nothing is sure on {', '.join(verdict.partial.others)}"
     return (
-        f"on {most.workload} it is {interval_text(most.speedup)}, which other workloads outweigh: {exported}give them "
-        "less weight or leave them out if that is the one that matters"
+        f"on {most.workload} it is {interval_text(most.speedup)}, {why}: the export uses it where it is faster and the "
+        "baseline on the others; give those less weight or leave them out if they do not matter"
     )
 
 
@@ -115,7 +221,7 @@ def caveats(view: RunView) -> tuple[str, ...]:
 
     One sentence for each output or kind of data; from the notes that the run recorded when it began.
     """
-    return (*_loose(view), *_left_out(view))
+    return (*_loose(view), *_left_out(view), *_same_inputs(view), *_assembly(view))
 
 
 def _loose(view: RunView) -> Iterator[str]:
@@ -128,6 +234,18 @@ def _loose(view: RunView) -> Iterator[str]:
             f"Checked loosely: the tolerance of {output!r} was {times} what its dtype needs (on {where}), because the "
             "baseline is that inexact; candidates may be as wrong as it is. Declare a [tolerance] to be stricter."
         )
+
+
+def _same_inputs(view: RunView) -> Iterator[str]:
+    for note in view.notes:
+        if note.text.startswith(SAME_INPUTS):
+            yield f"Not proven against kernels that remember: {note.text}."
+
+
+def _assembly(view: RunView) -> Iterator[str]:
+    note = next((note.text for note in view.notes if note.text.startswith(ASSEMBLY_ALLOWED)), "")
+    if note:
+        yield f"{note[0].upper()}{note[1:]}."
 
 
 def _left_out(view: RunView) -> Iterator[str]:

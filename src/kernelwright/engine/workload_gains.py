@@ -10,17 +10,21 @@ over all workloads is a false gain has a chance of 5 % at most, half of it from 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
-from kernelwright.evaluate.stats import Interval, confidence_for, speedup_interval
+from kernelwright.evaluate.stats import Interval, Side, confidence_for, has_confidence, speedup_interval
 from kernelwright.evaluate.words import interval_text
 from kernelwright.problem.config import Config
 from kernelwright.store.event import FinalistsCompared
 from kernelwright.store.view import RunView
 
 Finding = Literal["faster", "slower", "no claim"]
+
+BY_SIDE: Mapping[Side, Finding] = MappingProxyType({"above": "faster", "below": "slower", "around": "no claim"})
+"""What an interval that has its confidence says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +96,10 @@ def partial_gain(view: RunView) -> PartialGain | None:
     comparison = view.comparison
     if comparison is None or len(view.weights) < 2:
         return None
-    best: PartialGain | None = None
-    for place, candidate_id in enumerate(comparison.candidate_ids):
-        if place == 0 or candidate_id in comparison.rejected or candidate_id == comparison.candidate_ids[0]:
-            continue
-        found = PartialGain(place, candidate_id, Config(comparison.configs[place]), workload_verdicts(view, place))
-        if found.faster and (best is None or _log_gain(view, found) > _log_gain(view, best)):
-            best = found
-    return best
+    own_id = comparison.candidate_ids[0]
+    places = (place for place, each in view.standing.items() if each.candidate_id != own_id)
+    found = [each for place in places if (each := gain_on_some(view, place)) is not None]
+    return max(found, key=lambda each: _log_gain(view, each), default=None)
 
 
 def gain_on_some(view: RunView, place: int) -> PartialGain | None:
@@ -117,14 +117,14 @@ def _verdicts(
     view: RunView, comparison: FinalistsCompared, places: tuple[int, int], confidence: float
 ) -> Iterator[WorkloadVerdict]:
     against, place = places
+    is_same = comparison.candidate_ids[against] == comparison.candidate_ids[place]
     for name in view.weights:
         rows = comparison.samples_ms.get(name, ())
         if len(rows) <= max(places) or not rows[against] or not rows[place]:
             continue
         speedup = speedup_interval(rows[against], rows[place], confidence=confidence)
-        finding: Finding = "no claim"
-        if speedup.confidence >= confidence - 1e-9:
-            finding = "faster" if speedup.low > 1 else "slower" if speedup.high < 1 else "no claim"
+        is_sure = not is_same and has_confidence(speedup, confidence)
+        finding: Finding = BY_SIDE[speedup.side] if is_sure else "no claim"
         yield WorkloadVerdict(name, finding, speedup)
 
 

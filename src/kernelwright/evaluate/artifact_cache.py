@@ -29,6 +29,7 @@ from typing import Any
 from kernelwright.backend.base import Artifact, BuildUnit, DeviceInfo, StateVariable
 from kernelwright.errors import InfrastructureError, StoreError
 from kernelwright.identity import content_id
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.outcome import Failed, Stage
 
 DEFAULT_SIZE_LIMIT_BYTES = 4 << 30
@@ -41,11 +42,13 @@ EVICTION_INTERVAL = 64
 EVICTION_INTERVAL_S = 3600.0
 """A process looks at the cache's size after so many commits of its own, or when no one has for so long."""
 
-_FORMAT = 2
-"""1: without what a program keeps between launches."""
+_FORMAT = 3
+"""1: without what a program keeps between launches; 2: without whether it holds assembly."""
 _LEAST_FREE_BYTES = 1 << 16
 """With less, a failed build may be the disk's fault: the smallest artifacts are about as large."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_ON_FULL_DISK = "is on a full disk"
+_REMOVED = "was removed during a build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class ArtifactCache:
         folder = self._entry_folder(key)
         record_file = folder / "entry.json"
         try:
-            record = json.loads(record_file.read_bytes())
+            record = read_json_text(record_file.read_bytes())
             os.utime(record_file)
             return _entry(record, folder, unit, device)
         except FileNotFoundError:
@@ -118,6 +121,7 @@ class ArtifactCache:
             "resources": {entry: dict(figures) for entry, figures in artifact.resources.items()},
             "log": artifact.log,
             "binary_id": artifact.binary_id,
+            "assembly": artifact.assembly,
             "state": None if artifact.state is None else [[each.name, each.byte_count] for each in artifact.state],
         }
         self._commit(key, staged, record, artifact.unit, artifact.device_id)
@@ -168,21 +172,23 @@ class ArtifactCache:
                 raise self._full(error) from error
             raise
 
-    def refuse_when_full(self) -> None:
+    def refuse_unwritten(self, staged: Path) -> None:
         """To be asked after a failed build: a compiler that could write nothing says so in words of its own.
 
         Raises:
-            InfrastructureError: there is next to no room left in the cache.
+            InfrastructureError: there is next to no room left in the cache, or the staged folder was removed.
         """
+        if not staged.is_dir():
+            raise _unwritten_error(self.folder, _REMOVED)
         if _free_bytes(self.folder) < _LEAST_FREE_BYTES:
-            raise _full_error(self.folder)
+            raise _unwritten_error(self.folder)
 
     # ---- inside ----
 
     def _full(self, error: OSError) -> InfrastructureError:
         named = [str(name) for name in (error.filename, error.filename2) if name is not None]
         if _free_bytes(self.folder) < _LEAST_FREE_BYTES or any(str(self.folder) in name for name in named):
-            return _full_error(self.folder)
+            return _unwritten_error(self.folder)
         return InfrastructureError(
             f"a build had no room for its files{': ' if named else ''}{', '.join(named)}",
             hint="free some space, or set KERNELWRIGHT_SCRATCH_DIR to another disk",
@@ -203,7 +209,7 @@ class ArtifactCache:
         target = self._entry_folder(key)
         with _told_when_full(self.folder):
             (staged / "entry.json").write_text(json.dumps({**description, **record}, indent=1))
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)  # all of the cache may have been removed meanwhile
             try:
                 staged.rename(target)
             except OSError as error:
@@ -227,7 +233,7 @@ class ArtifactCache:
         shutil.rmtree(trash, ignore_errors=True)
 
     def _clear_staging(self) -> None:
-        for folder in (self.folder / "staging").iterdir():
+        for folder in (self.folder / "staging").glob("*"):
             host, pid, _ = folder.name.rsplit("-", 2) if folder.name.count("-") >= 2 else ("", "", "")
             is_local = host == socket.gethostname() and pid.isdigit()
             if (is_local and not _process_exists(int(pid))) or _age_s(folder) > 24 * 3600:
@@ -263,8 +269,8 @@ def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: Device
     }
     kept = record["state"]
     state = None if kept is None else tuple(StateVariable(str(name), size) for name, size in kept)
-    binary_id = str(record.get("binary_id", ""))
-    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state), None)
+    binary_id, assembly = str(record.get("binary_id", "")), str(record["assembly"])
+    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state, assembly), None)
 
 
 @contextlib.contextmanager
@@ -272,15 +278,15 @@ def _told_when_full(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = "is on a full disk" if error.errno in _FULL else f"cannot be written ({error.strerror or error})"
-        raise _full_error(folder, what) from error
+        known = _REMOVED if error.errno == errno.ENOENT else f"cannot be written ({error.strerror or error})"
+        raise _unwritten_error(folder, _ON_FULL_DISK if error.errno in _FULL else known) from error
 
 
-def _full_error(folder: Path, what: str = "is on a full disk") -> InfrastructureError:
-    return InfrastructureError(
-        f"the artifact cache {str(folder)!r} {what}",
-        hint="free some space, or set KERNELWRIGHT_CACHE_DIR to another disk",
-    )
+def _unwritten_error(folder: Path, what: str = _ON_FULL_DISK) -> InfrastructureError:
+    hint = "free some space, or set KERNELWRIGHT_CACHE_DIR to another disk"
+    if what == _REMOVED:
+        hint = "leave it alone while something is built; it is made again as it is needed"
+    return InfrastructureError(f"the artifact cache {str(folder)!r} {what}", hint=hint)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -38,6 +38,7 @@ from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.answering import HandsOver
 from kernelwright.evaluate.artifact_cache import ArtifactCache, Entry
+from kernelwright.evaluate.limits import soft_limits
 from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import Failed, Stage
@@ -100,10 +101,18 @@ class Builder:
         self._backend = backend
         self._device = device
         self._cache = cache
+        self._limits = soft_limits()
 
     def handle(self, job: object) -> BuildResult:
-        """Build, judge by resources, specialise; `build_s` is this process's share."""
+        """Build, judge by resources, specialise; `build_s` is this process's share.
+
+        Raises:
+            InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
+                that nothing could be said of a failure.
+        """
         assert isinstance(job, BuildJob)
+        if any(now < self._limits[name] for name, now in soft_limits().items()):
+            raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
         start_s = time.perf_counter()
         entry = self._cache.get(job.key, job.request.unit, self._device)  # another run may have built it by now
         is_cached = entry is not None
@@ -125,7 +134,7 @@ class Builder:
                 with self._cache.told_when_full():
                     artifact = self._backend.compile(job.request, self._device, folder)
             except BuildFailed as error:
-                self._cache.refuse_when_full()
+                self._cache.refuse_unwritten(folder)
                 stage: Stage = "resources" if error.limit else "build"
                 failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
                 self._cache.commit_failure(job.key, job.request.unit, self._device, failure)
@@ -142,7 +151,7 @@ class Builder:
         try:
             with self._cache.told_when_full():
                 self._backend.specialise(job.request, artifact, self._device)
-        except (BuildFailed, InfrastructureError) as error:
+        except Exception as error:  # it launches the kernel, which may do anything to this process
             return f"compiling for the launch shape failed: {error}"
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -338,9 +347,12 @@ class BuildPool:
         start_s = time.perf_counter()
         timeout_s = self._timeout_s + self._specialise_timeout_s
         failure = Failed("build", "compiler-crash", "the compiler was not started")
-        for _ in range(ATTEMPTS):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 result = worker.call(task.job, timeout_s=timeout_s)
+                if not isinstance(result, BuildResult):
+                    raise InfrastructureError(f"a build process answered with {type(result).__name__}")
+                return result
             except (JobTimeout, WorkerDied) as error:
                 if self._is_closed:
                     raise
@@ -350,10 +362,10 @@ class BuildPool:
                     result = self._judge(entry, task, is_cached=False, warning=warning)
                     return replace(result, build_s=time.perf_counter() - start_s)
                 failure = _compiler_failure(error, timeout_s)
-            else:
-                if not isinstance(result, BuildResult):
-                    raise InfrastructureError(f"a build process answered with {type(result).__name__}")
-                return result
+            except Exception:  # a kernel that was launched to be specialised may have taken the process's files away
+                if attempt == ATTEMPTS or self._is_closed:
+                    raise
+                worker.kill()
         return BuildResult(None, failure, time.perf_counter() - start_s, is_cached=False)
 
     # ---- shared ----

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.backend.cuda_ncu import KernelCounters, ProfilerFailed, find_ncu, ncu_command, parse_counters
 from kernelwright.evaluate.arena import Arena, Job
-from kernelwright.evaluate.process import without_secrets
+from kernelwright.evaluate.process_child import run_tied, without_secrets
 
 JOB_FILE = "count.pickle"
 COUNT_TIMEOUT_S = 120.0
@@ -54,20 +53,9 @@ def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) ->
     program = [sys.executable, "-m", "kernelwright.evaluate.counting_main", str(folder)]
     command = ncu_command(ncu, program, is_cold=job.is_cold)
     environment = {**without_secrets(os.environ), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment,
-        start_new_session=True,
-    )
     try:
-        text, _ = process.communicate(timeout=timeout_s)
+        text = run_tied(command, timeout_s=timeout_s, environment=environment).stdout
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
         raise ProfilerFailed(f"Nsight Compute did not end within {timeout_s:g} s") from None
     (folder / "output.txt").write_text(text, encoding="utf-8")
     try:

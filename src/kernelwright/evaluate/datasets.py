@@ -116,7 +116,7 @@ def is_affected(argument: Argument, variant: Variant) -> bool:
         return argument.special and (variant == "extreme" or DTYPES[argument.dtype].kind == "float")
     if variant == "declared" or DTYPES[argument.dtype].kind != "float":
         return False
-    bounds = _bounds_of(argument.distribution)
+    bounds = float_bounds(argument.distribution)
     match argument.distribution.kind:
         case "normal":
             return True
@@ -151,7 +151,7 @@ def _make_input(argument: Argument, workload: Workload, dataset: Dataset, crew: 
         drawn = _draw_integers(rng, argument.distribution, dtype, shape)
         return _sprinkle(rng, drawn, _integer_extremes(argument.distribution, dtype)) if is_special else drawn
     values = _draw_floats(rng, argument.distribution, dtype, shape, crew)
-    bounds = _bounds_of(argument.distribution)
+    bounds = float_bounds(argument.distribution)
     if is_special:
         return _sprinkle(rng, _store(values, dtype, bounds), _special_values(dtype, dataset.variant))
     if is_affected(argument, dataset.variant) and values.size:
@@ -166,7 +166,7 @@ def _is_random(argument: Argument) -> bool:
     return argument.distribution.kind not in ("constant", "file")
 
 
-def _bounds_of(distribution: Distribution) -> _Bounds:
+def float_bounds(distribution: Distribution) -> _Bounds:
     """The declared inclusive range, with the missing end at 0 or 1; None for a distribution that has none."""
     match distribution.kind:
         case "uniform":
@@ -184,13 +184,19 @@ def _bounds_of(distribution: Distribution) -> _Bounds:
     return low, max(default[1], low) if high is None else high
 
 
-def _draw_integers(rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]) -> Array:
+def integer_bounds(distribution: Distribution, dtype: Dtype) -> tuple[int, int]:
+    """The least and greatest number that is drawn for an argument that holds no floats, both inclusive."""
     least, greatest = integer_range(dtype)
+    low, high = float_bounds(distribution) or _DEFAULT_INTEGERS
+    low, high = max(int(np.ceil(low)), least), min(int(np.floor(high)), greatest)
+    return low, max(low, high)
+
+
+def _draw_integers(rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...]) -> Array:
     if distribution.kind == "constant":
         return np.full(shape, round(_constant_of(distribution)), dtype.numpy_dtype)
-    low, high = _bounds_of(distribution) or _DEFAULT_INTEGERS
-    low, high = max(int(np.ceil(low)), least), min(int(np.floor(high)), greatest)
-    drawn = rng.integers(low, max(low, high), shape, endpoint=True, dtype=_draw_dtype(dtype))
+    low, high = integer_bounds(distribution, dtype)
+    drawn = rng.integers(low, high, shape, endpoint=True, dtype=_draw_dtype(dtype))
     if distribution.low is not None and drawn.size > 1 and low < high:
         # A person wrote the ends down, so they must work; drawing alone would rarely hit those of a wide range.
         drawn.reshape(-1)[rng.choice(drawn.size, 2, replace=False)] = low, high
@@ -206,7 +212,7 @@ def _draw_floats(
 ) -> _Floats:
     """Declared values before storage rounding; single precision suffices for every narrower type."""
     working: Any = np.float64 if dtype.name == "float64" else np.float32
-    bounds = _bounds_of(distribution)
+    bounds = float_bounds(distribution)
     values: _Floats
     match distribution.kind:
         case "constant":

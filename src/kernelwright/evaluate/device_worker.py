@@ -6,7 +6,7 @@ supports no claim.
 ```
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
 QuickJob    both at once, with outputs compared on the device (see `quick`)
-TimeJob     warm-up, then samples over rotating input sets; what the last sample wrote is written out too
+TimeJob     warm-up, then samples, each on inputs of its own; what one of them wrote is written out too
 CompareJob  several candidates measured in rounds, each round in a new random order
 ```
 """
@@ -27,6 +27,7 @@ from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare
 from kernelwright.evaluate.conditions import Readings
 from kernelwright.evaluate.device_probe import make_prober
+from kernelwright.evaluate.fresh_launches import FreshLaunches, Picked
 from kernelwright.evaluate.input_store import InputStore
 from kernelwright.evaluate.quick import QuickBench, QuickJob
 from kernelwright.evaluate.stress import StressJob, stress
@@ -70,10 +71,15 @@ class CheckDone:
 
 @dataclass(frozen=True, slots=True)
 class TimeJob:
-    """Measure; write the outputs of the last sample, which ran on `input_sets[last_set]`."""
+    """Measure; write the results of one launch, which is picked at random after it ran."""
 
     job: Job
-    input_sets: tuple[Mapping[str, Path], ...]
+    inputs: Mapping[str, Path]
+    """The first values that each launch's are made from."""
+    set_count: int
+    """Places in memory that launches take in turn."""
+    secret: int
+    """Of this job; each launch has its own, made from this one."""
     timing: TimingPlan
     incumbent_ms: float | None
     out_folder: Path
@@ -89,10 +95,9 @@ class TimeDone:
     wall_ms: tuple[float, ...]
     warmup_count: int
     stopped_early: bool
-    last_set: int
+    picked: Picked
     timer: str
     conditions: Conditions | None = None
-    unchanged: frozenset[str] = frozenset()
     has_kept: bool = False
 
 
@@ -104,6 +109,18 @@ class ForgetJob:
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """They are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotesJob:
+    """Ask what the device's session says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNotes:
+    """Its notes, for people."""
+
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,7 @@ class CeilingDone:
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
     """Open the device; called in the child process."""
     session = get_backend(argument.device.backend).open(argument.device)
+    session.confine()
     return DeviceWorker(session).handle
 
 
@@ -170,13 +188,16 @@ class DeviceWorker:
             case TimeJob():
                 return self._time(job)
             case QuickJob():
-                return self._bench.look(self._module(job.job.artifact), job)
+                baseline = self._module(job.timing.baseline.artifact) if job.timing else None
+                return self._bench.look(self._module(job.job.artifact), baseline, job)
             case CompareJob():
                 return self._compare(job)
             case StressJob():
                 return stress(self._session, self._module(job.job.artifact), job)
             case CeilingJob():
                 return self._ceiling(job)
+            case NotesJob():
+                return SessionNotes(tuple(self._session.notes))
             case ForgetJob():
                 self._forget()
                 return Forgotten()
@@ -191,7 +212,7 @@ class DeviceWorker:
         return self._modules[key]
 
     def _check(self, job: CheckJob) -> CheckDone:
-        with self._arena(job.job, [job.inputs], is_fresh=job.is_fresh) as arena:
+        with self._arena(job.job, [job.inputs], is_fresh=job.is_fresh, is_timed=False) as arena:
             arena.poison(0, job.job)
             launches = arena.launches(self._module(job.job.artifact), 0, job.job)
             kernel_ms = self._session.time(launches)
@@ -207,18 +228,20 @@ class DeviceWorker:
             has_kept = arena.has_kept
         return CheckDone(kernel_ms, unchanged, has_kept)
 
-    def _arena(self, job: Job, input_sets: Sequence[Mapping[str, Path]], *, is_fresh: bool) -> Arena:
+    def _arena(
+        self, job: Job, input_sets: Sequence[Mapping[str, Path]], *, is_fresh: bool, is_timed: bool = True
+    ) -> Arena:
         """Memory for one job; kept inputs give way when there is not enough."""
         try:
-            return Arena(self._session, [job], input_sets, store=None if is_fresh else self._store)
+            return Arena(self._session, [job], input_sets, is_timed=is_timed, store=None if is_fresh else self._store)
         except InfrastructureError:
             if not self._store.used_bytes:
                 raise
         self._forget()
-        return Arena(self._session, [job], input_sets)
+        return Arena(self._session, [job], input_sets, is_timed=is_timed)
 
     def _time(self, job: TimeJob) -> TimeDone:
-        with self._arena(job.job, job.input_sets, is_fresh=job.is_fresh) as arena:
+        with self._arena(job.job, [job.inputs] * job.set_count, is_fresh=job.is_fresh) as arena:
             module = self._module(job.job.artifact)
             timer = self._session.timer
             loop = _TimingLoop(self._session, arena, module, job)
@@ -226,16 +249,15 @@ class DeviceWorker:
             if self._session.timer != timer:  # given up on the way: times by two timers do not mix
                 loop = _TimingLoop(self._session, arena, module, job)
                 loop.run()
-            unchanged, has_kept = arena.write(loop.last_set, job.out_folder, job.job), arena.has_kept
+            picked, has_kept = loop.launches.write_picked(job.out_folder), arena.has_kept
         return TimeDone(
             samples_ms=tuple(loop.samples_ms),
             wall_ms=tuple(loop.wall_ms),
             warmup_count=loop.warmup_count,
             stopped_early=loop.stopped_early,
-            last_set=loop.last_set,
+            picked=picked,
             timer=self._session.timer,
             conditions=loop.readings.conditions,
-            unchanged=unchanged,
             has_kept=has_kept,
         )
 
@@ -274,51 +296,42 @@ class _TimingLoop:
 
     def __init__(self, session: DeviceSession, arena: Arena, module: Module, job: TimeJob) -> None:
         self._session = session
-        self._arena = arena
-        self._module = module
         self._timing = job.timing
         self._incumbent_ms = job.incumbent_ms
-        self._job = job.job
-        self._rng = np.random.default_rng()
         self.readings = Readings(session.read_state)
-        self._launches = [arena.launches(module, index, job.job) for index in range(arena.set_count)]
+        self.launches = FreshLaunches(
+            session, arena, module, job.job, sets=range(job.set_count), secret=job.secret, cache=job.timing.cache
+        )
         self.samples_ms: list[float] = []
         self.wall_ms: list[float] = []
         self.warmup_count = 0
         self.stopped_early = False
-        self.last_set = 0
 
     def run(self) -> None:
-        """Fill the samples. All launches begin alike, so what the last one wrote is judged for all."""
+        """Fill the samples. All launches begin alike, and none can know which of them is judged."""
         deadline_s = time.perf_counter() + self._timing.max_seconds
         self._warm_up(deadline_s)
         while not self._is_enough(deadline_s):
-            self._sample(len(self.samples_ms) % self._arena.set_count)
+            self._sample()
 
     def _warm_up(self, deadline_s: float) -> None:
         warmup_ms: list[float] = []
-        while len(warmup_ms) < self._timing.warmup_max and not is_warm(warmup_ms):
-            self._arena.make_ready(0, self._job, rng=self._rng)
-            self._session.synchronize()
-            warmup_ms.append(self._session.time(self._launches[0]))
+        while len(warmup_ms) < self._timing.warmup_max and not is_warm(warmup_ms) and not self.launches.is_damaged:
+            warmup_ms.append(self.launches.next()[0])
             if time.perf_counter() > deadline_s:
                 break
         self.warmup_count = len(warmup_ms)
 
-    def _sample(self, set_index: int) -> None:
-        self._arena.make_ready(set_index, self._job, rng=self._rng)
-        if self._timing.cache == "cold":
-            self._session.flush_cache()
-        self._session.synchronize()
-        start_s = time.perf_counter()
-        self.samples_ms.append(self._session.time(self._launches[set_index]))
-        self._session.synchronize()  # work that hides from the timer shows in the wall time
-        self.wall_ms.append((time.perf_counter() - start_s) * 1e3)
-        self.last_set = set_index
+    def _sample(self) -> None:
+        elapsed_ms, wall_ms = self.launches.next()
+        self.samples_ms.append(elapsed_ms)
+        self.wall_ms.append(wall_ms)
         self.readings.take()
 
     def _is_enough(self, deadline_s: float) -> bool:
         samples, timing = self.samples_ms, self._timing
+        if self.launches.is_damaged:
+            return True
         if not samples:
             return False
         if self._incumbent_ms is not None and cannot_win(samples, self._incumbent_ms):

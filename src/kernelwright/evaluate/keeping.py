@@ -1,7 +1,8 @@
-"""What a program keeps from one launch to the next in memory of its own, and whether a candidate may.
+"""What a program holds beside its kernels, and whether a candidate may: memory of its own, inline assembly.
 
 A kernel that keeps results could look them up when it is launched on the same inputs again, as it is when it is timed.
-So a candidate may keep no more than the baseline does, by what the built program says and not by its source.
+So a candidate may keep no more than the baseline does, by what the built program says and not by its source. Assembly
+can get memory from elsewhere, which nothing here sees, so a problem must allow it, and every claim repeats that.
 """
 
 from __future__ import annotations
@@ -10,9 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.backend.base import Artifact, StateVariable
+from kernelwright.evaluate.words import ASSEMBLY_ALLOWED
 from kernelwright.problem.outcome import Failed
 
 KEEPS_STATE = "keeps-state"
+ASSEMBLY = "assembly"
+ALLOW_ASSEMBLY = "say `assembly = true` at the top of the problem file if it is yours and you trust it"
+ASSEMBLY_NOTE = (
+    f"{ASSEMBLY_ALLOWED} (assembly = true): what it does is not seen, so read the winner before you believe its speedup"
+)
 NAMES_SHOWN = 4
 UNKNOWN = (
     "what its program keeps between launches cannot be told with this driver, though it can of the baseline's; leave "
@@ -22,10 +29,14 @@ UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the programs of one candidate keep; of several workloads the one that keeps most counts."""
+    """What the programs of one candidate hold; of several workloads the one that keeps most counts."""
 
     variables: tuple[StateVariable, ...]
     is_known: bool
+    assembly: str = ""
+    """What is said of its inline assembly; empty: there is none."""
+    allows_assembly: bool = False
+    """Of a baseline: whether the problem allows candidates some."""
 
     @property
     def byte_count(self) -> float:
@@ -34,6 +45,9 @@ class Kept:
 
     def failure(self, allowed: Kept) -> Failed | None:
         """Why it cannot be compared with a baseline that keeps `allowed`; None when it can."""
+        if self.assembly and not allowed.allows_assembly:
+            message = f"{self.assembly}: it could keep results where nothing sees them; {ALLOW_ASSEMBLY}"
+            return Failed("build", ASSEMBLY, message)
         if not self.is_known and allowed.is_known:
             return Failed("build", KEEPS_STATE, UNKNOWN)
         if self.byte_count <= allowed.byte_count:
@@ -78,9 +92,10 @@ NOTHING = Kept((), is_known=True)
 
 
 def kept_by(artifacts: Sequence[Artifact]) -> Kept:
-    """What the programs of a candidate keep."""
+    """What the programs of a candidate hold."""
     known = [each.state for each in artifacts if each.state is not None]
-    return Kept(max(known, key=_bytes, default=()), len(known) == len(artifacts))
+    assembly = next((each.assembly for each in artifacts if each.assembly), "")
+    return Kept(max(known, key=_bytes, default=()), len(known) == len(artifacts), assembly)
 
 
 def _bytes(variables: Sequence[StateVariable]) -> float:

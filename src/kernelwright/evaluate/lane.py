@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import shutil
 import threading
 import time
@@ -25,6 +26,8 @@ from kernelwright.evaluate.device_worker import (
     TimeDone,
     TimeJob,
 )
+from kernelwright.evaluate.fresh_launches import Picked
+from kernelwright.evaluate.freshness import new_secret, same_inputs_note
 from kernelwright.evaluate.lane_processes import Built
 from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.quick_lane import QuickLane, as_measurement, medians_ms
@@ -99,7 +102,9 @@ class DeviceLane(QuickLane):
             for dataset in self._datasets(built.rendered.workload, is_thorough=True):
                 is_first = dataset in essential or not (may_defer and self.can_judge_aside)
                 (first if is_first else later).append((built, dataset))
-        self._control = baseline[0]
+        self._baseline = {each.rendered.workload.name: each for each in baseline}
+        same = same_inputs_note(self._problem)
+        self.notes += [same] if same else []
         errors = self._calibrate_on(first)
         self._write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
@@ -177,6 +182,7 @@ class DeviceLane(QuickLane):
                 asker.shutdown(wait=True, cancel_futures=True)
         for calibration in calibrations:
             self.notes += [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
+        self._note_session()
         return tuple(error for calibration in calibrations for error in calibration.errors)
 
     def adopt(self, baseline: Sequence[Built]) -> None:
@@ -188,7 +194,7 @@ class DeviceLane(QuickLane):
         found = self.check(baseline, is_thorough=False)
         if isinstance(found, Failed):
             raise InfrastructureError(f"the baseline does not run there: {found.message}")
-        self._control = baseline[0]
+        self._baseline = {each.rendered.workload.name: each for each in baseline}
 
     def _baseline_runs(self, built: Built, dataset: Dataset, folder: Path) -> bool:
         """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
@@ -218,6 +224,7 @@ class DeviceLane(QuickLane):
         """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
         if is_thorough:
             self.complete()
+            self._drop_kept()
         if is_thorough and self.can_judge_aside and only is None:
             found_aside = self._check_all_aside(candidate)
             if found_aside is not None:
@@ -247,6 +254,7 @@ class DeviceLane(QuickLane):
         self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
+        self._drop_kept()
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
             for dataset in self._quick_datasets(built, index, max(2, len(candidate))):
@@ -275,29 +283,62 @@ class DeviceLane(QuickLane):
         return verdict.failure or verdict
 
     def stress(self, candidate: Sequence[Built]) -> Failed | None:
-        """Launch many times on the same inputs; why the candidate is wrong in some of the launches, or None."""
+        """Launch many times, twice on the same inputs; why the candidate is wrong in some of the launches, or None."""
         max_seconds = STRESS_SECONDS / len(candidate)
         for built in candidate:
-            workload = built.rendered.workload
-            dataset = self._timing_sets(workload)[0]
             job = StressJob(
-                self._job(built), self._files(workload, dataset), STRESS_LAUNCHES, max_seconds, STRESS_KEPT, self._out
+                job=self._job(built),
+                inputs=self._files(built.rendered.workload, self._timed(built.rendered.workload)),
+                secret=new_secret(),
+                launches=STRESS_LAUNCHES,
+                max_seconds=max_seconds,
+                kept=STRESS_KEPT,
+                out_folder=self._out,
             )
             done = self._run("check", built, job, max_seconds + 3 * self._settings.launch_timeout_s)
             if isinstance(done, Failed):
                 return done
             assert isinstance(done, StressDone)
-            for folder in done.written:
-                verdict = self._call_referee(JudgeJob(workload.name, dataset, folder))
-                assert isinstance(verdict, Verdict)
-                shutil.rmtree(folder, ignore_errors=True)
-                if verdict.failure:
-                    message = (
-                        f"{done.differing_count} of {done.launch_count} launches on the same inputs differ from the "
-                        f"first, and not by rounding alone: {verdict.failure.message}"
-                    )
-                    return replace(verdict.failure, reason="unstable", message=message)
+            failure = self._judge_stress(built.rendered.workload, done)
+            if failure is not None:
+                return failure
         return None
+
+    def _judge_stress(self, workload: Workload, done: StressDone) -> Failed | None:
+        for folder, picked in done.written:
+            failure = self._failure_of(workload, folder, picked)
+            shutil.rmtree(folder, ignore_errors=True)
+            if failure is not None and done.differing_count:
+                message = (
+                    f"{done.differing_count} of {done.launch_count // 2} pairs of launches on the same inputs differ, "
+                    f"and not by rounding alone: {failure.message}"
+                )
+                return replace(failure, reason="unstable", message=message)
+            if failure is not None:
+                return failure
+        return None
+
+    def _failure_of(self, workload: Workload, folder: Path, picked: Picked) -> Failed | None:
+        """What is wrong with a picked launch."""
+        verdict = self._judge_timed(workload, folder, picked)
+        if verdict.failure is None and picked.is_damaged:
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload.name)
+        return verdict.failure
+
+    def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Verdict:
+        """What the referee says of a launch on inputs of its own."""
+        start_s = time.perf_counter()
+        try:
+            verdict = self._desk.judge_timed(workload.name, folder, picked.secret, picked.unchanged)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+        if verdict.unjudged:
+            note = (
+                f"workload {workload.name!r}: some timed launches were not judged, because the reference fails on "
+                f"inputs that are drawn as the problem declares: {verdict.unjudged}"
+            )
+            self.notes += [note] if note not in self.notes else []
+        return verdict
 
     def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
@@ -318,11 +359,15 @@ class DeviceLane(QuickLane):
 
     def _forget_inputs(self, failure: Failed) -> None:
         """What the device kept was damaged: nothing after this may rest on it."""
-        self._call_worker(ForgetJob(), self._settings.launch_timeout_s)
+        self._drop_kept()
         self.notes.append(
             f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
             f"with them: {failure.message}"
         )
+
+    def _drop_kept(self) -> None:
+        """Leave nothing on the device that says what results are to be: a kernel might reach it."""
+        self._try_worker(ForgetJob(), self._settings.launch_timeout_s)  # where that fails, a new process has nothing
 
     # -- both at once --------------------------------------------------------------------------------------------
 
@@ -360,7 +405,7 @@ class DeviceLane(QuickLane):
     def measure(
         self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None
     ) -> tuple[Measurement, ...] | Failed:
-        """Time every workload, racing against the incumbent, and judge what the last timed launch wrote."""
+        """Time every workload, racing against the incumbent, and judge what a timed launch wrote."""
         measurements: list[Measurement] = []
         for built in candidate:
             measured, is_hopeless = self.measure_next(built, measurements, incumbent)
@@ -404,21 +449,20 @@ class DeviceLane(QuickLane):
         self, built: Built, incumbent_ms: float | None, *, is_fresh: bool = False
     ) -> tuple[Measurement | Failed, str | None]:
         """The measurement, and why it cannot be taken as the kernel's time."""
-        sets = self._timing_sets(built.rendered.workload)
-        job = self._time_job(built, incumbent_ms, is_fresh=is_fresh)
-        done = self._run("time", built, job, self._time_timeout_s())
+        workload = built.rendered.workload
+        done = self._run("time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self._time_timeout_s())
         if isinstance(done, Failed):
             return done, None
         assert isinstance(done, TimeDone)
-        verdict = self._judge(built, sets[done.last_set], done.unchanged)
-        if verdict.failure and done.has_kept:
+        failure = self._failure_of_picked(workload, done, incumbent_ms)
+        if failure is not None and done.has_kept:
             again = self._take_samples(built, incumbent_ms, is_fresh=True)
             if not isinstance(again[0], Failed):
-                self._forget_inputs(verdict.failure)
+                self._forget_inputs(failure)
             return again
-        if verdict.failure:
-            message = f"wrong after timing, though right before: {verdict.failure.message}"
-            return replace(verdict.failure, stage="time", message=message), None
+        if failure is not None:
+            message = f"wrong when timed, though right before: {failure.message}"
+            return replace(failure, stage="time", message=message), None
         doubt = suspicious(
             done.samples_ms,
             done.wall_ms,
@@ -427,34 +471,53 @@ class DeviceLane(QuickLane):
         )
         return as_measurement(built, done), doubt
 
+    def _failure_of_picked(self, workload: Workload, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
+        """What is wrong with the launch that was picked.
+
+        A slow reference is only asked where the time might be believed.
+        """
+        is_beaten = done.stopped_early or (
+            incumbent_ms is not None and min(done.samples_ms, default=0.0) > incumbent_ms
+        )
+        if self._desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
+            return None
+        return self._failure_of(workload, self._out, done.picked)
+
     def compare(
         self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]
     ) -> tuple[dict[str, CompareDone], dict[int, str]]:
-        """Measure candidates interleaved, workload by workload, and judge what each one's last round wrote.
+        """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
 
         Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
         cannot be launched is wrong; its samples are NaN where it left none. Those in `wrong` are so from the beginning.
+        Where the reference is slow, each candidate is judged on one workload, which it cannot know.
 
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
         results = {}
         wrong = dict(wrong)
-        for index, workload in enumerate(self._problem.workloads):
+        workloads = self._problem.workloads
+        judged_on = [secrets.randbelow(len(workloads)) for _ in candidates]
+        for index, workload in enumerate(workloads):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
-            dataset = self._timing_sets(workload)[done.last_set]
             for row, place in enumerate(standing):
                 folder = compared_folder(self._out, row)
-                verdict = self._call_referee(JudgeJob(workload.name, dataset, folder))
-                assert isinstance(verdict, Verdict)
-                if verdict.failure and place == 0:
-                    self.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
-                elif verdict.failure:
-                    wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
+                if judged_on[place] == index or not self._desk.judges_slowly(workload.name):
+                    self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             results[workload.name] = _in_places(done, standing, len(candidates))
         return results, wrong
+
+    def _judge_compared(
+        self, workload: Workload, folder: Path, picked: Picked, place: int, wrong: dict[int, str]
+    ) -> None:
+        verdict = self._judge_timed(workload, folder, picked)
+        if verdict.failure and place == 0:
+            self.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
+        elif verdict.failure:
+            wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
 
     def _compare_one(
         self, built: Sequence[Built], workload: Workload, *, rounds: int, wrong: dict[int, str]
@@ -463,26 +526,62 @@ class DeviceLane(QuickLane):
         is_retried = False
         while True:
             standing = [place for place in range(len(built)) if place not in wrong]
-            job = CompareJob(
-                jobs=tuple(self._job(built[place]) for place in standing),
-                input_sets=tuple(self._files(workload, dataset) for dataset in self._timing_sets(workload)),
-                rounds=rounds,
-                warmup_count=COMPARE_WARMUP_COUNT,
-                is_cold=self._settings.cache == "cold",
-                seed=self._settings.seed,
-                out_folder=self._out,
-            )
+            job = self._compare_job([built[place] for place in standing], workload, rounds=rounds)
             done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
             if done is not None and not done.failed:
                 return done, standing
             self._worker.kill()
             row = next(iter(done.failed)) if done is not None else _current_row(self._out)
             if row is not None and row > 0:
-                wrong[standing[row]] = f"failed in the comparison: {reason or (done and done.failed[row])}"
-            elif is_retried:
-                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
-            else:
+                wrong[standing[row]] = self._why_out(workload, row, done, reason)
+            elif not is_retried:
                 is_retried = True
+            elif not self._find_late_harm(built, standing, workload, wrong):
+                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
+
+    def _find_late_harm(
+        self, built: Sequence[Built], standing: Sequence[int], workload: Workload, wrong: dict[int, str]
+    ) -> bool:
+        """Whether some candidate ends the worker a while after its launch, when the baseline seems to be at fault.
+
+        Each is launched beside the baseline alone; those that end it are added to `wrong`.
+        """
+        found = False
+        for place in standing[1:]:
+            pair = (built[standing[0]], built[place])
+            done, reason = self._try_to_compare(
+                self._compare_job(pair, workload, rounds=1), self._compare_watch(list(pair))
+            )
+            if done is None or done.failed:
+                self._worker.kill()
+                wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
+                found = True
+        return found
+
+    def _compare_job(self, built: Sequence[Built], workload: Workload, *, rounds: int) -> CompareJob:
+        return CompareJob(
+            jobs=tuple(self._job(each) for each in built),
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            rounds=rounds,
+            warmup_count=COMPARE_WARMUP_COUNT,
+            cache=self._settings.cache,
+            seed=self._settings.seed,
+            secret=new_secret(),
+            limits=self._desk.limits(workload.name),
+            out_folder=self._out,
+        )
+
+    def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
+        """In words; the referee's, where the device has found a launch wrong and the referee does too."""
+        if done is None:
+            return f"failed in the comparison: {reason}"
+        folder = compared_folder(self._out, row)
+        failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
+        shutil.rmtree(folder, ignore_errors=True)
+        if failure is not None:
+            return f"wrong in the comparison: {failure.message}"
+        return f"failed in the comparison: {done.failed[row]}"
 
     def _try_to_compare(self, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
         """What came back, or why nothing did."""
@@ -517,10 +616,12 @@ class DeviceLane(QuickLane):
     # -- plumbing ------------------------------------------------------------------------------------------------
 
     def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
-        sets = self._timing_sets(built.rendered.workload)
+        workload = built.rendered.workload
         return TimeJob(
             job=self._job(built),
-            input_sets=tuple(self._files(built.rendered.workload, dataset) for dataset in sets),
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            secret=new_secret(),
             timing=replace(self._settings.timing, cache=self._settings.cache),
             incumbent_ms=incumbent_ms,
             out_folder=self._out,

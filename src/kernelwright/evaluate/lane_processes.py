@@ -18,14 +18,28 @@ from pathlib import Path
 from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.arena import BufferSpec, Job
+from kernelwright.evaluate.comparing import CompareDone
 from kernelwright.evaluate.datasets import Dataset
-from kernelwright.evaluate.device_worker import DEVICE_WORKER_FACTORY, CheckJob, DeviceWorkerArgument, OpenJob
+from kernelwright.evaluate.device_worker import (
+    DEVICE_WORKER_FACTORY,
+    CeilingDone,
+    CheckDone,
+    CheckJob,
+    DeviceWorkerArgument,
+    Forgotten,
+    NotesJob,
+    OpenJob,
+    SessionNotes,
+    TimeDone,
+)
+from kernelwright.evaluate.freshness import redraw_of
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.process import JobTimeout, Watch, WorkerDied, WorkerProcess, WorkerSettings
-from kernelwright.evaluate.quick import OutputBounds
+from kernelwright.evaluate.process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.quick import OutputBounds, QuickDone
 from kernelwright.evaluate.referee_desk import RefereeDesk, RefereeJob
 from kernelwright.evaluate.render import RenderedWorkload
 from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.evaluate.stress import StressDone
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Stage
 
@@ -37,6 +51,9 @@ LAUNCHES_PAST_DEADLINE = 3
 
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
+
+_ANSWERS = (CheckDone, TimeDone, QuickDone, CompareDone, StressDone, CeilingDone, Forgotten, SessionNotes)
+"""Of a device worker. A kernel that shares its processor can write into the channel, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +101,13 @@ class LaneProcesses:
         """Whether the referee may work while the device is measured."""
         self._device_memory_bytes = device.limits.get("global_memory")
         self._is_closed = False
-        self._control: Built | None = None
+        self._baseline: Mapping[str, Built] | None = None
+        """By workload, once it is known to run."""
         self._layouts = {
             workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
             for workload in problem.workloads
         }
+        self._redraws = {each.name: redraw_of(each) for each in problem.arguments}
         self._fitting: dict[bool, bool] = {}
         """Whether quick looks fit on the device, by whether they are thorough."""
         self.worker_seconds = 0.0
@@ -110,7 +129,7 @@ class LaneProcesses:
         job = OpenJob(DeviceWorkerArgument(self._device))
         try:
             self._worker.call(job, timeout_s=own.startup_timeout_s)
-        except (KernelwrightError, JobTimeout, WorkerDied):
+        except Exception:
             self._worker.kill()
 
     def close(self) -> None:
@@ -153,12 +172,17 @@ class LaneProcesses:
         return failed
 
     def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
-        """The job's result; a worker that something outside killed gets a second chance with the same job."""
+        """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.
+
+        So it does where the worker raised what no job raises: an earlier candidate may have taken its files away.
+        """
         try:
             return self._call_worker(job, timeout_s, watch)
         except WorkerDied as error:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
+        except RemoteError:
+            self._worker.kill()
         return self._call_worker(job, timeout_s, watch)
 
     def _prove_machine_works(self, failed: Failed) -> None:
@@ -167,9 +191,9 @@ class LaneProcesses:
         Raises:
             InfrastructureError: the control fails too.
         """
-        if self._control is None:
+        if self._baseline is None:
             return
-        control = self._control
+        control = next(iter(self._baseline.values()))
         dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
         try:
             self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
@@ -190,6 +214,12 @@ class LaneProcesses:
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
             raise InfrastructureError(f"the device worker failed twice: {error}") from error
 
+    def _note_session(self) -> None:
+        """Add what the device's session says of itself, once."""
+        said = self._try_worker(NotesJob(), self._settings.launch_timeout_s)
+        if isinstance(said, SessionNotes):
+            self.notes += [text for text in said.texts if text not in self.notes]
+
     def _try_worker(self, job: object, timeout_s: float) -> object:
         """The job's result; None when it gave none, and then the worker starts anew."""
         try:
@@ -205,7 +235,7 @@ class LaneProcesses:
     def _job(self, built: Built) -> Job:
         rendered = built.rendered
         specs = [
-            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
+            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison, self._redraws[layout.argument])
             for layout in self._layouts[rendered.workload.name].values()
         ]
         specs += [
@@ -223,21 +253,22 @@ class LaneProcesses:
     def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
         return self._desk.datasets(workload.name, is_thorough=is_thorough)
 
-    def _timing_sets(self, workload: Workload) -> tuple[Dataset, ...]:
-        """Declared inputs under several seeds, as many as fit: what timed launches rotate over."""
-        every = self._datasets(workload, is_thorough=True)
-        declared = tuple(dataset for dataset in every if dataset.variant == "declared")
-        return declared[: min(self._settings.input_sets, self._sets_that_fit(workload))] or every[:1]
+    def _timed(self, workload: Workload) -> Dataset:
+        """Whose inputs those of timed launches are made from."""
+        return self._desk.timed_dataset(workload.name)
 
-    def _sets_that_fit(self, workload: Workload) -> int:
-        """Each set has its inputs, a pristine copy of what is changed in place, and in a comparison its outputs."""
-        set_bytes = sum(
-            layout.byte_count * (2 if layout.role == "inout" else 1) for layout in self._layouts[workload.name].values()
-        )
+    def _set_count(self, workload: Workload) -> int:
+        """How many places in memory timed launches take in turn.
+
+        Each has inputs and, in a comparison, outputs; the first values of inputs are there once.
+        """
+        layouts = self._layouts[workload.name].values()
+        set_bytes = sum(layout.byte_count for layout in layouts)
+        first_bytes = sum(layout.byte_count for layout in layouts if layout.role in ("input", "inout"))
         memory_bytes = self._device_memory_bytes
-        return (
-            int(MEMORY_SHARE * memory_bytes // set_bytes) if memory_bytes and set_bytes else self._settings.input_sets
-        )
+        if not memory_bytes or not set_bytes:
+            return self._settings.input_sets
+        return max(1, min(self._settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
 
     def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
         start_s = time.perf_counter()
@@ -254,15 +285,28 @@ class LaneProcesses:
             self.worker_seconds += time.perf_counter() - start_s
 
     def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+        """The job's result.
+
+        Raises:
+            RemoteError: the worker raised what no job raises, or gave no answer to a job: a kernel may have taken its
+                files away, or spoken in its place.
+        """
         self._refuse_when_closed()
         start_s = time.perf_counter()
         if self._opening is not None:
             self._opening.result()
             self._opening = None
         try:
-            return self._worker.call(job, timeout_s=timeout_s, watch=watch)
+            answer = self._worker.call(job, timeout_s=timeout_s, watch=watch)
+        except (KernelwrightError, LaunchFailed, BuildFailed):
+            raise
+        except Exception as error:
+            raise RemoteError(type(error).__name__, str(error), "") from error
         finally:
             self.worker_seconds += time.perf_counter() - start_s
+        if not isinstance(answer, _ANSWERS):
+            raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
+        return answer
 
     def _refuse_when_closed(self) -> None:
         if self._is_closed:

@@ -33,7 +33,7 @@ from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationR
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
 from kernelwright.evaluate.device_lock import DeviceLock
 from kernelwright.evaluate.early import EarlyStart
-from kernelwright.evaluate.keeping import NOTHING, Kept, kept_by
+from kernelwright.evaluate.keeping import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
 from kernelwright.evaluate.lane import Built, DeviceLane, medians_ms
 from kernelwright.evaluate.looking import check_and_time, resources_of, timed
 from kernelwright.evaluate.process import WorkerProcess
@@ -279,7 +279,8 @@ class LocalRunner:
         """Measure `candidates` interleaved on every workload."""
         built = [self._build_now(candidate)[0] for candidate in candidates]
         kept = [_kept(each) for each in built]
-        keeping = {place: each.failure(kept[0]) for place, each in enumerate(kept)}
+        allowed = replace(kept[0], allows_assembly=self._problem.allows_assembly)
+        keeping = {place: each.failure(allowed) for place, each in enumerate(kept)}
         known = {place: failure.message for place, failure in keeping.items() if failure is not None}
         with self._stations[0].held() as lane:
             done, wrong = lane.compare(built, rounds=rounds, wrong=known)
@@ -384,11 +385,20 @@ class LocalRunner:
         return _pair(rendered, results), build_s, is_cached
 
     def _allow(self, baseline: Sequence[Built]) -> None:
-        """Candidates may keep what the baseline does; a person is told where that may make a speedup."""
-        self._allowed = _kept(baseline)
-        note = self._allowed.note(is_set_back=get_backend(self._device.backend).sets_state_back)
-        if note and note not in self._notes:
-            self._notes.append(note)
+        """Candidates may keep what the baseline does; a person is told where that may make a speedup.
+
+        Raises:
+            BaselineFailed: it holds assembly, which the problem does not allow.
+        """
+        source = self._problem.baseline or self._problem.kernel
+        self._allowed = replace(_kept(baseline), allows_assembly=self._problem.allows_assembly)
+        if self._allowed.assembly and not self._allowed.allows_assembly:
+            what = f"the baseline cannot be used: {self._allowed.assembly}"
+            raise BaselineFailed(what, hint=ALLOW_ASSEMBLY, location=source.location)
+        note = self._allowed.note(is_set_back=get_backend(self._device.backend).sets_state_back(self._device))
+        for each in (note, ASSEMBLY_NOTE if self._allowed.allows_assembly else ""):
+            if each and each not in self._notes:
+                self._notes.append(each)
 
     # -- the lane's thread ---------------------------------------------------------------------------------------
 

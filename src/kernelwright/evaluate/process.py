@@ -37,6 +37,7 @@ from kernelwright.evaluate.process_child import (
     WorkerSettings,
     child_sys_path,
     has_closed_channel,
+    has_unread,
     is_running,
     kill_group,
     spawn,
@@ -155,6 +156,8 @@ class WorkerProcess:
 
     def _exchange(self, body: bytes, timeout_s: float) -> tuple[bytes, bytes]:
         """Send one job and give the answer's frame; a worker that gave none is gone afterwards."""
+        if self._child is not None and self._child.is_ready and has_unread(self._child):
+            self._end()  # nothing was asked: it would be taken for the answer
         self.warm()
         child = self._child
         assert child is not None

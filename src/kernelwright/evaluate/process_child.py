@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,6 +112,42 @@ def spawn(settings: WorkerSettings, folder: Path, log: int) -> Child:
     return Child(popen, ours, lifeline_write, sentinel)
 
 
+def run_tied(
+    command: Sequence[str], *, timeout_s: float, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, with its prints as `stdout`. It and all that it starts go where this process goes.
+
+    Raises:
+        subprocess.TimeoutExpired: it was killed after so long.
+        OSError: it cannot be started.
+    """
+    lifeline_read, lifeline_write = os.pipe()
+    inherited = fcntl.fcntl(lifeline_read, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        tie = ["--lifeline", str(inherited), "--parent", str(os.getpid()), "--", *command]
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(worker_main.__file__).resolve()), *tie],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=dict(environment),
+            pass_fds=[inherited],
+            start_new_session=True,
+        )
+        with process:
+            try:
+                text, _ = process.communicate(timeout=timeout_s)
+            finally:  # also after an interrupt
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, process.returncode, text)
+    finally:
+        for number in (lifeline_read, inherited, lifeline_write):
+            os.close(number)
+
+
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables whose names do not look like a secret's."""
     return {name: value for name, value in variables.items() if not any(word in name.upper() for word in _SECRET_WORDS)}
@@ -157,12 +193,22 @@ def wait_for_exit(child: Child, patience_s: float) -> None:
 
 def has_closed_channel(child: Child) -> bool:
     """True when the child's end is closed: it ended, or is about to."""
+    return _peek(child) == b""
+
+
+def has_unread(child: Child) -> bool:
+    """True when it has sent something that was not read yet."""
+    return bool(_peek(child))
+
+
+def _peek(child: Child) -> bytes | None:
+    """The next byte on the channel: empty when it is closed, None when there is nothing yet."""
     try:
-        return child.channel.recv(1, socket.MSG_PEEK) == b""
+        return child.channel.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
-        return False
+        return None
     except OSError:
-        return True
+        return b""
 
 
 def kill_group(child: Child) -> None:

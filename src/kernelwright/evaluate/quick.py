@@ -1,7 +1,8 @@
 """The quick look at a candidate: launched, compared and timed in one go, with nothing leaving the device.
 
 ```
-QuickJob    poison -> launch on each dataset to check -> warm-up -> samples; every launch is compared with bounds
+QuickJob    poison -> launch on each dataset to check, compared with bounds -> warm-up -> samples, each on new inputs;
+            one of these launches is picked and compared with the baseline's on the same inputs
 QuickDone   regular: nothing odd was seen, here are the times; else nothing is concluded
 ```
 The bounds are the referee's (`bounds`), kept on the device like the inputs. A kernel can reach them, so a quick look
@@ -13,16 +14,16 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from kernelwright.backend.base import BoundLaunch, Buffer, DeviceSession, KeyOrder, Module
+from kernelwright.backend.base import Buffer, DeviceSession, KeyOrder, Module
+from kernelwright.backend.redraw import Closeness
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.conditions import Readings
+from kernelwright.evaluate.fresh_launches import FreshLaunches
 from kernelwright.evaluate.input_store import InputStore
 from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_hopeless, is_precise, is_warm
 from kernelwright.problem.outcome import Conditions
@@ -32,6 +33,7 @@ ARENAS_KEPT = 8
 
 
 NO_ROOM = "inputs and bounds do not fit on the device"
+TOUCHED = "memory was touched when timed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +56,30 @@ class QuickSet:
 
 
 @dataclass(frozen=True, slots=True)
+class QuickTiming:
+    """What samples are taken on, and with what their results are compared."""
+
+    inputs: Mapping[str, Path]
+    """The first values that each launch's are made from."""
+    set_count: int
+    """Places in memory that launches take in turn."""
+    secret: int
+    """Of this job; each launch has its own, made from this one."""
+    baseline: Job
+    limits: Mapping[str, Closeness | None]
+    """By output: how far a result may be from the baseline's on the same inputs."""
+    plan: TimingPlan
+    incumbent_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class QuickJob:
-    """Check on the sets of `checked`, in that order, then take samples on those of `timed` in turn."""
+    """Check on the sets, in their order, then take samples."""
 
     job: Job
     sets: tuple[QuickSet, ...]
-    checked: tuple[int, ...]
-    timed: tuple[int, ...]
-    """Empty: only check. Else the last of `checked` is one of these, and its launch counts for the first looks."""
-    timing: TimingPlan
-    incumbent_ms: float | None
+    timing: QuickTiming | None = None
+    """None: only check. Else the last of `sets` has declared inputs, and its launch counts for the first looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +107,7 @@ class QuickBench:
         self._store = store
         self._arenas: OrderedDict[object, Arena] = OrderedDict()
 
-    def look(self, module: Module, job: QuickJob) -> QuickDone:
+    def look(self, module: Module, baseline: Module | None, job: QuickJob) -> QuickDone:
         """Launch, compare, time. Raises what launching raises; then no memory stays laid out."""
         is_regular = False
         try:
@@ -101,7 +117,7 @@ class QuickBench:
             bounds = self._bounds(arena, job)
             if bounds is None:
                 return QuickDone(is_regular=False, why=NO_ROOM)
-            found = _Look(self._session, arena, module, job, bounds).run()
+            found = _Look(self._session, arena, module, baseline, job, bounds).run()
             is_regular = found.is_regular
             return found
         finally:
@@ -127,7 +143,10 @@ class QuickBench:
 
     def _arena(self, job: QuickJob) -> Arena | None:
         """Memory laid out for the job; None where its inputs cannot be kept."""
-        key = (job.job.buffers, tuple(tuple(sorted(each.inputs.items())) for each in job.sets))
+        timing = job.timing
+        jobs = [job.job, *([timing.baseline] if timing else [])]
+        inputs = [each.inputs for each in job.sets] + ([timing.inputs] * timing.set_count if timing else [])
+        key = (tuple(each.buffers for each in jobs), tuple(tuple(sorted(each.items())) for each in inputs))
         self._store.begin()
         arena = self._arenas.get(key)
         if arena is not None and not arena.is_still_kept():
@@ -137,7 +156,7 @@ class QuickBench:
             while len(self._arenas) >= ARENAS_KEPT:
                 self._arenas.popitem(last=False)[1].close()
             try:
-                arena = Arena(self._session, [job.job], [each.inputs for each in job.sets], store=self._store)
+                arena = Arena(self._session, jobs, inputs, store=self._store)
             except InfrastructureError:
                 if not self._arenas:
                     return None
@@ -156,19 +175,17 @@ class _Look:
         session: DeviceSession,
         arena: Arena,
         module: Module,
+        baseline: Module | None,
         job: QuickJob,
         bounds: Mapping[tuple[int, str], tuple[Buffer, Buffer]],
     ) -> None:
         self._session = session
         self._bounds = bounds
         self._arena = arena
+        self._module = module
+        self._baseline = baseline
         self._quick = job
         self._job = job.job
-        self._is_cold = job.timing.cache == "cold"
-        self._launches: dict[int, Sequence[BoundLaunch]] = {
-            index: arena.launches(module, index, job.job) for index in range(arena.set_count)
-        }
-        self._rng = np.random.default_rng()
         self._readings = Readings(session.read_state)
         self._wall_ms: list[float] = []
         self._samples_ms: list[float] = []
@@ -178,17 +195,15 @@ class _Look:
     def run(self) -> QuickDone:
         """Everything of the job."""
         timer, start_s = self._session.timer, time.perf_counter()
-        checked_ms = [self._checked_launch(index) for index in self._quick.checked]
-        if not self._quick.timed:
-            self._arena.expect_untouched(self._job)
+        checked_ms = [self._checked_launch(index) for index in range(len(self._quick.sets))]
+        self._arena.expect_untouched(self._job, range(len(self._quick.sets)))
         if not self._session.as_expected():
             return QuickDone(is_regular=False, why="a result outside of its bounds, or memory that was touched")
         checked_s = time.perf_counter()
-        if self._quick.timed:
-            self._measure(checked_ms[-1])
-            self._arena.expect_untouched(self._job)
-            if not self._session.as_expected():
-                return QuickDone(is_regular=False, why="wrong when timed, or memory that was touched")
+        if self._quick.timing is not None:
+            why = self._measure(self._quick.timing, checked_ms[-1])
+            if why:
+                return QuickDone(is_regular=False, why=why)
         if self._session.timer != timer:
             return QuickDone(is_regular=False, why="the timer was given up on the way")
         return QuickDone(
@@ -205,65 +220,77 @@ class _Look:
 
     def _checked_launch(self, index: int) -> float:
         """From poison, compared; the device's milliseconds."""
+        launches = self._arena.launches(self._module, index, self._job)
         self._arena.restore_inputs(index)
         self._arena.poison(index, self._job)
-        elapsed_ms = self._timed_launch(index)
+        if self._quick.timing is not None and self._quick.timing.plan.cache == "cold":
+            self._session.flush_cache()
+        self._session.synchronize()
+        start_s = time.perf_counter()
+        elapsed_ms = self._session.time(launches)
+        self._session.synchronize()
+        self._wall_ms.append((time.perf_counter() - start_s) * 1e3)
         if self._arena.has_scratch(self._job):  # on what the first left in scratch, too
             self._arena.restore_inputs(index)
             self._arena.poison_outputs(index, self._job)
-            self._session.time(self._launches[index])
-        self._expect_outputs(index)
+            self._session.time(launches)
+        for name, bounds in self._quick.sets[index].bounds.items():
+            self._arena.expect_output(index, name, *self._bounds[index, name], bounds.order)
         return elapsed_ms
 
-    def _measure(self, first_ms: float) -> None:
-        """Warm-up and samples, or fewer where the candidate is hopeless: then what was seen are the samples."""
-        timing, incumbent_ms = self._quick.timing, self._quick.incumbent_ms
-        deadline_s = time.perf_counter() + timing.max_seconds
+    def _measure(self, timing: QuickTiming, first_ms: float) -> str:
+        """Warm-up and samples, or fewer where the candidate is hopeless: then what was seen are the samples.
+
+        Gives what was wrong on the way, in words.
+        """
+        deadline_s = time.perf_counter() + timing.plan.max_seconds
+        checked_count = len(self._quick.sets)
+        fresh = FreshLaunches(
+            self._session,
+            self._arena,
+            self._module,
+            self._job,
+            sets=range(checked_count, checked_count + timing.set_count),
+            secret=timing.secret,
+            cache=timing.plan.cache,
+        )
         seen_ms = [first_ms]
-        while not is_hopeless(seen_ms, incumbent_ms):
-            if is_warm(seen_ms) or len(seen_ms) > timing.warmup_max or time.perf_counter() > deadline_s:
+        while not (is_hopeless(seen_ms, timing.incumbent_ms) or fresh.is_damaged):
+            if is_warm(seen_ms) or len(seen_ms) > timing.plan.warmup_max or time.perf_counter() > deadline_s:
                 self._warmup_ms = seen_ms[1:]
                 self._wall_ms.clear()
-                self._sample_until(deadline_s)
-                return
-            seen_ms.append(self._sampled_launch(self._quick.timed[0]))
+                self._sample_until(fresh, timing, deadline_s)
+                return TOUCHED if fresh.is_damaged else self._held_against_baseline(fresh, timing)
+            seen_ms.append(self._next(fresh))
         self._samples_ms, self._stopped_early = seen_ms, True
         self._wall_ms = self._wall_ms[-len(seen_ms) :]
+        return TOUCHED if fresh.is_damaged else ""
 
-    def _sample_until(self, deadline_s: float) -> None:
-        timing, incumbent_ms, timed = self._quick.timing, self._quick.incumbent_ms, self._quick.timed
+    def _sample_until(self, fresh: FreshLaunches, timing: QuickTiming, deadline_s: float) -> None:
+        plan, incumbent_ms = timing.plan, timing.incumbent_ms
         while True:
-            index = timed[len(self._samples_ms) % len(timed)]
-            self._samples_ms.append(self._sampled_launch(index))
+            self._samples_ms.append(self._next(fresh))
             self._readings.take()
             samples = self._samples_ms
             if is_hopeless(samples, incumbent_ms) or (incumbent_ms is not None and cannot_win(samples, incumbent_ms)):
                 self._stopped_early = True
-                break
-            if time.perf_counter() > deadline_s or len(samples) >= timing.max_samples:
-                break
-            if len(samples) >= timing.min_samples and is_precise(samples, timing):
-                break
-        if not self._is_cold:
-            self._expect_outputs(index)
+                return
+            if fresh.is_damaged or time.perf_counter() > deadline_s or len(samples) >= plan.max_samples:
+                return
+            if len(samples) >= plan.min_samples and is_precise(samples, plan):
+                return
 
-    def _sampled_launch(self, index: int) -> float:
-        self._arena.make_ready(index, self._job, rng=self._rng)
-        elapsed_ms = self._timed_launch(index)
-        if self._is_cold:  # a comparison changes what the cache holds
-            self._expect_outputs(index)
+    def _next(self, fresh: FreshLaunches) -> float:
+        elapsed_ms, wall_ms = fresh.next()
+        self._wall_ms.append(wall_ms)
         return elapsed_ms
 
-    def _timed_launch(self, index: int) -> float:
-        if self._is_cold:
-            self._session.flush_cache()
-        self._session.synchronize()
-        start_s = time.perf_counter()
-        elapsed_ms = self._session.time(self._launches[index])
-        self._session.synchronize()  # work that hides from the timer shows in the wall time
-        self._wall_ms.append((time.perf_counter() - start_s) * 1e3)
-        return elapsed_ms
-
-    def _expect_outputs(self, index: int) -> None:
-        for name, bounds in self._quick.sets[index].bounds.items():
-            self._arena.expect_output(index, name, *self._bounds[index, name], bounds.order)
+    def _held_against_baseline(self, fresh: FreshLaunches, timing: QuickTiming) -> str:
+        """Compare what the picked launch wrote with what the baseline writes on the same inputs."""
+        index = len(self._quick.sets)
+        assert self._baseline is not None
+        self._arena.draw_inputs(index, timing.baseline, fresh.picked_secret)
+        self._arena.poison(index, timing.baseline)
+        self._session.launch(self._arena.launches(self._baseline, index, timing.baseline))
+        self._arena.expect_close_results(index, timing.baseline, timing.limits)
+        return "" if self._session.as_expected() else "when timed, other results than the baseline's"

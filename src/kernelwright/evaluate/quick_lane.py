@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.evaluate.device_worker import TimeDone
+from kernelwright.evaluate.freshness import new_secret
 from kernelwright.evaluate.input_store import KEPT_SHARE
 from kernelwright.evaluate.lane_processes import Built, LaneProcesses
-from kernelwright.evaluate.quick import NO_ROOM, QuickDone, QuickJob, QuickSet
+from kernelwright.evaluate.quick import NO_ROOM, QuickDone, QuickJob, QuickSet, QuickTiming
 from kernelwright.evaluate.referee_desk import referee_cache_bytes
 from kernelwright.evaluate.timing import suspicious
 from kernelwright.problem.model import Workload
@@ -47,7 +48,7 @@ class QuickLane(LaneProcesses):
         for built in candidate:
             workload = built.rendered.workload
             limit_ms = incumbent.limit_ms(workload.name, medians_ms(measurements)) if incumbent else None
-            done = self._look_at(self._quick_job(built, self._timing_sets(workload), limit_ms))
+            done = self._look_at(self._quick_job(built, self._quick_timing(workload, limit_ms)))
             if done is None or suspicious(
                 done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit
             ):
@@ -63,7 +64,7 @@ class QuickLane(LaneProcesses):
         """Whether each workload is right on every dataset; False also where the device cannot tell."""
         if not (self.can_judge_aside and self._fits(is_thorough=True)):
             return False
-        return all(self._look_at(self._quick_job(built, (), None, is_thorough=True)) is not None for built in candidate)
+        return all(self._look_at(self._quick_job(built, None, is_thorough=True)) is not None for built in candidate)
 
     def _write_bounds_ahead(self, baseline: Sequence[Built], *, is_thorough: bool) -> None:
         """Have the referee write what quick looks compare with, in the background, while the device is busy."""
@@ -71,34 +72,37 @@ class QuickLane(LaneProcesses):
             return
         keys: list[tuple[str, Dataset]] = []
         for workload in (each.rendered.workload for each in baseline):
-            datasets = (*self._datasets(workload, is_thorough=is_thorough), *self._timing_sets(workload))
-            keys += [(workload.name, dataset) for dataset in datasets]
+            keys += [(workload.name, dataset) for dataset in self._datasets(workload, is_thorough=is_thorough)]
         self._in_background(lambda: self._desk.make_bounds(list(dict.fromkeys(keys))))
 
     def _look_at(self, job: QuickJob) -> QuickDone | None:
-        done = self._try_worker(job, self._time_timeout_s() + len(job.checked) * self._settings.launch_timeout_s)
+        done = self._try_worker(job, self._time_timeout_s() + len(job.sets) * self._settings.launch_timeout_s)
         if not isinstance(done, QuickDone):
             return None
         if done.why == NO_ROOM:  # nor will they for the next candidate
             self._fitting = dict.fromkeys((False, True), False)
         return done if done.is_regular else None
 
-    def _quick_job(
-        self, built: Built, timed: Sequence[Dataset], limit_ms: float | None, *, is_thorough: bool = False
-    ) -> QuickJob:
-        """Hostile data first: its launch warms up, and the last one's time counts."""
-        workload = built.rendered.workload
-        checked = [each for each in self._datasets(workload, is_thorough=is_thorough) if each not in timed[:1]]
-        checked = [*sorted(checked, key=lambda each: not each.is_hostile), *timed[:1]]
-        sets = tuple(dict.fromkeys([*checked, *timed]))
-        return QuickJob(
-            job=self._job(built),
-            sets=tuple(QuickSet(self._files(workload, each), self._bounds(workload, each)) for each in sets),
-            checked=tuple(sets.index(each) for each in checked),
-            timed=tuple(sets.index(each) for each in timed),
-            timing=replace(self._settings.timing, cache=self._settings.cache),
+    def _quick_timing(self, workload: Workload, limit_ms: float | None) -> QuickTiming:
+        assert self._baseline is not None, "calibration comes first"
+        return QuickTiming(
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            secret=new_secret(),
+            baseline=self._job(self._baseline[workload.name]),
+            limits=self._desk.limits(workload.name),
+            plan=replace(self._settings.timing, cache=self._settings.cache),
             incumbent_ms=limit_ms,
         )
+
+    def _quick_job(self, built: Built, timing: QuickTiming | None, *, is_thorough: bool = False) -> QuickJob:
+        """Hostile data first: its launch warms up, and the last one's time counts."""
+        workload = built.rendered.workload
+        last = (self._timed(workload),) if timing is not None else ()
+        checked = [each for each in self._datasets(workload, is_thorough=is_thorough) if each not in last]
+        checked = [*sorted(checked, key=lambda each: not each.is_hostile), *last]
+        sets = tuple(QuickSet(self._files(workload, each), self._bounds(workload, each)) for each in checked)
+        return QuickJob(self._job(built), sets, timing)
 
     def _fits(self, *, is_thorough: bool) -> bool:
         """Whether all workloads' inputs and bounds fit on the device and in the scratch folder at once."""
@@ -114,8 +118,8 @@ class QuickLane(LaneProcesses):
         layouts = self._layouts[workload.name].values()
         inputs = sum(each.byte_count for each in layouts if each.role in ("input", "inout"))
         bounds = 2 * sum(each.byte_count for each in layouts if each.role in ("output", "inout"))
-        datasets = {*self._datasets(workload, is_thorough=is_thorough), *self._timing_sets(workload)}
-        return len(datasets) * (inputs + bounds), len(datasets) * bounds
+        count = len(self._datasets(workload, is_thorough=is_thorough))
+        return count * (inputs + bounds), count * bounds
 
 
 def as_measurement(built: Built, done: TimeDone | QuickDone) -> Measurement:

@@ -27,12 +27,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.backend.base import Bytes
+from kernelwright.backend.redraw import Closeness
 from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
 from kernelwright.evaluate.bounds import bounds_of, key_order
 from kernelwright.evaluate.crew import Crew
 from kernelwright.evaluate.datasets import Dataset, datasets_for, make_inputs
 from kernelwright.evaluate.expected import expected_values
 from kernelwright.evaluate.fan_in import fan_in
+from kernelwright.evaluate.freshness import fresh_inputs, redraw_of
 from kernelwright.evaluate.judgement import (
     Finding,
     LaunchFolder,
@@ -52,6 +54,8 @@ from kernelwright.evaluate.referee_jobs import (
     CalibrateJob,
     Calibration,
     JudgeJob,
+    Limits,
+    LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
@@ -110,6 +114,10 @@ SIDE_BY_SIDE = 4
 BYTES_PER_ELEMENT = 64
 """Of all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
 
+FRESH_FACTOR = 2.0
+"""A timed launch may be off by this many times what is allowed on the dataset that its inputs were made from: on these
+inputs the baseline's own error is not known. A guess; how exact a candidate is shows on the datasets."""
+
 BEYOND = 1.000001
 """As a fraction of what is allowed: the least of a difference that is not."""
 
@@ -163,6 +171,8 @@ class Referee:
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
+        self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
+        """Whether anything is drawn anew for timed launches."""
         self._kept: tuple[_Key, dict[str, Array]] | None = None
         """What the launch that was to be kept wrote, and on what."""
 
@@ -186,6 +196,8 @@ class Referee:
                 return self._calibrate(job)
             case BoundsJob():
                 return self._write_bounds(job)
+            case LimitsJob():
+                return self._limits(job)
             case RestoreJob():
                 return self._restore(job)
         raise TypeError(f"not a referee's job: {type(job).__name__}")
@@ -226,33 +238,83 @@ class Referee:
         return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
 
     def _judge(self, job: JudgeJob) -> Verdict:
+        start_s = time.perf_counter()
         entry = self._entry(job.workload, job.dataset)
         if entry.failure is not None:
             raise entry.failure
-        start_s = time.perf_counter()
+        if job.secret is not None and self._fresh:
+            entry = self._fresh_entry(job, job.secret, entry)
+        reference_s = time.perf_counter() - start_s
         found, errors = self._examine(job, entry)
-        judge_ms = (time.perf_counter() - start_s) * 1e3
+        judge_ms = (time.perf_counter() - start_s - reference_s) * 1e3
+        unjudged = entry.failure.message if entry.failure is not None else ""
         if found is None:
             is_same, difference = self._held_against_original(job)
-            return Verdict(None, errors, judge_ms, is_same, difference)
-        message = f"{found.message} (dataset {job.dataset.name!r})"
-        return Verdict(Failed("check", found.reason, message, found.log, job.workload), (), judge_ms)
+            return Verdict(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
+        message = f"{found.message} ({self._data_words(job)})"
+        failed = Failed("check", found.reason, message, found.log, job.workload)
+        return Verdict(failed, (), judge_ms, reference_s=reference_s)
+
+    def _data_words(self, job: JudgeJob) -> str:
+        if job.secret is None or not self._fresh:
+            return f"dataset {job.dataset.name!r}"
+        return "inputs drawn anew for this launch"
 
     def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Finding | None, tuple[OutputError, ...]]:
         left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
         launch = LaunchFolder(job.folder, left, crew=self._crew, memory=self._memory)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
-        if found is not None:
+        if found is not None or entry.failure is not None:
             return found, ()
         errors = []
+        is_fresh = job.secret is not None and self._fresh
         for layout in self._outputs(job.workload):
-            allowance = self._allowance(job.workload, job.dataset, layout)
             expected = entry.expected[layout.argument]
+            allowance = (
+                self._fresh_allowance(job, layout, expected)
+                if is_fresh
+                else self._allowance(job.workload, job.dataset, layout)
+            )
             result = examine_output(layout, launch.read(layout), expected, allowance, crew=self._crew)
             if isinstance(result, Finding):
                 return result, ()
             errors.append(result)
         return None, tuple(errors)
+
+    # -- timed launches ------------------------------------------------------------------------------
+
+    def _fresh_entry(self, job: JudgeJob, secret: int, base: _Entry) -> _Entry:
+        """What a timed launch saw, and what it was to write. Nothing of it is kept: it never comes again."""
+        inputs = fresh_inputs(self._problem, base.inputs, secret, crew=self._crew)
+        return self._entry_of(self._workloads[job.workload], inputs, is_special=False)
+
+    def _fresh_allowance(self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array) -> Allowance:
+        """What a timed launch may be off by: as on the dataset that its inputs were made from, times `FRESH_FACTOR`.
+
+        Scales are the larger of that dataset's, which know how sensitive results are, and of the expected values.
+        """
+        known = self._allowance(job.workload, job.dataset, layout)
+        if known.origin != "derived":
+            return known
+        scales = self._scales(job.workload, job.dataset, self._entry(job.workload, job.dataset))
+        there = scales[layout.argument]
+        here = natural_scale(expected, (), crew=self._crew)
+        base = self._base(job.workload, layout, there)
+        own = self._base(job.workload, layout, Scale(np.maximum(there.values, here.values), there.is_by_row))
+        return widened(own, FRESH_FACTOR * known.rtol / base.rtol)
+
+    def _limits(self, job: LimitsJob) -> Limits:
+        """Both results may be off by what one may; where rows have scales of their own, the largest counts."""
+        limits: dict[str, Closeness | None] = {}
+        for layout in self._outputs(job.workload):
+            expected = self._entry(job.workload, job.dataset).expected[layout.argument]
+            allowance = self._fresh_allowance(job, layout, expected)
+            if allowance.is_exact:
+                limits[layout.argument] = None
+                continue
+            atol = float(np.max(allowance.atol, initial=0.0))
+            limits[layout.argument] = Closeness(layout.dtype, 2 * allowance.rtol, 2 * atol)
+        return Limits(limits)
 
     def _held_against_original(self, job: JudgeJob) -> tuple[bool | None, OutputError | None]:
         """Keep what was written, or compare it with what was kept: bytes first, values where those differ."""
@@ -505,17 +567,20 @@ class Referee:
         inputs = make_inputs(self._problem, workload, dataset, crew=self._crew)
         for values in inputs.values():
             values.setflags(write=False)
+        entry = self._entry_of(workload, inputs, is_special=dataset.is_special)
+        if entry.failure is not None and not dataset.is_hostile:
+            raise entry.failure
+        return entry
+
+    def _entry_of(self, workload: Workload, inputs: dict[str, Array], *, is_special: bool) -> _Entry:
+        """Inputs with what the reference makes of them, or why it fails."""
         try:
-            results = call_reference(
-                self._reference, self._problem, workload, inputs, may_be_infinite=dataset.is_special
-            )
+            results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=is_special)
             expected = {
                 argument.name: expected_values(self._problem, argument, results[argument.name])
                 for argument in self._problem.outputs
             }
         except ReferenceFailed as error:
-            if not dataset.is_hostile:
-                raise
             return _Entry(inputs, {}, error)
         return _Entry(inputs, expected, None)
 

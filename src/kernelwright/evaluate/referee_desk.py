@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernelwright.backend.redraw import Closeness
 from kernelwright.errors import InfrastructureError, KernelwrightError, ReferenceFailed
 from kernelwright.evaluate.datasets import Dataset, datasets_for
 from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -28,11 +29,14 @@ from kernelwright.evaluate.referee_jobs import (
     CalibrateJob,
     Calibration,
     JudgeJob,
+    Limits,
+    LimitsJob,
     Prepared,
     PrepareJob,
     RefereeArgument,
     RestoreJob,
     SideBySideJob,
+    Verdict,
 )
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
@@ -46,7 +50,13 @@ _MEMORY_STAYS = {
 """For the C library: arrays come and go by the hundred, and fresh pages cost more than the arithmetic on them. One
 arena for all threads: what one gave back serves the next."""
 
-RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | SideBySideJob
+SLOW_REFERENCE_S = 0.5
+"""From here on a reference is asked only about timed launches that may support a claim. A guess: about what building
+and timing a candidate takes."""
+
+RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | LimitsJob | SideBySideJob
+
+_NEEDS_TOLERANCES = (JudgeJob, BoundsJob, LimitsJob)
 
 Key = tuple[str, Dataset]
 """A workload's name and a dataset."""
@@ -76,6 +86,9 @@ class RefereeDesk:
         """Datasets that no candidate is judged on."""
         self._prepared: dict[Key, Prepared] = {}
         self._bounds: dict[Key, Mapping[str, OutputBounds]] = {}
+        self._limits: dict[str, Mapping[str, Closeness | None]] = {}
+        self._reference_s: dict[str, float] = {}
+        """By workload, what judging a timed launch took of the reference's time."""
         self._calibrated: dict[Key, Mapping[str, float]] = {}
         """Factors of the derived tolerances, for a referee that replaces one that died."""
         self._restored: set[Key] = set()
@@ -113,6 +126,29 @@ class RefereeDesk:
                     assert isinstance(done, BoundsDone)
                     self._bounds[key] = done.bounds
         return self._bounds[key]
+
+    def timed_dataset(self, workload: str) -> Dataset:
+        """Whose inputs those of timed launches are made from: the first, drawn as the problem declares."""
+        return self.datasets(workload, is_thorough=True)[0]
+
+    def limits(self, workload: str) -> Mapping[str, Closeness | None]:
+        """By output, what a device may compare results of timed launches with; after calibration."""
+        if workload not in self._limits:
+            done = self.ask(LimitsJob(workload, self.timed_dataset(workload)))
+            assert isinstance(done, Limits)
+            self._limits[workload] = done.limits
+        return self._limits[workload]
+
+    def judge_timed(self, workload: str, folder: Path, secret: int, unchanged: frozenset[str]) -> Verdict:
+        """What the referee says of a timed launch."""
+        verdict = self.ask(JudgeJob(workload, self.timed_dataset(workload), folder, unchanged, secret=secret))
+        assert isinstance(verdict, Verdict)
+        self._reference_s[workload] = verdict.reference_s
+        return verdict
+
+    def judges_slowly(self, workload: str) -> bool:
+        """Whether the reference takes too long to be asked about every candidate."""
+        return self._reference_s.get(workload, 0.0) > SLOW_REFERENCE_S
 
     def prepare(self, workload: str, datasets: Sequence[Dataset]) -> None:
         """Make the inputs of several datasets, and all that calibration needs beside launches, side by side."""
@@ -153,7 +189,7 @@ class RefereeDesk:
         Raises:
             ReferenceFailed: the reference fails, or ends its process.
             BaselineFailed: as the referee says.
-            InfrastructureError: the process fails twice, or the run is being stopped.
+            InfrastructureError: the process fails twice or in a way of its own, or the run is being stopped.
         """
         try:
             with self._lock:
@@ -171,12 +207,15 @@ class RefereeDesk:
             raise _process_failed(error) from error
         except JobTimeout as error:
             raise _process_failed(error) from error
+        except KernelwrightError:
+            raise
+        except Exception as error:  # a reference can change whatever its process works with
+            raise _process_failed(error) from error
 
     def essential(self, workload: str) -> tuple[Dataset, ...]:
-        """The datasets without which nothing can be looked at: the quick ones, and what timed launches rotate over."""
+        """The datasets without which nothing can be looked at: the quick ones, which what is timed is made from too."""
         quick = self._every[False]
-        every = self.datasets(workload, is_thorough=True)
-        return tuple(each for each in every if each in quick or not each.is_hostile)
+        return tuple(each for each in self.datasets(workload, is_thorough=True) if each in quick)
 
     def prefetch(self, workloads: Sequence[str], *, is_essential: bool = False) -> None:
         """Make all inputs and expected values from now on, in a thread, in the order in which calibration asks.
@@ -222,15 +261,16 @@ class RefereeDesk:
             key = part.workload, part.dataset
             if isinstance(part, CalibrateJob):
                 self._restored.add(key)
-            elif isinstance(part, JudgeJob | BoundsJob) and key in self._calibrated and key not in self._restored:
+            elif isinstance(part, _NEEDS_TOLERANCES) and key in self._calibrated and key not in self._restored:
                 self._process.call(RestoreJob(*key, self._calibrated[key]), timeout_s=timeout_s)
                 self._restored.add(key)
         return self._process.call(job, timeout_s=timeout_s * len(parts))
 
 
-def _process_failed(error: JobTimeout | WorkerDied) -> InfrastructureError:
+def _process_failed(error: Exception) -> InfrastructureError:
+    what = str(error) if isinstance(error, KernelwrightError) else f"{type(error).__name__}: {error}"
     return InfrastructureError(
-        f"the referee process failed: {error}",
+        f"the referee process failed: {what}",
         hint="does the reference need more memory or time than this machine has?",
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from kernelwright.backend.redraw import Closeness
 from kernelwright.evaluate.datasets import Dataset
 from kernelwright.evaluate.quick import OutputBounds
 from kernelwright.problem.outcome import Failed, OutputError
@@ -61,6 +62,8 @@ class JudgeJob:
     """Inputs that are taken to be as they were, guards too, on the device's word: there are no files of them."""
     original: Literal["", "keep", "compare"] = ""
     """`keep`: what this launch wrote is what the next ones are compared with; `compare`: with what was kept last."""
+    secret: int | None = None
+    """Of a timed launch, whose inputs were made from those of the dataset by it; None: it had the dataset's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,10 @@ class Verdict:
     """Whether every output has the bytes that were kept; None: nothing was to be compared, or nothing was kept."""
     difference: OutputError | None = None
     """The output that is farthest from what was kept, where it is not the same."""
+    reference_s: float = 0.0
+    """Wall time of making inputs and expected values for this judgement."""
+    unjudged: str = ""
+    """Why nothing is said of the outputs: the reference fails on these inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,22 @@ class BoundsDone:
 
     bounds: Mapping[str, OutputBounds]
     """By output and in-out argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsJob:
+    """Say how far a result may be from the baseline's on inputs made from a dataset's; after calibration."""
+
+    workload: str
+    dataset: Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device may compare two results with."""
+
+    limits: Mapping[str, Closeness | None]
+    """By output and in-out argument; None: the bytes must be equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from kernelwright.identity import content_id
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expression import Expression
-from kernelwright.problem.includes import included_files
+from kernelwright.problem.includes import included_files, is_stored
 from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
 from kernelwright.problem.options import split_option
 from kernelwright.problem.outcome import Failed
@@ -230,7 +230,7 @@ def _digest_headers(template: Template, own: Sequence[Path]) -> str:
     if not files:
         return ""
     roots = (template.file.parent, *template.include_paths)
-    return content_id(*((_name_below(path, roots), path.read_bytes()) for path in files if path.is_file()))
+    return content_id(*((_name_below(path, roots), path.read_bytes()) for path in files if is_stored(path)))
 
 
 def _name_below(path: Path, roots: Sequence[Path]) -> str:

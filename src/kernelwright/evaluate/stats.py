@@ -15,11 +15,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Side = Literal["above", "below", "around"]
+
+MOST_DIGITS = 6
+"""Behind the point, of a bound as it is printed; closer bounds are the same for every purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,13 @@ class Interval:
     def relative_half_width(self) -> float:
         """Half the interval's width as a fraction of the estimate."""
         return (self.high - self.low) / 2 / abs(self.estimate) if self.estimate else math.inf
+
+    @property
+    def side(self) -> Side:
+        """Where it lies: `above` 1, `below` 1, or `around` it, by its bounds as they are printed."""
+        if round(self.low, MOST_DIGITS) > 1:
+            return "above"
+        return "below" if round(self.high, MOST_DIGITS) < 1 else "around"
 
 
 def median_interval(samples: Sequence[float] | Floats, *, confidence: float = 0.95) -> Interval:
@@ -72,6 +84,12 @@ def median_rank(count: int, error: float) -> int:
             break
         rank += 1
     return rank
+
+
+def least_rounds(comparisons: int) -> int:
+    """The fewest rounds whose order statistics give so many intervals 95 % together; with fewer nothing is claimed."""
+    error = 1 - confidence_for(comparisons)
+    return next(rounds for rounds in range(1, 200) if median_rank(rounds, error) > 0)
 
 
 # Speedups -----------------------------------------------------------------------------------------
@@ -147,7 +165,12 @@ def is_gain(interval: Interval, *, least_confidence: float = 0.95) -> bool:
     Selection is not in it: the samples must be fresh, not those by which the candidate was chosen. Where the
     best of several candidates is claimed from one comparison, ask for `confidence_for(count)` intervals.
     """
-    return interval.low > 1.0 and interval.confidence >= least_confidence
+    return interval.side == "above" and has_confidence(interval, least_confidence)
+
+
+def has_confidence(interval: Interval, wanted: float) -> bool:
+    """Whether there were rounds enough for the confidence that was asked for."""
+    return interval.confidence >= wanted - 1e-9
 
 
 def confidence_for(comparisons: int, *, confidence: float = 0.95) -> float:

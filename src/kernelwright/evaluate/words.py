@@ -6,11 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from kernelwright.evaluate.stats import Interval
-
-MOST_DIGITS = 6
-"""Behind the point; closer bounds are the same for every purpose."""
-
+from kernelwright.evaluate.stats import MOST_DIGITS, Interval
 
 LEAST_UNITS = 5
 """Of the last digit, between two bounds."""
@@ -53,6 +49,10 @@ def interval_text(interval: Interval | None, *, times: str = "x") -> str:
         return "not compared"
     digits = digits_for(interval.low, interval.high)
     return f"{interval.estimate:.{digits}f}{times} [{bounds_text(interval)}]"
+
+
+ASSEMBLY_ALLOWED = "inline assembly was allowed by the problem"
+"""How a note of a run begins; every claim of it repeats that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import importlib
 import os
 import pickle
 import resource
+import select
 import signal
 import socket
 import struct
@@ -41,15 +42,19 @@ _F_SETSIG = 10  # Linux; not in the fcntl module before Python 3.14
 def main() -> NoReturn:
     """Serve jobs until the parent closes the channel; then leave without the interpreter's tear-down."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--channel", type=int, default=-1)
     parser.add_argument("--lifeline", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--die-with-thread", action="store_true")
+    parser.add_argument("command", nargs="*", help="To become, in place of a worker.")
     arguments = parser.parse_args()
     _die_with_parent(arguments.lifeline, parent=arguments.parent, with_thread=arguments.die_with_thread)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable()
-    os.set_inheritable(arguments.channel, False)
+    if arguments.command:
+        os.execvp(arguments.command[0], arguments.command)  # noqa: S606 - with the lifeline, as it is
+    for descriptor in (arguments.lifeline, arguments.channel):
+        os.set_inheritable(descriptor, False)
     channel = socket.socket(fileno=arguments.channel)
     try:
         handler = _start(channel)
@@ -69,7 +74,6 @@ def _die_with_parent(lifeline: int, *, parent: int, with_thread: bool) -> None:
     PR_SET_PDEATHSIG alone would not do: it reaches no grandchildren, and it fires when the *thread* that
     started us ends. It is the second net, for parents that start us from their main thread.
     """
-    os.set_inheritable(lifeline, False)
     if sys.platform != "linux":
         return
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
@@ -77,8 +81,15 @@ def _die_with_parent(lifeline: int, *, parent: int, with_thread: bool) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if with_thread:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel knew our wish
+    # It may have died before the kernel knew our wish; one that is dying closes its files before we get another parent.
+    if _is_closed(lifeline) or os.getppid() != parent:
         os._exit(1)
+
+
+def _is_closed(lifeline: int) -> bool:
+    poll = select.poll()
+    poll.register(lifeline, 0)
+    return bool(poll.poll(0))
 
 
 def _start(channel: socket.socket) -> Callable[[object], object] | None:
@@ -132,10 +143,11 @@ def _attempt(action: Callable[[], _Result]) -> tuple[_Result | None, Exception |
 
 
 def _encode_error(error: Exception) -> bytes:
-    """The traceback as text, and the exception itself where it can travel."""
-    text = "".join(traceback.format_exception(error))
-    body, _ = _attempt(lambda: pickle.dumps(error, protocol=5))  # which may fail in any way it likes
-    return pickle.dumps((type(error).__name__, str(error), text, body), protocol=5)
+    """The traceback as text, and the exception itself where it can travel. Each may fail in any way it likes."""
+    message, _ = _attempt(lambda: str(error))
+    text, _ = _attempt(lambda: "".join(traceback.format_exception(error)))
+    body, _ = _attempt(lambda: pickle.dumps(error, protocol=5))
+    return pickle.dumps((type(error).__name__, message or "", text or "", body), protocol=5)
 
 
 def send_frame(channel: socket.socket, kind: bytes, body: bytes) -> None:

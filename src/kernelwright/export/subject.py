@@ -14,6 +14,7 @@ from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, dispatch_tab
 from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.tune import Subject
+from kernelwright.engine.verdict_words import claim_text
 from kernelwright.errors import UserError
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem
@@ -47,7 +48,7 @@ class ExportedRun:
             elsewhere = {name: f"node {node}" for name, node in result.own_best_elsewhere.items()}
             RunFolder.open(run, writable=False).problem_files()  # refuses one that was changed
             run, whole = result.winner_folder, view
-            view = RunView.read(run)
+            view = result.tuned(result.used.index).view if result.used is not None else view
             view = dataclasses.replace(view, notes=tuple(dict.fromkeys([*whole.notes, *view.notes])))
         with RunFolder.open(run, writable=False) as folder:
             subject = Subject.of_run(folder, view.started)
@@ -162,26 +163,7 @@ class ExportedRun:
     @property
     def claim(self) -> str:
         """What may be said about the winner's speed, in one sentence."""
-        interval, winner = self.result.speedup, self.view.winner
-        if winner is None:
-            return "nothing won"
-        if interval is None:
-            return (
-                f"about {1 / winner.ratio:.3g} times the baseline's speed: an estimate of the search, "
-                "not compared again beside the baseline"
-            )
-        rounds = min((len(rows[0]) for rows in self._compared_samples()), default=0)
-        measured = f"{100 * interval.confidence:.4g} % interval {interval.low:.4g} to {interval.high:.4g}"
-        ground = f"({measured}, {rounds} interleaved rounds)"
-        if self.result.partial is not None:
-            return f"no gain over all workloads; {self.result.partial.words}"
-        if self.result.is_gain:
-            return f"{interval.estimate:.4g} times the baseline's speed {ground}"
-        return f"no significant gain over the baseline: {interval.estimate:.4g} times its speed {ground}"
-
-    def _compared_samples(self) -> list[tuple[tuple[float, ...], ...]]:
-        comparison = self.view.comparison
-        return [rows for rows in comparison.samples_ms.values() if rows] if comparison is not None else []
+        return claim_text(self.result)
 
 
 def _values(config: Config) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.export.subject import ExportedRun
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Outcome, Passed
 from kernelwright.store.event import Evaluated
@@ -200,14 +201,12 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
         SpecError: the file is missing, unreadable, or holds something else.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        document = read_json_text(path.read_bytes())
     except OSError as error:
         raise SpecError(f"cannot read {what}: {error.strerror}", location=Location(path)) from error
     except json.JSONDecodeError as error:
-        location = Location(path, error.lineno, error.colno)
+        location = Location(path, error.lineno, error.colno) if error.doc else Location(path)
         raise SpecError(f"not {what}: {error.msg}", location=location) from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise SpecError(f"not {what}: {error}", location=Location(path)) from error
     if not isinstance(document, dict):
         raise SpecError(f"not {what}: it holds a {type(document).__name__}, not an object", location=Location(path))
     return document

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeGuard
 
+from kernelwright.json_text import read_json_text
+
 MOST_BODY_BYTES = 8 * 2**20
 """Of an answer, packed and unpacked: forty times what is kept of a reply."""
 
@@ -114,8 +116,8 @@ def readable_answer(body: bytes, tidied: Tidy) -> bytes:
         Unreadable: it is none, or nested too deeply, or `tidied` finds nothing that it can mend.
     """
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
+        data = read_json_text(body)
+    except ValueError:
         raise Unreadable(f"it is no JSON: {body[:60]!r}") from None
     if not isinstance(data, dict):
         raise Unreadable(f"it is a JSON {type(data).__name__}, expected an object")

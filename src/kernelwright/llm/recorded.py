@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from kernelwright.errors import Location, ModelReplyMissing, StoreError
+from kernelwright.json_text import read_json_text
 from kernelwright.llm.base import (
     FAILURES,
     ChatModel,
@@ -69,7 +70,7 @@ def decode(line: bytes) -> Exchange | None:
         checksum, _, text = line.decode("ascii").rstrip("\n").partition(" ")
         if checksum != f"{zlib.crc32(text.encode()):08x}":
             return None
-        data = json.loads(text)
+        data = read_json_text(text)
         return Exchange(_request(data["request"]), _reply(data["reply"]))
     except (ValueError, KeyError, TypeError):
         return None

@@ -124,7 +124,7 @@ class Lesson:
         interval = self.measured.interval if self.measured is not None else None
         if interval is None:
             return "open"
-        if interval.low > 1:
+        if interval.side == "above":
             return "works" if self.kind == "template" else "helps"
         return "nothing" if interval.high <= USEFUL else "open"
 

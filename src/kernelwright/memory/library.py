@@ -26,6 +26,7 @@ from typing import Any
 
 from kernelwright import knobs
 from kernelwright.errors import StoreError
+from kernelwright.json_text import read_json_text
 from kernelwright.memory.lesson import Lesson
 from kernelwright.store.files import explain, sync_file, write_all, write_atomically
 
@@ -215,8 +216,8 @@ def _decode(line: bytes) -> dict[str, Any] | None:
     try:
         if int(checksum, 16) != zlib.crc32(body):
             return None
-        record = json.loads(body)
-    except (ValueError, RecursionError):
+        record = read_json_text(body)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

@@ -270,6 +270,11 @@ def machine_epsilon(dtype: Dtype | str) -> float:
     return float(ml_dtypes.finfo(found.numpy_dtype).eps)
 
 
+def mantissa_bits(dtype: Dtype) -> int:
+    """Stored bits of a float's fraction."""
+    return int(ml_dtypes.finfo(dtype.numpy_dtype).nmant)
+
+
 def encode_scalar(dtype: Dtype | str, value: object, *, location: Location | None = None) -> bytes:
     """`value` as the little-endian bytes of a by-value kernel argument.
 

@@ -47,7 +47,7 @@ MOST_PASSES = 10**6
 
 _KEYS = (
     "name", "kernel", "entry", "reference", "options", "include_paths", "arguments", "launch", "baseline",
-    "tolerance", "work", "sizes", "workloads",
+    "tolerance", "work", "sizes", "workloads", "assembly",
 )  # fmt: skip
 _HINTS = {
     "parameters": "declare parameters in the header of the kernel source, not in the problem",
@@ -93,6 +93,7 @@ def load_problem(path: Path | str) -> Problem:
         workloads=workloads,
         tolerances=read_tolerances(root, arguments),
         work=_read_work(root.table("work"), workloads, arguments),
+        allows_assembly=root.flag("assembly") or False,
     )
     _refuse_misspelt_size(root, problem)
     return problem

@@ -24,7 +24,7 @@ from kernelwright.problem.dtypes import (
     largest_finite,
     may_become,
 )
-from kernelwright.problem.model import Argument, Distribution, Role, Tolerance, Workload
+from kernelwright.problem.model import Argument, Distribution, Fresh, Role, Tolerance, Workload
 from kernelwright.problem.toml_file import Table, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 
-_KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special")
-_FILL_KEYS = ("distribution", "range", "scale", "file", "special")
+_FILL_KEYS = ("distribution", "range", "scale", "file", "special", "fresh")
+_KEYS = ("role", "dtype", "shape", "value", *_FILL_KEYS)
+MOST_EXTENTS = 32
+"""Of one array. NumPy ends at 64, and a reference may need axes of its own."""
 MOST_BYTES = 2**46
 """Of one argument: 64 TiB, hundreds of times what devices have."""
 _RANGE_FORM = "two numbers: [low, high]"
@@ -100,6 +102,9 @@ def read_argument(
             message=f"the shape of {name!r} is empty, expected its extents in sizes",
             hint='for one element write shape = ["1"]; what is passed by value has role = "scalar" and no shape',
         )
+    if shape is not None and len(shape) > MOST_EXTENTS:
+        message = f"the shape of {name!r} has {len(shape)} extents, more than {MOST_EXTENTS}"
+        raise entry.error("shape", MOST_EXTENTS, message=message, hint="join extents: only their product counts here")
     if role != "scalar" and shape is None:
         raise entry.missing("shape", expected='shape = ["n"], its extents in sizes, outermost first')
     distribution = _read_distribution(entry, role, dtype.name, folder=folder)
@@ -107,7 +112,27 @@ def read_argument(
     if role == "scalar" and value is None:
         raise entry.missing("value", expected=f'value = "{name}", the scalar in sizes')
     special = _read_special(entry, dtype, distribution)
-    return Argument(name, role, dtype.name, shape or (), value, distribution, location, special)
+    fresh = _read_fresh(entry, role, distribution)
+    return Argument(name, role, dtype.name, shape or (), value, distribution, location, special, fresh)
+
+
+def _read_fresh(entry: Table, role: Role, distribution: Distribution) -> Fresh:
+    """What happens to the argument between timed launches; by default as much as its distribution allows."""
+    given = entry.text("fresh")
+    if given is None:
+        return "redraw" if role in ("input", "inout") and distribution.kind not in ("constant", "file") else "keep"
+    allowed: tuple[Fresh, ...] = get_args(Fresh)
+    if distribution.kind in ("constant", "file"):
+        allowed = ("keep",) if distribution.kind == "constant" else ("permute", "keep")
+    for each in allowed:
+        if each == given:
+            return each
+    raise entry.error(
+        "fresh",
+        message=f"fresh = {given!r} for an argument with distribution {distribution.kind!r}; expected one of "
+        + ", ".join(allowed),
+        hint=did_you_mean(given, allowed),
+    )
 
 
 def _read_special(entry: Table, dtype: Dtype, distribution: Distribution) -> bool:

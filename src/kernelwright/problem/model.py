@@ -27,6 +27,10 @@ Role = Literal["input", "output", "inout", "scalar", "scratch", "local"]
 """`scratch`: global memory that no one reads afterwards (its shape may use parameters). `local`: an OpenCL `__local`
 pointer argument, sized by its shape."""
 
+Fresh = Literal["redraw", "permute", "keep"]
+"""What happens to an input before each launch that is timed: other values of its distribution, the same values in
+another order, or nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
@@ -56,6 +60,8 @@ class Argument:
     location: Location | None = None
     special: bool = False
     """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range."""
+    fresh: Fresh = "redraw"
+    """`keep` for what is no input, and for constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,8 @@ class Problem:
     tolerances: Mapping[str, Tolerance]
     """By output; outputs without one get a tolerance derived from dtype and the baseline's own error."""
     work: Work = field(default_factory=Work)
+    allows_assembly: bool = False
+    """Whether OpenCL kernels may hold inline assembly."""
 
     @property
     def size_names(self) -> tuple[str, ...]:

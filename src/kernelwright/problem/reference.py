@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from kernelwright.problem.checks import evaluate_extent, evaluate_on, shown_path
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.reference_file import syntax_failure
 from kernelwright.problem.toml_file import did_you_mean
+from kernelwright.problem.user_code import blamed_on_user
 
 if TYPE_CHECKING:
     from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Workload
@@ -61,23 +62,22 @@ def load_reference(spec: ReferenceSpec) -> Reference:
         raise ReferenceFailed(f"{spec.file.name} is not a Python file", location=spec.location)
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # dataclasses and pickling in the user's file look it up
-    try:
-        with _import_folder(spec.file.parent):
-            module_spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise syntax_failure(spec.file, error) from error
-    except (Exception, SystemExit) as error:
-        raise _user_failure(error, spec.file, doing="importing the reference") from error
-    function = getattr(module, spec.function, None)
-    if not callable(function):
-        found = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        problem = "is not a function" if function is not None else "does not exist"
-        raise ReferenceFailed(
-            f"{spec.function!r} {problem} in {spec.file.name}; it has {', '.join(found) or 'no functions'}",
-            hint=did_you_mean(spec.function, found),
-            location=spec.location,
-        )
-    return Reference(function, spec.file, _imports_torch(vars(module)))
+    with blamed_on_user(spec.file, doing="importing the reference"):
+        try:
+            with _import_folder(spec.file.parent):
+                module_spec.loader.exec_module(module)
+        except SyntaxError as error:
+            raise syntax_failure(spec.file, error) from error
+        function = getattr(module, spec.function, None)
+        if not callable(function):
+            found = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+            problem = "is not a function" if function is not None else "does not exist"
+            raise ReferenceFailed(
+                f"{spec.function!r} {problem} in {spec.file.name}; it has {', '.join(found) or 'no functions'}",
+                hint=did_you_mean(spec.function, found),
+                location=spec.location,
+            )
+        return Reference(function, spec.file, _imports_torch(vars(module)))
 
 
 def call_reference(
@@ -106,20 +106,18 @@ def call_reference(
     """
     reference = function if isinstance(function, Reference) else _as_reference(function, problem)
     available = _available(problem, workload, inputs)
-    wanted = _choose(reference, problem, workload, available)
-    if reference.uses_torch:
-        wanted = {name: _to_torch(value) for name, value in wanted.items()}
-    positional, named = _bind(reference.function, wanted)
-    try:
+    with blamed_on_user(reference.file, doing=f"the reference, on workload {workload.name!r},"):
+        wanted = _choose(reference, problem, workload, available)
+        if reference.uses_torch:
+            wanted = {name: _to_torch(value) for name, value in wanted.items()}
+        positional, named = _bind(reference.function, wanted)
         with np.errstate(all="ignore"):  # overflow shows as a non-finite value below
             result = reference(*positional, **named)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        raise _user_failure(error, reference.file, doing=f"the reference, on workload {workload.name!r},") from error
-    results = _by_output(result, problem)
-    return {
-        argument.name: _checked(results[argument.name], argument, problem, workload, may_be_infinite=may_be_infinite)
-        for argument in problem.outputs
-    }
+        results = _by_output(result, problem)
+        return {
+            output.name: _checked(results[output.name], output, problem, workload, may_be_infinite=may_be_infinite)
+            for output in problem.outputs
+        }
 
 
 def _as_reference(function: Callable[..., object], problem: Problem) -> Reference:
@@ -302,7 +300,7 @@ def _checked(
     return array.astype(np.float64) if DTYPES[argument.dtype].kind == "float" else array
 
 
-# Torch, exceptions, imports
+# Torch, imports
 
 
 def _imports_torch(names: Mapping[str, object]) -> bool:
@@ -338,30 +336,6 @@ def _to_numpy(value: object) -> Array | None:
     if array.dtype.kind == "V" or array.dtype.name.startswith(("bfloat", "float8")):
         return array.astype(np.float64)
     return array
-
-
-def _user_failure(error: BaseException, file: Path, *, doing: str) -> ReferenceFailed:
-    """The complaint about an exception in the user's code, at the innermost line of the user's own files."""
-    location = _innermost(error.__traceback__, file) or Location(shown_path(file))
-    text = str(error).strip()
-    hint = None
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        package = "kernelwright[torch]" if error.name == "torch" else error.name
-        hint = f"pip install '{package}'"
-    elif isinstance(error, NotImplementedError):
-        hint = "fill in the reference: it defines what is right"
-    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return ReferenceFailed(f"{doing} raised {shown}", hint=hint, location=location)
-
-
-def _innermost(traceback: TracebackType | None, file: Path) -> Location | None:
-    found = None
-    while traceback is not None:
-        name = Path(traceback.tb_frame.f_code.co_filename)
-        if name == file or name.parent == file.parent:
-            found = Location(shown_path(name), traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return found
 
 
 @contextmanager

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+MOST_KEY_PARTS = 32
+"""Of a dotted key; what is read here has tables in tables three deep."""
+
 
 @dataclass(frozen=True, slots=True)
 class TomlDocument:
@@ -105,6 +108,7 @@ def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None
         SpecError: the text is not TOML, with the line and column.
     """
     places = Places(text, file, origins)
+    _refuse_long_keys(text, places)
     try:
         data = tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
@@ -118,6 +122,29 @@ def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None
     scanner = Scanner(text, places)
     scanner.scan_document()
     return TomlDocument(file, data, scanner.keys, scanner.values, places.at(0))
+
+
+_STRING_OR_COMMENT = re.compile(
+    r"""(?=["'\#]) (?: "{3}(?:[^\\]|\\.)*?(?:"{3}|\Z) | '{3}.*?(?:'{3}|\Z)
+                      | "(?:[^"\\\n]|\\.)*+"? | '[^'\n]*+'? | \#[^\n]* )""",
+    re.DOTALL | re.VERBOSE,
+)
+"""Strings may be without an end: then the text is none, which `tomllib` says, and nothing is looked at twice."""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}")
+
+
+def _refuse_long_keys(text: str, places: Places) -> None:
+    """Before `tomllib` reads it: its time, and ours, grows with the square of a dotted key's parts."""
+
+    def blank(found: re.Match[str]) -> str:
+        """As long as it was: a text may be a part of a key, a comment is none."""
+        length = found.end() - found.start()
+        return " " * length if found[0].startswith("#") else "_" * length
+
+    if found := _LONG_KEY.search(_STRING_OR_COMMENT.sub(blank, text)):
+        raise SpecError(
+            f"a dotted key has more than {MOST_KEY_PARTS} parts", hint="remove it", location=places.at(found.start())
+        )
 
 
 _TOMLLIB_PLACE = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kernelwright.evaluate.words import factor_text
 from kernelwright.problem.config import Value
 from kernelwright.report.facts import Row
 from kernelwright.report.svg import Plot, Point, dots, element, label, log_ticks, number, polyline, staircase, tick_text
@@ -23,8 +24,9 @@ MOST_GROUPS = 12
 
 
 def factor(value: float) -> str:
-    """A speedup for a person: `2.31×`."""
-    return f"{number(value)}×"
+    """A speedup for a person: `2.31×`; more digits where it would read as 1 and is not."""
+    text = number(value)
+    return factor_text(value, times="×") if float(text.replace("\u202f", "")) == 1 != value else f"{text}×"
 
 
 def _log_range(values: Sequence[float], *, always: float = 1.0) -> tuple[float, float]:

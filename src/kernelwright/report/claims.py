@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from kernelwright.engine.result import TuneResult
-from kernelwright.engine.verdict_words import caveats, outweighed_words
-from kernelwright.evaluate.stats import Interval, confidence_for
+from kernelwright.engine.verdict import Kind, Verdict
+from kernelwright.engine.verdict_words import caveats, counted, outweighed_words, rounds_words, unclaimed_words
+from kernelwright.evaluate.stats import Interval
 from kernelwright.evaluate.words import bounds_text
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import factor, position, share_ticks
@@ -22,12 +22,10 @@ from kernelwright.report.text import clean
 from kernelwright.store.event import RunStarted
 from kernelwright.store.view import RunView
 
-Kind = Literal["gain", "none", "slower", "uncompared", "nothing"]
-
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The one sentence, cut so that its figure can stand out."""
+class Headline:
+    """The verdict's one sentence, cut so that its figure can stand out."""
 
     kind: Kind
     figure: str
@@ -41,82 +39,91 @@ class Verdict:
         """The whole sentence."""
         return f"{self.figure}{self.rest}"
 
+    @property
+    def best_name(self) -> str:
+        """What the best candidate is called: it has won only where a gain may be claimed."""
+        return BEST_NAMES.get(self.kind, "Best tried")
+
+    @property
+    def style(self) -> str:
+        """By which the page colours it."""
+        return self.kind.name.lower()
+
 
 BEST_NAMES: Mapping[Kind, str] = MappingProxyType(
-    {"gain": "Winner", "none": "Best tried", "slower": "Best tried", "uncompared": "Best so far", "nothing": "Best"}
+    {Kind.GAIN: "Winner", Kind.PROVISIONAL: "Best so far", Kind.NO_TIME: "Best so far", Kind.NOTHING: "Best"}
 )
-"""What the best candidate is called: it has won only where a gain may be claimed."""
 
 
-def verdict(result: TuneResult) -> Verdict:
+def headline(result: TuneResult) -> Headline:
     """What may be claimed of the run, on what ground, and what it must be read with."""
     claim = _claim(result)
-    told = tuple(clean(each) for each in caveats(result.view)) if claim.kind != "nothing" else ()
-    outweighed = outweighed_words(result)
+    told = tuple(clean(each) for each in caveats(result.view)) if claim.kind is not Kind.NOTHING else ()
+    outweighed = outweighed_words(result.verdict)
     if outweighed:
         told = (clean(f"{outweighed[0].upper()}{outweighed[1:]}."), *told)
     return dataclasses.replace(claim, caveats=told)
 
 
-def _claim(result: TuneResult) -> Verdict:
-    view = result.view
-    if view.winner is None:
-        return _nothing(result)
-    if result.speedup is None:
-        return _uncompared(result)
-    interval = result.speedup
+def _claim(result: TuneResult) -> Headline:
+    verdict = result.verdict
+    interval, kind = verdict.speedup, verdict.kind
+    if interval is None:
+        return _nothing(result) if verdict.leader is None else _uncompared(result)
     ground = (
-        f"confidence interval {_between(interval)} ({confidence_text(result)}){_over_workloads(result)}, from "
-        f"{_round_count(result)} interleaved rounds of the baseline and {_finalists(result)} after the search."
+        f"confidence interval {_between(interval)} ({confidence_text(verdict)}){_over_workloads(result)}, from "
+        f"{counted(verdict.rounds, 'interleaved round')} of the baseline and {_finalists(verdict)} after the search."
     )
-    if result.is_gain:
-        return Verdict("gain", f"{factor(interval.estimate)} as fast", " as the baseline", ground.capitalize())
-    if result.partial is not None:
-        return Verdict(
-            "none", "No gain over all workloads", f". But {clean(result.partial.words)}.", ground.capitalize()
-        )
-    if result.is_baseline:
-        return Verdict("none", "No gain", ": the best configuration is the baseline itself", ground.capitalize())
-    if interval.high < 1.0:
-        slower = f"{factor(interval.estimate)} as fast"
-        return Verdict("slower", slower, " as the baseline: keep the baseline", ground.capitalize())
-    why = "The interval contains 1" if interval.low <= 1.0 else "Too few rounds to be sure"
-    return Verdict("none", "No significant gain", f" (measured {factor(interval.estimate)})", f"{why}: {ground}")
+    told, figure = ground.capitalize(), factor(interval.estimate)
+    match kind:
+        case Kind.GAIN:
+            return Headline(kind, f"{figure} as fast", " as the baseline", told)
+        case Kind.SOME if verdict.partial is not None:
+            return Headline(kind, "No gain over all workloads", f". But {clean(verdict.partial.words)}.", told)
+        case Kind.ITSELF:
+            return Headline(kind, "No gain", ": the best configuration is the baseline itself", told)
+        case Kind.TOO_FEW:
+            few = f"The interval lies above 1, but {rounds_words(verdict)}: {ground}"
+            return Headline(kind, "No claim", f" (measured {figure})", few)
+        case Kind.SLOWER:
+            rest = f" as the baseline: keep the baseline{clean(unclaimed_words(verdict))}"
+            return Headline(kind, f"{figure} as fast", rest, told)
+    why = f"The interval contains 1{clean(unclaimed_words(verdict))}: {ground}"
+    return Headline(kind, "No significant gain", f" (measured {figure})", why)
 
 
-def confidence_text(result: TuneResult) -> str:
+def confidence_text(verdict: Verdict) -> str:
     """How sure the intervals are: each is wide enough that all finalists' hold together with 95 %."""
-    comparison, interval = result.view.comparison, result.speedup
-    if comparison is None or interval is None:
+    interval, count = verdict.speedup, verdict.finalists
+    if interval is None:
         return "not known"
-    count = len(comparison.candidate_ids) - 1
-    if interval.confidence < confidence_for(count) - 1e-9:
+    if verdict.has_too_few_rounds:
         return f"{number(100 * interval.confidence)}\u00a0% confidence, which is what so few rounds can give"
     if count == 1:
         return "95\u00a0% confidence"
     return f"95\u00a0% confidence for {'both' if count == 2 else f'all {count}'} finalists together"
 
 
-def _nothing(result: TuneResult) -> Verdict:
+def _nothing(result: TuneResult) -> Headline:
     view = result.view
     if not view.evaluations:
         baseline = "the baseline was measured, but " if view.baseline is not None else ""
-        return Verdict("nothing", "Nothing evaluated yet", "", f"So far {baseline}no configuration was tried.")
+        return Headline(Kind.NOTHING, "Nothing evaluated yet", "", f"So far {baseline}no configuration was tried.")
     if view.passed:
         why = "No configuration that passed was measured to the end."
         if view.comparison is not None:
             is_all = set(view.comparison.candidate_ids[1:]) <= view.comparison.rejected.keys()
             why = "The final comparison has no complete measurement of any finalist."
             why = "Every finalist was rejected by the thorough check." if is_all else why
-        return Verdict("nothing", "No usable configuration", "", why)
+        return Headline(Kind.NOTHING, "No usable configuration", "", why)
     count = len(view.evaluations)
     stages = ", ".join(f"{sum(reasons.values())} at {stage}" for stage, reasons in view.failures_by_stage.items())
     tried = "The only configuration tried" if count == 1 else f"All {count} configurations tried"
-    return Verdict("nothing", "Nothing passed", "", f"{tried} failed: {stages}. The failures below say why.")
+    return Headline(Kind.NOTHING, "Nothing passed", "", f"{tried} failed: {stages}. The failures below say why.")
 
 
-def _uncompared(result: TuneResult) -> Verdict:
-    winner = result.view.winner
+def _uncompared(result: TuneResult) -> Headline:
+    winner = result.leader
     assert winner is not None
     if result.view.started.settings.get("replay"):
         why = "A replay cannot measure again, so this is the recorded search's estimate"
@@ -125,7 +132,7 @@ def _uncompared(result: TuneResult) -> Verdict:
     else:
         why = "The run ended before the finalists were measured again beside the baseline; this is an estimate"
     detail = f"{why}, picked as the best of many noisy measurements{_over_workloads(result)}: not yet a claim."
-    return Verdict("uncompared", f"About {factor(1 / winner.ratio)}", " the baseline's speed so far", detail)
+    return Headline(result.verdict.kind, f"About {factor(1 / winner.ratio)}", " the baseline's speed so far", detail)
 
 
 def _between(interval: Interval) -> str:
@@ -138,16 +145,8 @@ def _over_workloads(result: TuneResult) -> str:
     return f", weighted geometric mean over {count} workloads" if count > 1 else ""
 
 
-def _round_count(result: TuneResult) -> int:
-    comparison = result.view.comparison
-    rows = comparison.samples_ms.values() if comparison is not None else ()
-    return min((len(row[0]) for row in rows if row), default=0)
-
-
-def _finalists(result: TuneResult) -> str:
-    comparison = result.view.comparison
-    count = len(comparison.candidate_ids) - 1 if comparison is not None else 0
-    return "the finalist" if count == 1 else f"{count} finalists"
+def _finalists(verdict: Verdict) -> str:
+    return "the finalist" if verdict.finalists == 1 else f"{verdict.finalists} finalists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +229,13 @@ def workload_table(result: TuneResult) -> WorkloadTable:
         return Speedup(
             factor(interval.estimate),
             _between(interval),
-            interval.low <= 1.0 <= interval.high,
+            interval.side == "around",
             start,
             end - start,
             position(interval.estimate, low, high),
         )
 
-    winner = result.view.winner
+    winner = result.leader
     lines = []
     for each in result.workloads:
         assert winner is not None
@@ -264,7 +263,7 @@ def workload_table(result: TuneResult) -> WorkloadTable:
 
 def _other_node(result: TuneResult, workload: str) -> str:
     """`node 3`, where a workload's own best is of another structure than the winner; else empty."""
-    comparison, winner = result.view.comparison, result.view.winner
+    comparison, winner = result.view.comparison, result.leader
     special = result.view.winner_per_workload.get(workload)
     if comparison is None or winner is None or special is None or not comparison.nodes:
         return ""

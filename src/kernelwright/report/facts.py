@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from kernelwright.engine.conditions import summary_of
 from kernelwright.engine.profile import profile_of
+from kernelwright.engine.verdict import decide
 from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
 from kernelwright.report.svg import number
@@ -191,7 +192,8 @@ def declared_values(view: RunView) -> Mapping[str, tuple[Value, ...]]:
 
 def settings_of_winner(view: RunView, defaults: Mapping[str, Value], reasons: Mapping[str, str]) -> tuple[Setting, ...]:
     """The winning config as a table, beside the defaults; empty when nothing won."""
-    if view.winner is None:
+    leader = decide(view).leader
+    if leader is None:
         return ()
     declared = declared_values(view)
     return tuple(
@@ -207,7 +209,7 @@ def settings_of_winner(view: RunView, defaults: Mapping[str, Value], reasons: Ma
                 if winner.config.get(name, value) != value
             },
         )
-        for name, value in view.winner.config.items()
+        for name, value in leader.config.items()
     )
 
 
@@ -279,7 +281,7 @@ _SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 def measuring_facts(view: RunView) -> tuple[Fact, ...]:
     """How times were taken, how the device was meanwhile, and what limits the winner."""
     facts = [Fact(clean(name), clean(text)) for name, text in summary_of(view).items()]
-    winner = view.winner
+    winner = decide(view).leader
     if winner is not None:
         events = (event for event in view.evaluations if event.candidate_id == winner.candidate_id)
         outcome = next((event.outcome for event in events if isinstance(event.outcome, Passed)), None)

@@ -24,6 +24,7 @@ from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.engine.result import TuneResult
 from kernelwright.engine.story import Story
 from kernelwright.engine.told_steps import fastest_run_id
+from kernelwright.engine.verdict import Kind, decide
 from kernelwright.engine.verdict_words import counted
 from kernelwright.report.charts import (
     best_so_far,
@@ -33,12 +34,11 @@ from kernelwright.report.charts import (
     value_text,
 )
 from kernelwright.report.claims import (
-    BEST_NAMES,
-    Verdict,
+    Headline,
     WorkloadTable,
     confidence_text,
     drift_text,
-    verdict,
+    headline,
     workload_table,
 )
 from kernelwright.report.dispatch import DispatchSection, dispatch_section
@@ -59,7 +59,7 @@ from kernelwright.report.source import FrozenProblem, frozen_problem, source_sec
 from kernelwright.report.stats import duration, run_stats, tree_stats
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
-from kernelwright.report.tree import own_view, page_view, tree_section, tree_verdict
+from kernelwright.report.tree import own_view, page_view, tree_headline, tree_section
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
@@ -164,12 +164,12 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
     result = TuneResult(view)
     problem = frozen_problem(view)
     rows = rows_of(view)
-    claim = verdict(result) if story is None else tree_verdict(story.result, verdict(result))
+    claim = headline(result) if story is None else tree_headline(story.result, headline(result))
     table = workload_table(result)
     runs = {"": view} if story is None else {f"node {index}, ": run for index, run in story.runs.items()}
     return {
         "tree": None,
-        "best_name": BEST_NAMES[claim.kind],
+        "best_name": claim.best_name,
         **_scopes(story),
         "css": _asset("report.css"),
         "js": _asset("report.js"),
@@ -188,9 +188,9 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         **_search_part(result, rows),
         **parameter_part(view, rows, problem),
         **_failure_part(runs),
-        "roofline": roofline(view, _baseline_ms(view, table), best=BEST_NAMES[claim.kind].lower()),
+        "roofline": roofline(view, _baseline_ms(view, table), best=claim.best_name.lower()),
         **_cost_part(view, tuple(runs.values()), is_whole=story is not None),
-        "source": source_section(view, problem, best=BEST_NAMES[claim.kind].lower()),
+        "source": source_section(view, problem, best=claim.best_name.lower()),
         "dispatch": dispatch_section(view, problem),
         "dispatch_scope": _scopes(story)["node_scope"],
         **_environment_part(view, story.result if story is not None else None),
@@ -236,7 +236,7 @@ def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
     rejected = view.comparison.rejected if view.comparison is not None else {}
     return {
         "table": table,
-        "interval_text": confidence_text(result),
+        "interval_text": confidence_text(result.verdict),
         "drift": drift_text(view),
         "limit_moves": _LIMIT_MOVES if view.started.device.get("kind") == "cpu" else "",
         "knows_limit": any(line.limit_ms is not None for line in table.lines),
@@ -250,11 +250,26 @@ _LIMIT_MOVES = (
     "compare within this page, not between runs."
 )
 _CONFIGURATION_TITLES = {
-    "gain": "Winning configuration",
-    "none": "Best configuration tried: no gain is shown",
-    "slower": "Best configuration tried: slower than the baseline",
-    "uncompared": "Best configuration so far",
-    "nothing": "Configuration",
+    Kind.GAIN: "Winning configuration",
+    Kind.SOME: "Best configuration tried: no gain is shown over all workloads",
+    Kind.TOO_FEW: "Best configuration tried: too few rounds for a claim",
+    Kind.SLOWER: "Best configuration tried: slower than the baseline",
+    Kind.PROVISIONAL: "Best configuration so far",
+    Kind.NO_TIME: "Best configuration so far",
+    Kind.NOTHING: "Configuration",
+}
+_NO_GAIN_TITLE = "Best configuration tried: no gain is shown"
+_NOT_SHOWN = "The fastest over all workloads of what was tried; it is not shown to be faster than the baseline."
+_IN_SEARCH = "The fastest over all workloads in the search; not compared side by side with the baseline."
+_CONFIGURATION_LEADS = {
+    Kind.SOME: "The best on those workloads on which it is surely faster; over all workloads no gain is shown.",
+    Kind.ITSELF: _NOT_SHOWN,
+    Kind.OPEN: _NOT_SHOWN,
+    Kind.KEPT: _NOT_SHOWN,
+    Kind.TOO_FEW: "The fastest over all workloads of what was tried, in too few rounds for a claim.",
+    Kind.SLOWER: "The best that was found, though the baseline is faster: keep the baseline.",
+    Kind.PROVISIONAL: _IN_SEARCH,
+    Kind.NO_TIME: _IN_SEARCH,
 }
 
 
@@ -269,22 +284,18 @@ def _scopes(story: Story | None) -> dict[str, Any]:
     return {"node_scope": f"{name}, {clean(fastest.label)}", "whole_scope": "all structures", "whose": f" of {name}"}
 
 
-def _configuration_part(view: RunView, problem: FrozenProblem, claim: Verdict) -> dict[str, Any]:
+def _configuration_part(view: RunView, problem: FrozenProblem, claim: Headline) -> dict[str, Any]:
     settings = settings_of_winner(view, problem.defaults, problem.reasons)
     changed = sum(setting.is_changed for setting in settings)
     knows_defaults = any(setting.default is not None for setting in settings)
     lead = "The general winner over all workloads."
-    if claim.kind == "slower":
-        lead = "The best that was found, though the baseline is faster: keep the baseline."
-    elif claim.kind == "none":
-        lead = "The fastest over all workloads of what was tried; it is not shown to be faster than the baseline."
-    elif claim.kind == "uncompared":
-        lead = "The fastest over all workloads in the search; not compared side by side with the baseline."
+    if claim.kind in _CONFIGURATION_LEADS:
+        lead = _CONFIGURATION_LEADS[claim.kind]
     if knows_defaults:
         lead += f" {changed} of {len(settings)} parameters differ from their default."
     elif settings:
         lead += " The defaults were not recorded in this run."
-    title = _CONFIGURATION_TITLES[claim.kind] if settings else "Configuration"
+    title = _CONFIGURATION_TITLES.get(claim.kind, _NO_GAIN_TITLE) if settings else "Configuration"
     return {"settings": settings, "configuration_lead": lead, "configuration_title": title}
 
 
@@ -321,7 +332,7 @@ def _convergence_lead(rows: Sequence[Row], steps: Sequence[Row]) -> str:
 
 def _compared_text(result: TuneResult, steps: Sequence[Row]) -> str:
     """What became of the search's best figure; empty: nothing was compared."""
-    winner = result.view.winner
+    winner = result.leader
     if result.speedup is None or winner is None or not steps:
         return ""
     own = next((step.speedup for step in reversed(steps) if step.candidate_id == winner.candidate_id), None)
@@ -419,7 +430,8 @@ def _environment_part(view: RunView, whole: OptimizeResult | None) -> dict[str, 
 
 def _listing_part(view: RunView, rows: Sequence[Row]) -> dict[str, Any]:
     parameters, workloads = parameter_names(view, rows), list(view.started.workloads)
-    won = view.winner.candidate_id if view.winner is not None else None
+    leader = decide(view).leader
+    won = leader.candidate_id if leader is not None else None
     fastest = sorted(rows, key=lambda row: -(row.speedup or 0.0))[:FALLBACK_ROWS]
     example = (
         next(

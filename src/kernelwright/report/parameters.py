@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelwright.engine.verdict import decide
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import groups, heatmap, strip
 from kernelwright.report.facts import Row, declared_values
@@ -25,7 +26,8 @@ def parameter_part(view: RunView, rows: Sequence[Row], problem: FrozenProblem) -
         ranked = [effect.name for effect in found.effects]
         names = [*ranked, *(name for name in names if name not in ranked)]
     varied = [name for name in names if len({row.config.get(name) for row in rows}) > 1]
-    winner = view.winner.config if view.winner is not None else {}
+    leader = decide(view).leader
+    winner = leader.config if leader is not None else {}
     pair = found.pair if found is not None else None
     return {
         "importance": found,

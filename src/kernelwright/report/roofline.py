@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kernelwright.engine.verdict import decide
 from kernelwright.report.charts import RoofPoint, roofline_chart
 from kernelwright.report.claims import copy_rate, limit_ms, operation_rate
 from kernelwright.report.svg import number, responsive
@@ -42,7 +43,8 @@ class Roofline:
 def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "winner") -> Roofline:
     """The section for this run; `best` is what the best candidate is called."""
     device, lines = view.started.device, []
-    winner_ms = view.winner.medians_ms if view.winner is not None else {}
+    leader = decide(view).leader
+    winner_ms = leader.medians_ms if leader is not None else {}
     for name, record in view.started.workloads.items():
         for kernel, times_ms in (("baseline", baseline_ms), ("winner", winner_ms)):
             if name in times_ms and ("bytes" in record or "operations" in record):

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from kernelwright.engine.configured import configured_source, recorded_names
 from kernelwright.engine.tune import Subject
+from kernelwright.engine.verdict import decide
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.imports import require
 from kernelwright.problem.config import Value
@@ -97,14 +98,15 @@ def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner
     if problem.subject is None:
         return SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
     template = problem.subject.template
-    if view.winner is None:
+    leader = decide(view).leader
+    if leader is None:
         return SourceSection(
             "Nothing won, so this is the template as it is, without a configuration.",
             highlighted(template.source, template.language),
         )
     try:
         source = configured_source(
-            Candidate(template, view.winner.config), recorded_names(view.started, problem.subject.problem)
+            Candidate(template, leader.config), recorded_names(view.started, problem.subject.problem)
         )
     except KernelwrightError as error:
         return SourceSection(

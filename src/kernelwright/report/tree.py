@@ -15,12 +15,13 @@ from kernelwright.engine.node_records import damaged_nodes
 from kernelwright.engine.optimize_result import OptimizeResult, PathStep
 from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, finding_words, spent_words
 from kernelwright.engine.told_steps import told_path
+from kernelwright.engine.verdict import Kind
 from kernelwright.engine.verdict_words import counted, kept_because
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.llm.recorded import Exchange
 from kernelwright.report.charts import value_text
-from kernelwright.report.claims import Verdict
+from kernelwright.report.claims import Headline
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
 from kernelwright.report.tree_chart import tree_chart
@@ -173,24 +174,25 @@ def own_view(result: OptimizeResult) -> RunView | None:
     if result.fastest is None:
         return None
     try:
-        return RunView.read(result.node_folder(result.fastest.index))
+        return result.tuned(result.fastest.index).view
     except StoreError:
         return None
 
 
-def tree_verdict(result: OptimizeResult, claim: Verdict) -> Verdict:
+def tree_headline(result: OptimizeResult, claim: Headline) -> Headline:
     """The claim of a whole run with a tree: what `claim` says of its fastest candidate, and what becomes of it."""
-    if result.is_gain or result.partial is not None or result.fastest is None:
-        return claim
-    is_over = result.reason not in (None, "interrupted")
-    if result.fastest.parent is None:
-        why = clean(kept_because(result))
-        if not is_over:
-            return dataclasses.replace(claim, kind="uncompared", figure="Nothing faster yet", rest="", detail=why)
-        return dataclasses.replace(claim, kind="none", figure="No gain", rest=": the baseline is kept", detail=why)
-    if claim.kind == "none":
+    kind, fastest = result.verdict.kind, result.fastest
+    if kind in (Kind.ITSELF, Kind.TOO_FEW, Kind.OPEN):
         return dataclasses.replace(claim, rest=f"{claim.rest}: the baseline is kept")
-    return claim
+    if fastest is None or result.verdict.speedup is not None:
+        return claim
+    why = clean(kept_because(result))
+    if kind is Kind.KEPT:
+        return dataclasses.replace(claim, kind=kind, figure="No gain", rest=": the baseline is kept", detail=why)
+    if fastest.parent is not None:
+        return claim
+    words = ("No claim", ": not enough budget to compare") if kind is Kind.NO_TIME else ("Nothing faster yet", "")
+    return dataclasses.replace(claim, kind=kind, figure=words[0], rest=words[1], detail=why)
 
 
 def _lead(story: Story, count: int, working: int) -> str:
@@ -202,10 +204,14 @@ def _lead(story: Story, count: int, working: int) -> str:
     below = "sections below that name a node are about its search alone."
     if result.winner is not None:
         return f"{words} Node {result.winner.index} won; {below}"
-    if result.reason in (None, "interrupted"):
-        return f"{words} The run has not ended, so nothing is claimed yet; {below}"
     if result.used is not None:
         return f"{words} Node {result.used.index} is faster on some workloads; {below}"
+    if result.verdict.kind is Kind.PROVISIONAL:
+        return f"{words} The run has not ended, so nothing is claimed yet; {below}"
+    if result.verdict.kind is Kind.NO_TIME:
+        return f"{words} There was no time to compare, so nothing is claimed; {below}"
+    if result.verdict.kind is Kind.TOO_FEW:
+        return f"{words} There were too few rounds for a claim, so the baseline is kept; {below}"
     return f"{words} No node is significantly faster, so the baseline is kept; {below}"
 
 

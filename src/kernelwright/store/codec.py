@@ -21,6 +21,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelwright.errors import StoreError
+from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config
 from kernelwright.store.event import (
     FORMAT,
@@ -178,7 +179,7 @@ def _kind_of(event_type: type[Event]) -> str:
 
 def _refuse_newer(line: bytes) -> None:
     try:
-        content = json.loads(line)
+        content = read_json_text(line)
     except ValueError:
         return
     found = content.get("format") if isinstance(content, dict) else None

@@ -144,9 +144,13 @@ class RunFolder:
         """The frozen problem's TOML file, where all of the problem is as it was recorded.
 
         Raises:
-            StoreError: the run was recorded without one, or a file of the problem is not what was recorded.
+            StoreError: the run was copied without one, or a file of the problem is not what was recorded.
         """
-        self.problem_files()
+        if not self.problem_files():
+            raise StoreError(
+                f"{self.problem_dir} is missing: it holds what this run measured",
+                hint="restore it from a copy of the run: without it the figures can be shown, and nothing else be done",
+            )
         usual = self.problem_dir / "problem.toml"
         if usual.is_file():
             return usual
@@ -254,7 +258,7 @@ def _summary(path: Path, view: RunView, *, is_live: bool) -> RunSummary:
         device_name=str(view.started.device.get("name", "")),
         created=view.started.created,
         evaluation_count=view.evaluated_count,
-        best_value=view.winner.ratio if view.winner is not None else None,
+        best_value=view.fastest.ratio if view.fastest is not None else None,
         state="running" if is_live else "finished" if is_finished else "interrupted",
     )
 

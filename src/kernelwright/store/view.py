@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The candidate to use, with the measurements that made it the winner."""
+    """A candidate with the measurements that made it the fastest, of all or on one workload."""
 
     candidate_id: str
     config: Config
@@ -246,15 +246,20 @@ class RunView:
         return next((e for e in self.evaluations if e.candidate_id == candidate_id), None)
 
     @cached_property
-    def winner(self) -> Winner | None:
-        """The candidate to use: the best finalist of the comparison if there was one, else `best`.
+    def fastest(self) -> Winner | None:
+        """The best finalist by its estimate alone, else `best`; whether it is to be used, only a verdict can say.
 
         Finalists that the thorough check rejected do not count. None when nothing usable is left.
         """
         if self.comparison is None:
             return self._uncompared(self.best, None) if self.best is not None else None
-        ranked = (self._compared(finalist, self.weights) for finalist in self._finalists)
-        return min((w for w in ranked if w is not None), key=_ratio, default=None)
+        return min(self.standing.values(), key=_ratio, default=None)
+
+    @cached_property
+    def standing(self) -> Mapping[int, Winner]:
+        """By place in the comparison the finalists that were measured on every workload and not rejected."""
+        found = {place: self._compared(place, self.weights) for place in self._finalists}
+        return {place: each for place, each in found.items() if each is not None}
 
     @cached_property
     def winner_per_workload(self) -> Mapping[str, Winner]:

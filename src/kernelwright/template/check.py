@@ -55,7 +55,8 @@ def resolve_arguments(problem: Problem, template: Template) -> Template:
         constants = {argument for _, argument in step.constants}
         _check_constants(step, known)
         names = tuple(name for name in known if name not in constants) if step.arguments is None else step.arguments
-        for index, name in enumerate(names):
+        named = set()
+        for name in names:
             if name not in known:
                 raise SpecError(
                     f"the launch of {step.entry!r} names an unknown argument {name!r}; arguments are "
@@ -63,10 +64,11 @@ def resolve_arguments(problem: Problem, template: Template) -> Template:
                     hint=did_you_mean(name, known),
                     location=step.location,
                 )
-            if name in names[:index]:
+            if name in named:
                 raise SpecError(
                     f"the launch of {step.entry!r} names the argument {name!r} twice", location=step.location
                 )
+            named.add(name)
         steps.append(replace(step, arguments=names))
     return replace(template, steps=tuple(steps))
 
@@ -134,7 +136,7 @@ def _check_names(problem: Problem, template: Template) -> None:
         check_expression(constraint.expression, known, what=f"constraint {constraint.name!r}")
     for use in _uses(problem, template):
         check_expression(use.expression, known, what=use.what)
-    for option in template.options:
+    for option in (each for each in template.options if "{" in each):
         for expression in option_expressions((option,), location=_place_of_option(option, problem, template)):
             _check_option(option, expression, known)
 

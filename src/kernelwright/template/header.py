@@ -219,7 +219,11 @@ def _read_values(entry: Table) -> tuple[Value, ...]:
         raise entry.wrong_type("values", value=values, expected="a list, like [1, 2, 4]")
     if not values:
         raise entry.error("values", message=f"{entry.name} has no values", hint="give at least one")
+    if len(values) > MAX_VALUES:
+        message = f"{entry.name} has {len(values)} values, more than {MAX_VALUES}"
+        raise entry.error("values", MAX_VALUES, message=message, hint="give those that are worth a try")
     first = _kind(values[0])
+    known = set()
     for index, value in enumerate(values):
         kind = _kind(value)
         if not kind or (isinstance(value, float) and not math.isfinite(value)):
@@ -231,8 +235,9 @@ def _read_values(entry: Table) -> tuple[Value, ...]:
                 message=f"the values of {entry.name} mix {first}s and {kind}s: {values[0]!r} and {value!r}",
                 hint="use one type",
             )
-        if value in values[:index]:
+        if value in known:
             raise entry.error("values", index, message=f"{entry.name} has the value {value!r} twice")
+        known.add(value)
         if isinstance(value, str) and not value.isprintable():
             raise entry.error("values", index, message=f"{value!r} cannot be the text of a macro")
     return _as_one_type(values)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.checks import shown_path
-from kernelwright.problem.includes import included_files
+from kernelwright.problem.includes import included_files, is_stored
 from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
 from kernelwright.problem.reference_file import reference_files
 from kernelwright.problem.toml_file import read_text
@@ -177,5 +177,5 @@ def _included_files(template: Template) -> Iterator[Path]:
     if not _QUOTED_INCLUDE.search(template.source):
         return
     for path in template.file.parent.rglob("*"):
-        if path.suffix in _INCLUDE_SUFFIXES and path.is_file():
+        if path.suffix in _INCLUDE_SUFFIXES and is_stored(path):
             yield path

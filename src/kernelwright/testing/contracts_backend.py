@@ -34,6 +34,7 @@ from kernelwright.backend.base import (
     ScalarArgument,
 )
 from kernelwright.problem.model import Language
+from kernelwright.testing.contracts_redraw import RedrawContract
 
 COUNT = 1000
 
@@ -73,7 +74,7 @@ class BackendSubject:
         return self.backend.compile(BuildRequest(self.unit(source, factor=factor)), self.device, folder)
 
 
-class BackendContract:
+class BackendContract(RedrawContract):
     """The promises of `backend.base`."""
 
     def test_a_device_tells_the_limits_that_become_constraints(self, subject: BackendSubject) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 
 from kernelwright.agent.model.macro_use import (
     controlling,
@@ -27,8 +27,10 @@ from kernelwright.agent.model.macro_use import (
 )
 from kernelwright.agent.model.prototypes import prototypes
 from kernelwright.agent.model.replies import Malformed
-from kernelwright.problem.includes import included_names
+from kernelwright.errors import Location, SpecError
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.source_scan import mask_comments, matching
+from kernelwright.problem.toml_file import parse_toml
 
 MOST_SOURCE_CHARACTERS = 100_000
 MOST_HEADER_CHARACTERS = 10_000
@@ -175,8 +177,8 @@ def _odd_letters(code: str, original: str) -> Iterator[str]:
 
 
 def _directives(source: str, code: str, original: str, old_code: str) -> Iterator[str]:
-    allowed = INCLUDES | {name for name, _ in included_names(original)}
-    found = [name for name, _ in included_names(source)]
+    allowed = INCLUDES | {each.name for each in includes_in(original) if not each.is_macro}
+    found = [each.name for each in includes_in(source) if not each.is_macro]
     for name in found:
         if name not in allowed:
             yield f"#include {name!r} is not allowed; it may include {', '.join(sorted(allowed)[:8])}, ..."
@@ -414,9 +416,11 @@ def check_header(text: str, original: str) -> None:
     if len(text) > MOST_HEADER_CHARACTERS:
         raise Malformed(f"the toml block has {len(text)} characters, at most {MOST_HEADER_CHARACTERS} are taken")
     try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError, too
-        raise Malformed(f"the toml block cannot be read: {str(error)[:300]}") from None
+        data = parse_toml(text, Path("toml")).data
+    except SpecError as error:
+        place = error.location or Location(Path("toml"))
+        where = f"line {place.line}, column {place.column}"
+        raise Malformed(f"the toml block cannot be read ({where}): {error.message[:300]}") from None
     options = data.get("options", [])
     for option in options if isinstance(options, list) else []:
         if not (isinstance(option, str) and (_OPTION.fullmatch(option) or f'"{option}"' in original)):

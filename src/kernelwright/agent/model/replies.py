@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kernelwright.agent.model.anchors import BEGIN, END
+from kernelwright.json_text import read_json_text
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS, Reply
 
 MOST_CHARACTERS = MOST_REPLY_CHARACTERS
@@ -154,11 +155,9 @@ def object_of(reply: Reply) -> dict[str, Any]:
 
 def _loaded(text: str) -> tuple[dict[str, Any] | None, str]:
     try:
-        data = json.loads(text)
+        data = read_json_text(text)
     except json.JSONDecodeError as error:
         return None, f"the JSON cannot be read: {error.msg} at line {error.lineno}, column {error.colno}"
-    except (RecursionError, ValueError):
-        return None, "the JSON cannot be read: it is nested too deeply, or holds a number that is too long"
     if isinstance(data, dict):
         return data, ""
     return None, f"expected a JSON object, found {type(data).__name__}"

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernelwright.engine.spool.envelope import read_plain
+from kernelwright.json_text import read_json_text
 
 LEASE_S = 60.0
 """A claim that was not renewed for so long is anybody's."""
@@ -144,13 +145,13 @@ class Claims:
     def _read(self, path: Path) -> Claim | None:
         data = read_plain(path, most_bytes=_MOST_BYTES)
         try:
-            record = json.loads(data) if data else None
+            record = read_json_text(data) if data else None
             if not isinstance(record, dict):
                 return None
             return Claim(
                 str(record["host"]), int(record["process_id"]), float(record["until_s"]), int(record["attempt"])
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             return None
 
     def _path(self, identity: str) -> Path:

@@ -24,6 +24,7 @@ from typing import Any
 
 from kernelwright.errors import Location, StoreError
 from kernelwright.identity import ID_LENGTH
+from kernelwright.json_text import read_json_text
 
 FORMAT = 2
 """Version of the spool; a reader refuses a higher one."""
@@ -100,7 +101,7 @@ def decode(data: bytes, *, file: Path) -> Envelope | None:
 
 def _head(line: bytes) -> dict[str, Any] | None:
     try:
-        head = json.loads(line)
+        head = read_json_text(line)
     except ValueError:
         return None
     types: Mapping[str, type] = {"spool": int, "kind": str, "id": str, "bytes": int, "sha256": str}

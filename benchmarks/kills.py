@@ -1,0 +1,260 @@
+"""Kills runs at random instants, resumes them, and says what was lost and whether the words still fit the figures.
+
+```
+python benchmarks/kills.py --out FILE.jsonl [--kills 200] [--minutes 60] [--seed 0] [--only TEXT]
+python benchmarks/kills.py --out FILE.jsonl --faults [--repeats 3]
+```
+A trial starts `tune` or `optimize` on the OpenCL CPU device, waits for a random number of records, with an evaluation
+among them, and a random time beyond, and kills the parent, or it and all its workers, with SIGKILL; then the same with
+the session that resumes, one to five times in all, and the last one goes on to its end. After each kill no process may
+live on and `show run` must read the folder; at the end every record of before must be there, every evaluation once,
+the verdict's words fit its intervals, `report` and `export` work and the replay repeat the run. `--faults` does other
+harm to runs that are not killed: see `kills_faults.py`. Rows go to the file, one a trial; tables of all are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import kills_checks as checks
+import kills_faults
+from kills_model import Model, asked_model, paid_replies
+from kills_runs import KINDS, PATIENCE_S, Kind, Place, Said, Session, kill, wait_for, with_model, write_problems
+
+MOST_KILLS = 5
+"""Of one run."""
+
+MOST_S = 1.5
+"""A kill comes up to so long after the record that it waits for, so that all of what goes on between records is met."""
+
+EARLY, EARLY_S = 0.2, 3.0
+"""Which part of the sessions that resume is killed within their first seconds, also before they have begun."""
+
+Add = Callable[[dict[str, Any]], None]
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--out", type=Path, required=True)
+    words.add_argument("--kills", type=int, default=200)
+    words.add_argument("--minutes", type=float, default=60.0)
+    words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--only", default="", help="kinds, or faults, whose name contains this")
+    words.add_argument("--faults", action="store_true")
+    words.add_argument("--repeats", type=int, default=3, help="of each fault")
+    words.add_argument("--keep", type=Path, help="where folders of trials with defects are moved to")
+    given = words.parse_args()
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+    with tempfile.TemporaryDirectory(prefix="kills-") as name, asked_model() as model:
+        folder = Path(name)
+        os.environ.setdefault("KERNELWRIGHT_CACHE_DIR", f"{folder}/cache")
+        os.environ["KERNELWRIGHT_HOME"] = f"{folder}/home"
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", f"{folder}/bytecode")
+        write_problems(folder / "problems")
+        with _rows(given.out) as add:
+            if given.faults:
+                kills_faults.run_all(folder, given.repeats, given.seed, given.only, add, _keeping(given.keep))
+            else:
+                Trials(folder, given, model, add).run()
+    rows = _rows_of(given.out)
+    print(table([row for row in rows if "kills" in row]))
+    print(kills_faults.table([row for row in rows if "fault" in row]))
+
+
+@contextmanager
+def _rows(file: Path) -> Iterator[Add]:
+    """Adds a row to the file and prints it, at once."""
+    with file.open("a") as out:
+
+        def add(row: dict[str, Any]) -> None:
+            for stream in (out, sys.stderr):
+                print(json.dumps(row), file=stream, flush=True)
+
+        yield add
+
+
+def _rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def _keeping(folder: Path | None) -> Callable[[Place, list[str]], None]:
+    """What becomes of a trial's folder: removed, or moved where somebody looks at the defects."""
+
+    def end(place: Place, defects: list[str]) -> None:
+        if defects and folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.move(place.folder, folder / f"{place.folder.name}-{int(time.time())}")
+        shutil.rmtree(place.folder, ignore_errors=True)
+
+    return end
+
+
+class Trials:
+    """Runs kinds in turn until there were enough kills or the time is over."""
+
+    def __init__(self, folder: Path, given: argparse.Namespace, model: Model, add: Add) -> None:
+        known = _rows_of(given.out)
+        self._folder = folder
+        self._given = given
+        self._model = model
+        self._add = add
+        self._end = _keeping(given.keep)
+        self._kinds = [with_model(kind, model.server.url) for kind in KINDS if given.only in kind.name]
+        self._records: dict[str, int] = {row["kind"]: row["records"] for row in known if "whole" in row}
+        """By kind: of a run that nobody killed."""
+
+    def run(self) -> None:
+        end_s, killed, number = time.monotonic() + 60 * self._given.minutes, 0, 0
+        for kind in self._kinds:
+            if kind.name not in self._records:
+                self._run_whole(kind)
+        while killed < self._given.kills and time.monotonic() < end_s:
+            kind = self._kinds[number % len(self._kinds)]
+            seed = 1000 * self._given.seed + number
+            place = Place(self._folder / f"trial-{seed}")
+            row = Trial(kind, place, random.Random(seed), self._records[kind.name], self._model).run(self._folder)
+            self._add({"seed": seed, **row})
+            self._end(place, row["defects"])
+            killed, number = killed + row["kills"], number + 1
+
+    def _run_whole(self, kind: Kind) -> None:
+        """One run that nobody kills: what is wrong with it has nothing to do with kills."""
+        place = Place(self._folder / "whole")
+        session = place.start(kind.words(self._folder / "problems", place.run))
+        said = Said(*session.finish())
+        self._records[kind.name] = place.record_count()
+        found = [*checks.counted(kind, place), *checks.finished(kind, place, said)]
+        found += checks.replayed(kind, place, str(self._folder / "problems" / kind.problem))
+        self._add({"kind": kind.name, "whole": True, "records": place.record_count(), "defects": found})
+        self._end(place, found)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What was there at one kill."""
+
+    records: dict[str, bytes]
+    evaluations: int
+    measured: int
+    lost: int
+    unrecorded: int
+    """Requests to the model whose replies were not on record."""
+
+
+class Trial:
+    """One run that is killed and resumed."""
+
+    def __init__(self, kind: Kind, place: Place, rng: random.Random, records: int, model: Model) -> None:
+        self._kind = kind
+        self._place = place
+        self._rng = rng
+        self._records = records
+        self._model = model
+        self._asked_before = len(model.asked)
+        self._wanted = rng.randint(1, MOST_KILLS)
+        self._kills: list[Kill] = []
+        self._sessions = 0
+        """On record at the last kill."""
+        self._defects: list[str] = []
+
+    def run(self, folder: Path) -> dict[str, Any]:
+        """A row."""
+        kind, place, problems = self._kind, self._place, folder / "problems"
+        begin_s = time.monotonic()
+        session = place.start(kind.words(problems, place.run))
+        while len(self._kills) < self._wanted and self._killed(session):
+            session = place.start(["resume", str(place.run), *(["--json"] if self._rng.random() < 0.5 else [])])
+        said = Said(*session.finish())
+        found = self._defects + list(checks.finished(kind, place, said))
+        if not said.status:
+            found += [*checks.counted(kind, place), *checks.told_counts(said.err, len(place.evaluations()))]
+            found += checks.replayed(kind, place, str(problems / kind.problem))
+        found += self._kept()
+        return {
+            "kind": kind.name,
+            "kills": len(self._kills),
+            "at": [each.evaluations for each in self._kills],
+            "lost": [each.lost for each in self._kills],
+            "evaluations": len(place.evaluations()),
+            "asked": len(self._asked),
+            "seconds": round(time.monotonic() - begin_s, 1),
+            "defects": found,
+        }
+
+    @property
+    def _asked(self) -> list[str]:
+        return self._model.asked[self._asked_before :]
+
+    def _killed(self, session: Session) -> bool:
+        """Kill the session at a random instant; False where it came to its end before."""
+        place = self._place
+        if self._kills and self._rng.random() < EARLY:
+            wait_for(session.has_ended, self._rng.uniform(0, EARLY_S))
+        else:
+            share = min(1.0, 2 / (self._wanted + 1))
+            count = place.record_count()
+            records = count + self._rng.randint(0, round(share * max(2, self._records - count)))
+            wait_for(lambda: self._has_begun(records) or session.has_ended(), PATIENCE_S)
+            wait_for(session.has_ended, self._rng.uniform(0, MOST_S))
+        if session.has_ended():
+            return False
+        kill(session, is_everything=self._rng.random() < 0.4)
+        self._defects += checks.survivors(place)
+        self._sessions = place.session_count()
+        measured, count = place.measured(), len(place.evaluations())
+        lost = len(checks.lost(measured, place)) - sum(each.lost for each in self._kills)
+        unrecorded = len(self._asked) - paid_replies(place.run) - sum(each.unrecorded for each in self._kills)
+        self._kills.append(Kill(place.logs(), count, len(measured), lost, unrecorded))
+        self._defects += checks.told_counts(session.err.read_text(), count)
+        self._defects += checks.readable(place)
+        return True
+
+    def _has_begun(self, records: int) -> bool:
+        """Whether an evaluation, the session that is to be killed, and so many records are there."""
+        place = self._place
+        has_session = place.session_count() > self._sessions
+        return has_session and place.record_count() >= records and bool(place.evaluations())
+
+    def _kept(self) -> Iterator[str]:
+        """Nothing that was on record at a kill was lost, measured again or paid again."""
+        measured = self._place.measured()
+        for each in self._kills:
+            yield from checks.continued(each.records, self._place)
+            yield from checks.measured_again(each.records, measured[each.measured :])
+            if each.lost > 1:
+                yield f"{each.lost} evaluations were made and lost at one kill"
+        twice = sum(count - 1 for count in Counter(self._asked).values())
+        allowed = sum(each.unrecorded for each in self._kills)
+        if twice > allowed:
+            yield f"{twice} requests were paid twice, {allowed} were under way at kills"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """What came of all trials, by kind."""
+    lines = ["| run | runs | kills | evaluations on record at a kill | lost at a kill | runs with defects |"]
+    lines.append("|---|--:|--:|--:|--:|--:|")
+    for name in [*dict.fromkeys(row["kind"] for row in rows), "all"]:
+        mine = [row for row in rows if name in (row["kind"], "all") and row["kills"]]
+        if mine:
+            at, lost = ([each for row in mine for each in row[key]] for key in ("at", "lost"))
+            told = ", ".join(f"{count} of {number}" for number, count in sorted(Counter(lost).items()))
+            bad = sum(bool(row["defects"]) for row in mine)
+            lines.append(f"| {name} | {len(mine)} | {len(at)} | {min(at)} to {max(at)} | {told} | {bad} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
