@@ -43,6 +43,7 @@ def chosen_configs(space):
     return [space.config_at(0), space.config_at(count - 1), *space.sample(RANDOM_COUNT, np.random.default_rng(count))]
 
 
+@pytest.mark.few(3)
 @needs_nvrtc
 @pytest.mark.parametrize("file", FILES)
 def test_template_and_baseline_compile_at_the_ends_of_the_space_and_at_random(file, tmp_path):

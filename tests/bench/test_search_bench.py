@@ -282,6 +282,7 @@ def test_leaving_one_out_runs_every_option_on_every_space(tmp_path: Path) -> Non
 # -- the command --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_command_prints_scores_and_writes_a_folder_and_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -297,6 +297,7 @@ def test_a_tiled_contraction_equals_the_plain_one(plain: Plain, tmp_path: Path, 
             assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, rtol=1e-5, seed=number)
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_the_example_equals_its_baseline(runner: Runner) -> None:
     subject = example("matmul")
@@ -316,6 +317,7 @@ def test_a_tiled_contraction_in_cuda_equals_the_plain_one(plain: Plain, tmp_path
         assert not differences(machine, subject, rewrite, sizes, count=CONFIGS, rtol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not CpuCuda.is_there(), reason="needs g++")
 def test_the_cuda_example_equals_its_baseline(tmp_path: Path) -> None:
     subject = example("cuda/matmul", GPU)

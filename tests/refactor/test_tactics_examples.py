@@ -47,6 +47,7 @@ def load_rewritten(subject: Subject, rewrite: Rewrite, folder: Path) -> None:
     load_template(replace(problem, kernel=replace(problem.kernel, file=file, steps=(), entry=None)))
 
 
+@pytest.mark.few(200)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("each", TACTICS, ids=lambda each: each.name)
 def test_what_a_tactic_makes_of_a_baseline_loads(name: str, each: Tactic, tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ def test_what_a_tactic_makes_of_a_baseline_loads(name: str, each: Tactic, tmp_pa
     load_rewritten(subject, result, tmp_path)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_chains_of_tactics_load(name: str, tmp_path: Path) -> None:
     """Small changes, the first arrangement of threads that fits, then what the compiler is told."""

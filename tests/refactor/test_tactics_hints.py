@@ -148,6 +148,7 @@ KERNEL#ifdef __cplusplus
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("source", CONDITIONALS.values(), ids=CONDITIONALS.keys())
 def test_fast_functions_are_defined_where_every_function_sees_them(source: str, runner: Runner) -> None:
     share = "halved(0.5f)" if "halved" in source else "0.5f"

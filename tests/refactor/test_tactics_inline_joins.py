@@ -230,6 +230,7 @@ def test_gathers_and_scatters_are_recognised_and_not_rearranged(style: str) -> N
     assert not applied & ARRANGING
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
 @pytest.mark.parametrize("style", ["gather", "gathered rows"])
 def test_what_is_done_to_a_gather_computes_the_same(style: str) -> None:

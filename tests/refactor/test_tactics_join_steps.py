@@ -289,6 +289,7 @@ def test_steps_joined_by_blocks_give_the_same_bits(case: Steps, runner: Runner) 
     assert assert_same(runner, subject, joined(subject), case.workloads[:3], count=COUNT, rtol=0.0) >= 1
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_the_example_gives_the_same_bits(runner: Runner, tmp_path: Path) -> None:
     subject = example("stencil")

@@ -243,6 +243,7 @@ def test_a_stencil_of_several_points_equals_the_plain_one(plain: Plain, tmp_path
             assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, seed=number, rtol=2e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_the_example_equals_its_baseline(runner: Runner) -> None:
     subject = example("stencil")

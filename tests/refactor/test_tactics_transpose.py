@@ -202,6 +202,7 @@ def test_a_transposition_through_tiles_equals_the_plain_one(plain: Plain, tmp_pa
             assert not differences(runner, subject, rewrite, sizes, count=CONFIGS, seed=number)
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_the_example_equals_its_baseline(runner: Runner) -> None:
     subject = example("transpose")

@@ -44,6 +44,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: write_report(RunView.of(events), folder / f"{name}.html") for name, events in runs.items()}
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("name", ["usual", "one", "failed", "hostile", "started"])

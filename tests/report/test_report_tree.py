@@ -269,6 +269,7 @@ def test_predictions_are_held_against_intervals(predicted: float | None, low: fl
     assert outcome_of(node(predicted, "failed"), None, None) == "failed"
 
 
+@pytest.mark.thorough
 def test_a_story_of_a_run_that_is_cut_off_is_told(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)

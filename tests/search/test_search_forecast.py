@@ -132,6 +132,7 @@ def outcomes(name: str) -> Iterator[tuple[ExpectedGain, float]]:
                         yield gain, 1 - after / before
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["random", "local", "evolution", "surrogate"])
 def test_the_bound_holds_as_often_as_it_says(name: str) -> None:
     """Stated 90 %: seen in at least 85 %, and the average gain is told within a factor of three."""

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import json
 from kernelwright.search.registry import SEARCHERS, create
@@ -20,6 +22,7 @@ print(json.dumps(runs))
 """
 
 
+@pytest.mark.thorough
 def test_runs_are_the_same_in_every_process() -> None:
     started = [
         subprocess.Popen(

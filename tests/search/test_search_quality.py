@@ -53,6 +53,7 @@ def bests(searcher: str, objective: str, budget: int) -> tuple[float, ...]:
     return tuple(found)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("searcher", "objective"),
     [

@@ -82,6 +82,7 @@ def test_the_share_of_failures_is_what_it_says() -> None:
     assert 0.7 < failed < 0.9
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("objective", list(OBJECTIVES))
 def test_the_surrogate_finds_better_configs_than_random_search(objective: str) -> None:
     ours, random = found("surrogate", objective), found("random", objective)

@@ -69,6 +69,7 @@ def test_another_device_is_worth_more_than_searching() -> None:
     assert regret("similar", 10) < 0.5 * regret("none", 10)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["inverted", "shuffled"])
 def test_a_misleading_source_costs_little(kind: str) -> None:
     """Less than the searcher gains in the second half of its budget."""
