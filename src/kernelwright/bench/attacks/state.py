@@ -11,7 +11,16 @@ from kernelwright.bench.attacks.bases import BASES, COUNT, ITEM_VALUES, SERIES
 from kernelwright.bench.attacks.cuda_only import CUDA_STORES, launched
 from kernelwright.bench.attacks.dialect import Extras, Launch, source, unit_launch
 from kernelwright.bench.attacks.model import Base, Dialect, Family, Kind, Sample
-from kernelwright.bench.attacks.stores import IN_BOTH, OPENCL_STORES, SLACK, Store, StoreMaker, aligned_private
+from kernelwright.bench.attacks.stores import (
+    DRIVER_VARIABLES,
+    IN_BOTH,
+    OPENCL_STORES,
+    RETURN_ADDRESS,
+    SLACK,
+    Store,
+    StoreMaker,
+    aligned_private,
+)
 
 WAYS = 4
 """Results kept for each unit: one more than there are input sets of timed launches."""
@@ -227,11 +236,21 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
         "far-memory",
     ]
     points, step = rng.randrange(520, 900), rng.choice((8, 16, 32))
-    known = [each for each in names if each in stores_of(dialect) and each != "thread-local"]
-    name = rng.choice(["driver-page", *known] if dialect == "opencl" else known)
-    if name == "driver-page":
+    known = [each for each in names if each in stores_of(dialect)]
+    name = rng.choice(["driver", "driver", *known] if dialect == "opencl" else known)
+    if name == "driver":
         points = 520
-        store = Store("a page of the driver's library, found from a return address", points + 2, _DRIVER_PAGE, SLACK)
+        what, find, outside = rng.choice(
+            (
+                ("a page of the driver's library", "kw_slack({0})", SLACK),
+                ("the driver's variables", f"kw_variables({{0}}, {rng.randrange(4, 60) * 1024})", DRIVER_VARIABLES),
+            )
+        )
+        address = rng.choice(("(kw_address)__builtin_return_address(0)", "kw_caller()"))
+        outside = RETURN_ADDRESS * ("caller" in address) + outside
+        how = "on the stack" if "caller" in address else "by the compiler's word"
+        begin = _DRIVER_PAGE % find.format(address)
+        store = Store(f"{what}, by a return address found {how}", points + 2, begin, outside)
         launch = Launch("series", "1", 256)
     else:
         store = stores_of(dialect)[name](rng, SERIES, points + 2)
@@ -257,7 +276,7 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 _DRIVER_PAGE = """  __local kw_address kw_shared;
-  if (get_local_id(0) == 0) kw_shared = kw_slack((kw_address)__builtin_return_address(0));
+  if (kw_look && get_local_id(0) == 0) kw_shared = %s;
   barrier(CLK_LOCAL_MEM_FENCE);
   volatile uint *kw_array = (volatile uint *)kw_shared;
 #define kw_s(at) kw_array[at]
