@@ -249,9 +249,7 @@ class Trial:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """What came of all trials, by kind."""
-    lines = [
-        "| run | runs | kills | on record at a kill | in an evaluation | made and lost | runs with defects |"
-    ]
+    lines = ["| run | runs | kills | on record at a kill | in an evaluation | made and lost | runs with defects |"]
     lines.append("|---|--:|--:|--:|--:|--:|--:|")
     for name in [*dict.fromkeys(row["kind"] for row in rows), "all"]:
         mine = [row for row in rows if name in (row["kind"], "all") and row["kills"]]

@@ -126,7 +126,7 @@ def test_mistake_in_a_file_is_named_with_its_line(
     assert contents(saxpy) == before
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize(
     "mistake",

@@ -299,6 +299,7 @@ def test_a_run_of_a_newer_format_is_refused(run: Path, call: Call) -> None:
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_plain_progress_lines_where_there_is_no_terminal(beatable_saxpy: Path, in_tmp: Path, call: Call) -> None:
     status, out, err = call("tune", beatable_saxpy, "--budget", 2, "--searcher", "random", "--no-report")

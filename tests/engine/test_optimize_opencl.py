@@ -13,7 +13,7 @@ from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.export.run import export_run
 from kernelwright.store.view import RunView
 
-pytestmark = pytest.mark.opencl
+pytestmark = [pytest.mark.opencl, pytest.mark.thorough]
 
 COLUMN_WALK = """__kernel void saxpy(__global const float *x, __global float *y, float a, int n)
 {

@@ -132,6 +132,7 @@ def tuned() -> Callable[[int], RunView]:
     return views.__getitem__
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("rounds", [1, 2, 5, 6, 7, 8, 9, 10, 20])
 @pytest.mark.parametrize("workloads", [1, 2, 3])
 def test_words_and_rule_agree_in_every_case(tuned: Callable[[int], RunView], rounds: int, workloads: int) -> None:
@@ -280,6 +281,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("command", ["tune", "optimize"])
 @pytest.mark.parametrize("rounds", [6, 20])
 @pytest.mark.parametrize("case", CASES)

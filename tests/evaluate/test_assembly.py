@@ -90,6 +90,7 @@ def running(
         yield runner, subject, "true" in request.param
 
 
+@pytest.mark.few(4)
 @pytest.mark.opencl
 @pytest.mark.parametrize("mode", [1, 2, 3])
 def test_a_candidate_with_assembly_is_refused_unless_the_problem_allows_it(
@@ -147,6 +148,7 @@ def test_nothing_is_allowed_where_no_program_was_seen() -> None:
     assert not NOTHING.allows_assembly
 
 
+@pytest.mark.thorough
 @pytest.mark.opencl
 def test_every_claim_of_such_a_run_says_so(tmp_path: Path) -> None:
     settings = TuneSettings(

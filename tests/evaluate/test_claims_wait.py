@@ -147,6 +147,7 @@ def test_hostile_data_that_the_baseline_fails_on_are_dropped_as_ever(tmp_path, w
     assert sum("'sparse' inputs" in note for note in runner.notes) == 2, "one for each workload"
 
 
+@pytest.mark.thorough
 def test_what_is_built_ahead_is_built_once(saxpy, runner_of, monkeypatch):
     monkeypatch.setattr(LocalRunner, "builds_ahead", True)
     runner, subject = runner_of(saxpy)

@@ -131,6 +131,7 @@ def test_the_last_device_is_never_left_out(
             list(evaluate_all(runner, subject))
 
 
+@pytest.mark.thorough
 def test_the_machine_gives_a_runner_for_all_that_were_chosen(devices: tuple[DeviceInfo, ...], subject: Subject) -> None:
     machine = LocalMachine()
     first = machine.device("opencl:all", "opencl")

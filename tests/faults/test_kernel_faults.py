@@ -152,7 +152,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     assert min(slow_ms) > max(sorted(fine_ms)[:6])
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mode", "reason", "words"),
     [
@@ -195,7 +195,7 @@ def test_inputs_that_crash_the_baseline_are_dropped_and_said(tmp_path: Path) -> 
     assert re.search("no candidate is judged on the '[a-z]+' inputs, because the baseline does not run there", notes)
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mode", "words"),
     [

@@ -32,7 +32,7 @@ class Remembering(Lifting):
         return self._known[key]
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("name", ["lift", "gain"])
 def test_killed_at_a_reply_or_a_record_the_run_replays_and_pays_once(

@@ -285,7 +285,7 @@ def test_tiles_that_are_there_are_told(tmp_path: Path) -> None:
     assert isinstance(CONTRACTION_TILES.apply(child), NotApplicable)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_tiled_contraction_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:
@@ -334,6 +334,7 @@ def test_text_before_the_kernel_stays(tmp_path: Path) -> None:
     assert "if (s > 2.0f) s = 2.0f;" in rewrite.source
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC: pip install 'kernelwright[cuda]'")
 def test_the_cuda_text_compiles(tmp_path: Path) -> None:
     (tmp_path / "built").mkdir()

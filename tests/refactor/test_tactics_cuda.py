@@ -130,7 +130,7 @@ def _subject(case: Cuda) -> Subject:
     )
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rewritten_cuda_computes_the_same_on_the_host(case: Cuda) -> None:
     chosen = tactic(case.tactic)

@@ -97,7 +97,7 @@ def _subject(source: str) -> Subject:
     return subject_of(source, ARGUMENTS, ("ceil_div(rows, 16)",), ("16",), SIZES)
 
 
-@pytest.mark.few(4, free=lambda case: case.reason)
+@pytest.mark.few(2, free=lambda case: case.reason)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_hoisted_loads_change_no_result(case: Loop, runner: Runner) -> None:
     subject = _subject(case.source)

@@ -116,7 +116,7 @@ def _subject(body: str) -> Subject:
     return subject_of(HEAD + body + "}\n", ARGUMENTS, ("ceil_div(rows, 16)",), ("16",), SIZES)
 
 
-@pytest.mark.few(5, free=lambda case: case.reason)
+@pytest.mark.few(3, free=lambda case: case.reason)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_hoisted_values_change_no_bit(case: Loop, runner: Runner) -> None:
     subject = _subject(case.body)

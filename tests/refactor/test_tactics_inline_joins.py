@@ -98,7 +98,7 @@ def _two_kernels(
     return Subject.make(problem, source, HeaderDraft(steps=steps), device, entry="f", language=language)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
 @pytest.mark.parametrize("style", STYLES)
 def test_joins_in_the_body_become_shuffles(style: str) -> None:
@@ -145,7 +145,7 @@ OPENCL_STYLES = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("style", OPENCL_STYLES)
 @pytest.mark.parametrize("device", [CPU, GPU], ids=lambda each: each.kind)

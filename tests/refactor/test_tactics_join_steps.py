@@ -273,7 +273,7 @@ def test_what_fits_into_no_local_memory_is_left_alone(device: DeviceFacts) -> No
     assert "does not fit" in refused(steps_subject(case, replace(device, shared_bytes_per_block=8192)))
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.opencl
 @pytest.mark.parametrize("case", FIT, ids=lambda case: case.name)
 def test_joined_steps_give_the_same_bits(case: Steps, runner: Runner) -> None:
@@ -281,7 +281,7 @@ def test_joined_steps_give_the_same_bits(case: Steps, runner: Runner) -> None:
     assert assert_same(runner, subject, joined(subject), case.workloads, count=COUNT, rtol=0.0) >= 2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("case", FIT, ids=lambda case: case.name)
 def test_steps_joined_by_blocks_give_the_same_bits(case: Steps, runner: Runner) -> None:

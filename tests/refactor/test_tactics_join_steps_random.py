@@ -75,7 +75,7 @@ def random_steps(maker: random.Random) -> Steps:
                  is_line=is_line, is_turned=is_turned, sizes=sizes)  # fmt: skip
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("seed", range(8 * TIMES))
 def test_random_steps_stay_what_they_are(seed: int, runner: Runner) -> None:

@@ -89,6 +89,7 @@ ARGUMENTS = {"x": "in float32 rows,n", "w": "in float32 n", "y": "out float32 ro
 SIZES = [{"rows": 3, "n": 131}, {"rows": 1, "n": 3}]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("helper", [TREE, TWO_LEVELS], ids=["tree", "two levels"])
 @pytest.mark.skipif(not is_possible(), reason="needs g++")
 def test_rows_joined_by_shuffles_compute_the_same(helper: str) -> None:

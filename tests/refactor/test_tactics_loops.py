@@ -134,6 +134,7 @@ def _runner(case: Together, runner: Runner) -> Runner | HostRunner:
     return HostRunner()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_loops_with_vectors_compute_the_same(case: Together, runner: Runner) -> None:
     result = VECTOR_LOOPS.apply(_subject(case))

@@ -212,7 +212,7 @@ def _subject(case: Map) -> Subject:
     return subject_of(case.source, case.arguments, case.grid, case.block, case.sizes)
 
 
-@pytest.mark.few(8, free=lambda case: case.no_vectors)
+@pytest.mark.few(5, free=lambda case: case.no_vectors)
 @pytest.mark.parametrize("case", MAPS, ids=lambda case: case.name)
 def test_vectors_compute_the_same(case: Map, runner: Runner) -> None:
     result = VECTOR_MAP.apply(_subject(case))
@@ -225,7 +225,7 @@ def test_vectors_compute_the_same(case: Map, runner: Runner) -> None:
     assert assert_same(runner, _subject(case), result, case.sizes[: 3 * TIMES], count=2 * TIMES) >= 2
 
 
-@pytest.mark.few(6, free=lambda case: case.no_coarse)
+@pytest.mark.few(4, free=lambda case: case.no_coarse)
 @pytest.mark.parametrize("case", MAPS, ids=lambda case: case.name)
 def test_coarser_threads_compute_the_same(case: Map, runner: Runner) -> None:
     result = COARSEN.apply(_subject(case))

@@ -48,6 +48,7 @@ def test_what_could_differ_is_left_alone(body: str) -> None:
     assert isinstance(result, NotApplicable), result.source
 
 
+@pytest.mark.few(3)
 @pytest.mark.opencl
 @pytest.mark.parametrize(
     "body",

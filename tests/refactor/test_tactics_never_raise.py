@@ -48,6 +48,7 @@ def _apply_all(subject: Subject) -> int:
     return applied
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_plain_kernels_get_an_answer(case: Case) -> None:
     subject = _subject(case.source, case.language)
@@ -58,6 +59,7 @@ def test_plain_kernels_get_an_answer(case: Case) -> None:
     _apply_all(other)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_broken_sources_get_an_answer(seed: int) -> None:
     """A kernel with some of its characters lost or doubled."""

@@ -244,7 +244,7 @@ def _block(source: str, language: Language = "opencl", device: DeviceFacts = GPU
 # Results
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_pass_computes_the_same(case: Case, runner: Runner) -> None:
     subject, result = _merged(case)
@@ -252,6 +252,7 @@ def test_one_pass_computes_the_same(case: Case, runner: Runner) -> None:
     assert assert_same(runner, subject, result, SIZES[: 3 * TIMES], count=4 * TIMES) >= 6
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not has_compiler(), reason="needs g++")
 @pytest.mark.parametrize("source", [CUDA_SOFTMAX, CUDA_LAYERNORM], ids=["softmax", "normalisation"])
 def test_cuda_computes_the_same(source: str) -> None:
@@ -267,6 +268,7 @@ def test_cuda_compiles_for_an_h100(source: str, tmp_path: Path) -> None:
         assert not compile_cuda(result, config, subject.sizes()[0], tmp_path)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", [BLOCK_SOFTMAX, BLOCK_NORM], ids=["softmax", "normalisation"])
 def test_blocks_that_share_a_row_compute_the_same(source: str, runner: Runner) -> None:
     subject = _block(source)
@@ -276,6 +278,7 @@ def test_blocks_that_share_a_row_compute_the_same(source: str, runner: Runner) -
     assert assert_same(runner, subject, result, SIZES[:3], count=3) >= 6
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(not has_compiler(), reason="needs g++")
 @pytest.mark.parametrize("source", [BLOCK_SOFTMAX, BLOCK_NORM], ids=["softmax", "normalisation"])
 def test_blocks_that_share_a_row_compute_the_same_in_cuda(source: str) -> None:
@@ -439,7 +442,7 @@ def _unusual(length: int) -> Rows:
     return x
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("length", [1, 3, 37, 256])
 def test_unusual_values_give_what_they_gave(case: Case, length: int, runner: Runner) -> None:

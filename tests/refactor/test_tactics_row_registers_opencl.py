@@ -117,7 +117,7 @@ def _subject(name: str, device: DeviceFacts = GPU, *changes: tuple[str, str]) ->
     return subject_of(text, arguments, ("rows",), ("64",), SIZES, device=device)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("device", [GPU, CPU], ids=["gpu", "cpu"])
 @pytest.mark.parametrize("name", CASES)
 def test_rows_in_registers_compute_the_same(name: str, device: DeviceFacts, runner: Runner) -> None:

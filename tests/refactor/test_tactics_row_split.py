@@ -178,7 +178,7 @@ def _cuda(source: str) -> Subject:
     return subject_of(source, DOT, (grid,), (block,), SIZES, language="cuda", device=GPU)
 
 
-@pytest.mark.few(3, free=lambda case: case.reason)
+@pytest.mark.few(2, free=lambda case: case.reason)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_split_rows_compute_the_same(case: Rows, runner: Runner) -> None:
     result = ROW_SPLIT.apply(_subject(case))
@@ -192,6 +192,7 @@ def test_split_rows_compute_the_same(case: Rows, runner: Runner) -> None:
     assert assert_same(runner, _subject(case), result, SIZES, count=3) >= 8
 
 
+@pytest.mark.thorough
 def test_parts_of_rows_are_shared_by_threads_like_rows(runner: Runner) -> None:
     subject = _subject(CASES[0])
     result = ROW_SPLIT.apply(subject)
@@ -202,6 +203,7 @@ def test_parts_of_rows_are_shared_by_threads_like_rows(runner: Runner) -> None:
     assert assert_same(runner, subject, wide, SIZES[:3], count=6) >= 12
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("entry", ["f", "f_joined"])
 def test_both_launches_may_be_rewritten_further(entry: str, runner: Runner) -> None:
     subject = _subject(CASES[0])

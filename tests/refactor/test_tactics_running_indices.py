@@ -75,6 +75,7 @@ def _subject(body: str) -> Subject:
     return subject_of(HEAD + body + "\n}\n", ARGUMENTS, ("8",), ("16",), SIZES)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_running_indices_are_those_that_were_divided(case: Loop, runner: Runner) -> None:
     subject = _subject(case.body)
@@ -131,10 +132,10 @@ def random_body(seed: int) -> str:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("batch", range(2))
+@pytest.mark.parametrize("batch", range(4))
 def test_random_loops_stay_what_they_are(batch: int, runner: Runner) -> None:
     applied = 0
-    for seed in range(batch * 10, (batch + 1) * 10):
+    for seed in range(batch * 5, (batch + 1) * 5):
         subject = _subject(random_body(seed))
         current, last = subject, None
         for tactic in (RUNNING_INDICES, HOIST_ARITHMETIC) if seed % 2 else (HOIST_ARITHMETIC, RUNNING_INDICES):
@@ -144,7 +145,7 @@ def test_random_loops_stay_what_they_are(batch: int, runner: Runner) -> None:
                 applied += 1
         if last is not None:
             assert_same(runner, subject, last, SIZES[:1] + SIZES[2:], count=1, rtol=0.0)
-    assert applied >= 10  # a test that rewrites nothing proves nothing
+    assert applied >= 5  # a test that rewrites nothing proves nothing
 
 
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC: pip install 'kernelwright[cuda]'")

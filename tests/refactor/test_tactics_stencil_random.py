@@ -146,7 +146,7 @@ def runner():
     runner.close()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("seed", range(6 * TIMES))
 def test_random_stencils_stay_what_they_are(seed: int, tmp_path: Path, runner: Runner) -> None:

@@ -183,6 +183,7 @@ KEPT = {
 }  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", WALKS)
 def test_rows_are_found_whichever_axis_or_loop_chooses_them(name: str, runner: Runner) -> None:

@@ -190,7 +190,7 @@ def test_a_tile_that_is_there_is_told() -> None:
     assert isinstance(TRANSPOSE_TILES.apply(child), NotApplicable)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.opencl
 @pytest.mark.parametrize("plain", OPENCL, ids=lambda each: each.name)
 def test_a_transposition_through_tiles_equals_the_plain_one(plain: Plain, tmp_path: Path, runner: Runner) -> None:

@@ -83,6 +83,7 @@ def test_the_surrogate_learns_to_avoid_failures() -> None:
     assert failed_share("surrogate") < 0.6 * failed_share("random")
 
 
+@pytest.mark.thorough
 def test_priors_of_another_device_help() -> None:
     space = matmul_space()
     here, there = Shifted(Matmul(), seed=1, strength=0.2), Shifted(Matmul(), seed=2, strength=0.2)

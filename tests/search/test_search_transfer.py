@@ -65,6 +65,7 @@ def regret(kind: str, budget: int = 40) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.thorough
 def test_another_device_is_worth_more_than_searching() -> None:
     assert regret("similar", 10) < 0.5 * regret("none", 10)
 
