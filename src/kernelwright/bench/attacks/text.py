@@ -16,7 +16,7 @@ _HALF_DONE = "__kernel void {name}(kw_params) {{\n  int u = get_global_id(0);\n 
 
 def _include(rng: random.Random, dialect: Dialect) -> Sample:
     base = BASES[rng.choice(tuple(BASES))]
-    device = rng.choice(("/dev/stdin", "/dev/tty", "/dev/fd/0", "/proc/self/fd/0"))
+    device = rng.choice(("/dev/zero", "/dev/stdin", "/dev/tty", "/dev/random", "/dev/fd/0", "/proc/self/fd/0"))
     file = rng.choice(("/etc/passwd", "/proc/self/environ", "/proc/self/cmdline", "/etc/hostname", "/proc/self/maps"))
     up = "/".join([".."] * rng.randint(3, 9))
     ways = {
