@@ -97,6 +97,9 @@ def files() -> Iterator[Bad]:
         parts = ".".join(["a", '"b.c"', "'d'", "e-1"] * 5000)
         new = {"key": f"{parts} = 1", "header": f"[{parts}]", "inline": f"n = {{ {parts} = 4096 }}"}[name]
         yield Bad(f"endless-{name}", put(TOML, old, f"{new}\n{old}"), "dotted key has more than 32 parts")
+    yield Bad("endless-word", put(TOML, "entry =", f"{'e' * 1_000_000} = 1\nentry ="), "unknown key 'eeee")
+    arguments = "".join(f'z{k} = {{ role = "scalar", dtype = "int32", value = "n" }}\n' for k in range(5000))
+    yield Bad("endless-arguments", put(TOML, "n = { role", f"{arguments}n = {{ role"), "passes 5004 arguments")
     yield Bad("endless-number", put(TOML, "weight = 2", "weight = " + "9" * 5000), "too long")
     yield Bad("table-twice", put(TOML, "[launch]", "[arguments.x]\nz = 1\n[launch]"), "TOML")
     yield Bad("nested-python", data(REFERENCE, lambda text: b"x = " + b"(" * 5000 + b")" * 5000), "")

@@ -24,6 +24,9 @@ app = typer.Typer(
     ),
 )
 
+MOST_SHOWN = 1000
+"""Characters of one line of an error's message."""
+
 
 class _ShowGroup(typer.core.TyperGroup):
     """`show RUN` and `show RUN NODE` without the word for what they show."""
@@ -614,8 +617,13 @@ def _fail(message: str, status: int, error: BaseException | None) -> None:
     if error is not None and knobs.show_tracebacks():
         raise error
     with contextlib.suppress(OSError):  # nobody reads it any more
-        typer.echo(f"kernelwright: {message}", err=True)
+        typer.echo("kernelwright: " + "\n".join(map(_shortened, message.split("\n"))), err=True)
     os._exit(status) if status == 130 else sys.exit(status)
+
+
+def _shortened(line: str) -> str:
+    """A message quotes what was written, however long that is."""
+    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}... ({len(line):,} characters)"
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 
 _FILL_KEYS = ("distribution", "range", "scale", "file", "special", "fresh")
-_KEYS = ("role", "dtype", "shape", "value", *_FILL_KEYS)
+_KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special", "fresh")
 MOST_EXTENTS = 32
 """Of one array. NumPy ends at 64, and a reference may need axes of its own."""
 MOST_BYTES = 2**46
