@@ -105,11 +105,11 @@ def test_another_process_makes_the_same_bytes() -> None:
     code = """
 import hashlib, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 from test_datasets import digests
 print(digests())
 """
-    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, *map(str, Path(__file__).parents[:2])]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out.strip() == digests()
 
