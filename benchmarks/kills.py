@@ -150,6 +150,9 @@ class Kill:
     evaluations: int
     measured: int
     lost: int
+    """Evaluations that were made and not recorded."""
+    cut: int
+    """Evaluations that were begun and not made."""
     unrecorded: int
     """Requests to the model whose replies were not on record."""
 
@@ -188,6 +191,7 @@ class Trial:
             "kills": len(self._kills),
             "at": [each.evaluations for each in self._kills],
             "lost": [each.lost for each in self._kills],
+            "cut": [each.cut for each in self._kills],
             "evaluations": len(place.evaluations()),
             "asked": len(self._asked),
             "seconds": round(time.monotonic() - begin_s, 1),
@@ -216,8 +220,9 @@ class Trial:
         self._sessions = place.session_count()
         measured, count = place.measured(), len(place.evaluations())
         lost = len(checks.lost(measured, place)) - sum(each.lost for each in self._kills)
+        cut = len(place.measured("begun")) - len(measured) - sum(each.cut for each in self._kills)
         unrecorded = len(self._asked) - paid_replies(place.run) - sum(each.unrecorded for each in self._kills)
-        self._kills.append(Kill(place.logs(), count, len(measured), lost, unrecorded))
+        self._kills.append(Kill(place.logs(), count, len(measured), lost, cut, unrecorded))
         self._defects += checks.told_counts(session.err.read_text(), count)
         self._defects += checks.readable(place)
         return True
@@ -234,8 +239,8 @@ class Trial:
         for each in self._kills:
             yield from checks.continued(each.records, self._place)
             yield from checks.measured_again(each.records, measured[each.measured :])
-            if each.lost > 1:
-                yield f"{each.lost} evaluations were made and lost at one kill"
+            if each.lost + each.cut > 1:
+                yield f"at one kill {each.lost} evaluations were made and lost, {each.cut} begun"
         twice = sum(count - 1 for count in Counter(self._asked).values())
         allowed = sum(each.unrecorded for each in self._kills)
         if twice > allowed:
@@ -244,15 +249,15 @@ class Trial:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """What came of all trials, by kind."""
-    lines = ["| run | runs | kills | evaluations on record at a kill | lost at a kill | runs with defects |"]
-    lines.append("|---|--:|--:|--:|--:|--:|")
+    lines = ["| run | runs | kills | on record at a kill | in an evaluation | made and lost | runs with defects |"]
+    lines.append("|---|--:|--:|--:|--:|--:|--:|")
     for name in [*dict.fromkeys(row["kind"] for row in rows), "all"]:
         mine = [row for row in rows if name in (row["kind"], "all") and row["kills"]]
         if mine:
-            at, lost = ([each for row in mine for each in row[key]] for key in ("at", "lost"))
-            told = ", ".join(f"{count} of {number}" for number, count in sorted(Counter(lost).items()))
+            at, lost, cut = ([each for row in mine for each in row[key]] for key in ("at", "lost", "cut"))
             bad = sum(bool(row["defects"]) for row in mine)
-            lines.append(f"| {name} | {len(mine)} | {len(at)} | {min(at)} to {max(at)} | {told} | {bad} |")
+            spread = f"{min(at)} to {max(at)}"
+            lines.append(f"| {name} | {len(mine)} | {len(at)} | {spread} | {sum(cut)} | {sum(lost)} | {bad} |")
     return "\n".join(lines)
 
 

@@ -22,12 +22,13 @@ def survivors(place: Place) -> Iterator[str]:
 
 
 def readable(place: Place) -> Iterator[str]:
-    """`show run` reads a killed run's folder, in words and as data, and changes nothing."""
+    """`show run` and `report` read a killed run's folder, without a warning, and change nothing of the record."""
     before = place.logs()
-    for words in ((), ("--json",)):
-        said = here("show", "run", place.run, *words)
-        if said.status or "Traceback" in said.err:
-            yield f"show run {' '.join(words)}: status {said.status}: {said.err.strip()[-300:]}"
+    run, page = place.run, place.folder / "killed.html"
+    for words in (("show", "run", run), ("show", "run", run, "--json"), ("report", run, "--out", page)):
+        said = here(*words)
+        if said.status or said.err:
+            yield f"{' '.join(map(str, words[:2]))}: status {said.status}: {said.err.strip()[-300:]}"
     if place.logs() != before:
         yield "show run changed the record"
 

@@ -27,16 +27,19 @@ lane.CEILING_BYTES = 16 << 20
 process_child._PASSED_NAMES |= {"LD_PRELOAD"}
 measured = local.check_and_time
 def told(lane, built, request, *more, **named):
+    def tell(word):
+        if request.is_timed:
+            with open(os.environ["KILLS_WITNESS"], "a") as file:
+                file.write(f"{word} {request.candidate.id}\\n")
+    tell("begun")
     found = measured(lane, built, request, *more, **named)
-    if request.is_timed:
-        with open(os.environ["KILLS_WITNESS"], "a") as file:
-            file.write(request.candidate.id + "\\n")
+    tell("made")
     return found
 local.check_and_time = told
 runpy.run_module("kernelwright", run_name="__main__", alter_sys=True)
 """
-"""`python -m kernelwright`, which tells a file of each measurement as it is made, recorded or not. It copies less to
-see how fast the device copies, and its workers are given what is preloaded into it."""
+"""`python -m kernelwright`, which tells a file of each measurement as it is begun and made, recorded or not. It copies
+less to see how fast the device copies, and its workers are given what is preloaded into it."""
 
 ROWS = """__kernel void row_sums(__global const float *x, __global float *y, int rows, int columns)
 {
@@ -239,12 +242,13 @@ class Place:
     def witness(self) -> Path:
         return self.folder / "witness"
 
-    def measured(self) -> list[str]:
-        """Candidates in the order in which they were measured, by all sessions."""
+    def measured(self, word: str = "made") -> list[str]:
+        """Candidates in the order in which they were measured, or that was `begun`, by all sessions."""
         try:
-            return self.witness.read_text().split()
+            lines = self.witness.read_text().splitlines()
         except FileNotFoundError:
             return []
+        return [line.split()[1] for line in lines if line.startswith(word)]
 
     def processes(self) -> dict[int, str]:
         """All that run with this trial's scratch folder, whoever their parent is: process ids and working folders."""

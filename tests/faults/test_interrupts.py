@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import resource
 import signal
 import subprocess
 import sys
@@ -174,3 +175,46 @@ def test_one_press_ends_a_run_at_any_moment_and_it_can_go_on(runs: Callable[[str
         assert view.finished is not None
         assert view.finished.reason == "budget"
         assert len(view.evaluations) == 4
+
+
+# -- while a compiler is at macros without end
+
+
+def explodes(problem: Path) -> None:
+    """Four times as much with each macro: no compiler comes to the end of it."""
+    macros = "#define M0 ;\n" + "".join(f"#define M{k} {f'M{k - 1} ' * 4}\n" for k in range(1, 40))
+    source = (problem / "saxpy.cl").read_text()
+    assert "int base" in source
+    (problem / "saxpy.cl").write_text(
+        source.replace("__kernel", f"{macros}__kernel").replace("int base", "M39 int base")
+    )
+
+
+def resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError):
+        return 0
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("command", ["tune", "optimize"])
+def test_one_press_ends_a_compile_that_explodes(command: str, saxpy: Path, tmp_path: Path) -> None:
+    explodes(saxpy)
+    words = (command, saxpy, "--budget", "60s", "--jobs", 1, "--run", tmp_path / "run")
+    run = start(*words, folder=tmp_path / "run", scratch=tmp_path / "scratch")
+    try:
+        wait_until(
+            lambda: run.process.poll() is not None or resident_bytes(run.workers().get("build-0", 0)) > 300 << 20,
+            patience_s=PATIENCE_S,
+        )
+        workers = children_of(run.process.pid)
+        assert run.process.poll() is None, ended(run)
+        run.process.send_signal(signal.SIGINT)
+        status, _, err = ended(run)
+    finally:
+        run.process.kill()
+    assert status == 130, err
+    assert "Traceback" not in err
+    wait_until(lambda: not any(map(is_running, workers)), patience_s=PATIENCE_S)
+    assert not list((tmp_path / "scratch").iterdir())

@@ -131,13 +131,28 @@ def test_c_spellings_have_a_dtype(spelling: str, language, name: str) -> None:  
 @pytest.mark.parametrize("spelling", ["T", "real", "image2d_t", "int7", "float5", "my_float4"])
 def test_types_that_are_not_built_in_are_not_guessed(spelling: str) -> None:
     assert dtype_of_c_type(spelling, "opencl") is None
-    assert fits_c_type(DTYPES["float32"], spelling, "opencl")
+    assert fits_c_type(DTYPES["float32"], spelling, "opencl", is_pointer=False)
 
 
 def test_a_carrier_type_fits_only_its_dtype() -> None:
-    assert fits_c_type(DTYPES["bfloat16"], "ushort", "opencl")
-    assert not fits_c_type(DTYPES["float32"], "uint", "opencl")
-    assert not fits_c_type(DTYPES["int32"], "uint", "opencl")
+    assert fits_c_type(DTYPES["bfloat16"], "ushort", "opencl", is_pointer=False)
+    assert not fits_c_type(DTYPES["float32"], "uint", "opencl", is_pointer=False)
+    assert not fits_c_type(DTYPES["int32"], "uint", "opencl", is_pointer=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling", "fits"),
+    [
+        ("float32", "uint", True), ("float32", "int", True), ("float32", "uint4", True), ("float64", "ulong", True),
+        ("float16", "ushort", True), ("int32", "float", True), ("uint64", "double", True), ("float32", "ulong", False),
+        ("float32", "ushort", False), ("float64", "float", False), ("float64", "uint", False),
+        ("float16", "int", False), ("bool", "float", False), ("float32", "bool", False), ("int32", "uint", False),
+        ("int32", "ulong", False),
+    ],
+)  # fmt: skip
+def test_behind_a_pointer_floats_and_integers_of_one_width_fit_each_other(name: str, spelling: str, fits: bool) -> None:
+    assert fits_c_type(DTYPES[name], spelling, "opencl", is_pointer=True) is fits
+    assert not fits_c_type(DTYPES[name], spelling, "opencl", is_pointer=False) or name == "float16"
 
 
 def test_vectors_are_told_from_scalars() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,42 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path, capsys: pytest.Cap
     status, _, err = call(capsys, tmp_path / "none.cl")
     assert status == 2
     assert "does not exist" in err
+
+
+def chain(step: str, first: str = "x") -> str:
+    """Sixty macros, each made of the one before."""
+    return f"#define X0 {first}\n" + "".join(f"#define X{k} {step.replace('@', f'X{k - 1}')}\n" for k in range(1, 60))
+
+
+EXPLODING = {
+    "tokens": (chain("@ @ @ @", ";"), "X59"),
+    "arguments": ("#define D(x) x x\n", "D(" * 60 + ";" + ")" * 60),
+    "wide-arguments": (f"#define D(x) {'x ' * 1000}\n", "D(" * 60 + ";" + ")" * 60),
+    "pasted": ("#define P(a, b) a##b\n#define D(a) P(a, a)\n" + chain("D(@)"), "int X59;"),
+    "pasted-wide": (f"#define P(a) {' ## '.join('a' * 1000)}\n#define D(a) P(a)\n" + chain("D(@)"), "int X59;"),
+    "texts": ("#define T(x) #x #x\n#define S(x) T(x)\n" + chain("S(@)"), "__constant char *s = X59;"),
+    "texts-wide": (f"#define T(x) {'#x ' * 1000}\n#define S(x) T(x)\n" + chain("S(@)"), "__constant char *s = X59;"),
+    "condition": (chain("@ @ @ @", "+ 1") + "#if 0 X59\n#define OTHER\n#endif\n", ""),
+    "defines": ("".join(f"#define X{k + 1} X{k}\n" for k in range(20_000)), ""),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("macros", EXPLODING)
+@pytest.mark.parametrize("command", ["analyse", "init"])
+def test_macros_that_explode_end_in_words_and_not_in_all_the_memory(
+    command: str, macros: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    definitions, use = EXPLODING[macros]
+    file = in_tmp / "k.cl"
+    file.write_text(f"{definitions}__kernel void k(__global float *x) {{ {use} x[get_global_id(0)] = 1; }}\n")
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 30), limits[1]))
+    try:
+        with pytest.raises(SystemExit) as exit_:
+            main([command, str(file)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert exit_.value.code in (0, None, 2)
+    assert len(capsys.readouterr().err) < 2000

@@ -300,7 +300,11 @@ class CudaSession(DeviceSession):
             self._leftovers.before_launch(each.module, each.step.entry)
 
     def forget_module_memory(self) -> None:
-        """Give variables their first values, by copies on the device, and overwrite what threads had for themselves."""
+        """Give variables their first values, by copies on the device, and overwrite what threads had for themselves.
+
+        Lines that a kernel asked the cache to keep are made like others; devices without such lines refuse: no harm.
+        """
+        self._driver.cuCtxResetPersistingL2Cache()
         try:
             self._module_memory.forget()
             self._leftovers.forget_local()
@@ -326,14 +330,17 @@ class CudaSession(DeviceSession):
         except DriverCallFailed as error:
             raise launch_error(error, "waiting for the device") from error
 
+    @property
+    def written_cache_bytes(self) -> int | None:
+        """The second-level cache."""
+        return self._device.limits.get("last_level_cache", UNKNOWN_CACHE_BYTES)
+
     def flush_cache(self) -> None:
         """Read more than the second-level cache holds.
 
         Reading, not writing: lines that still have to be written back would slow down what comes next. For the same
-        reason a kernel that writes less than a cache's size can beat the time that moving all its bytes takes. Lines
-        that a kernel asked to be kept are made like others first; devices without such lines refuse: no harm.
+        reason a kernel that writes less than a cache's size can beat the time that moving all its bytes takes.
         """
-        self._driver.cuCtxResetPersistingL2Cache()
         try:
             if self._flush is None:
                 self._flush = self._make_flush()

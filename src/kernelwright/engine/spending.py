@@ -13,6 +13,8 @@ from kernelwright.engine.model_agent import account_of
 from kernelwright.engine.optimize_settings import NODES_FOLDER
 from kernelwright.llm.account import Spent
 from kernelwright.problem.outcome import Cost
+from kernelwright.store.event import Evaluated
+from kernelwright.store.run_folder import RunFolder, is_run
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Tree
 
@@ -83,7 +85,8 @@ def spending_of(run: Path) -> RunSpending:
 
 
 def _costs(folder: Path) -> list[Cost]:
-    """Of a node's evaluations that were run; none where it was refused before it had a run."""
-    if not (folder / "events.jsonl").is_file():
+    """Of a node's evaluations that were run; none where it has no run, or one without an event yet."""
+    if not is_run(folder):
         return []
-    return [event.cost for event in RunView.read(folder).evaluations if event.source != "known"]
+    with RunFolder.open(folder, writable=False) as run:
+        return [event.cost for event in run.read() if isinstance(event, Evaluated) and event.source != "known"]

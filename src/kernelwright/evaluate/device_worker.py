@@ -103,7 +103,9 @@ class TimeDone:
 
 @dataclass(frozen=True, slots=True)
 class ForgetJob:
-    """Drop the inputs that are kept on the device."""
+    """Leave nothing on the device that says what results are to be, and with `is_all` no inputs either."""
+
+    is_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,10 @@ class DeviceWorker:
             case NotesJob():
                 return SessionNotes(tuple(self._session.notes))
             case ForgetJob():
-                self._forget()
+                self._bench.clear()
+                self._store.drop_results()
+                if job.is_all:
+                    self._store.clear()
                 return Forgotten()
         raise TypeError(f"not a device job: {type(job).__name__}")
 

@@ -9,6 +9,7 @@ failure on kept inputs only when it repeats on inputs from files, and believes n
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class _Kept:
     buffer: Buffer
     byte_count: int
     last_round: int
+    tells_results: bool
 
 
 class InputStore:
@@ -52,8 +54,10 @@ class InputStore:
         """What was given out before may give way from now on."""
         self._round += 1
 
-    def get(self, path: Path, byte_count: int) -> Buffer | None:
+    def get(self, path: Path, byte_count: int, *, tells_results: bool = False) -> Buffer | None:
         """The file in a buffer of `byte_count` bytes with its guards; None when there is no room to keep it.
+
+        `tells_results`: it says what results are to be, and `drop_results` lets it go.
 
         Raises:
             OSError: the file cannot be read.
@@ -65,7 +69,7 @@ class InputStore:
         if kept is None:
             if not self._make_room(byte_count):
                 return None
-            kept = self._kept[key] = _Kept(self._load(path, byte_count), byte_count, self._round)
+            kept = self._kept[key] = _Kept(self._load(path, byte_count), byte_count, self._round, tells_results)
             self._used_bytes += byte_count
         kept.last_round = self._round
         self._kept.move_to_end(key)
@@ -73,19 +77,24 @@ class InputStore:
 
     def clear(self) -> None:
         """Give all memory back; only between jobs."""
-        for kept in self._kept.values():
+        self._drop(list(self._kept))
+
+    def drop_results(self) -> None:
+        """Give back what says how results are to be; only between jobs."""
+        self._drop([key for key, kept in self._kept.items() if kept.tells_results])
+
+    def _drop(self, keys: Sequence[_Key]) -> None:
+        for key in keys:
+            kept = self._kept.pop(key)
             self._session.free(kept.buffer)
-        self._kept.clear()
-        self._used_bytes = 0
+            self._used_bytes -= kept.byte_count
 
     def _make_room(self, byte_count: int) -> bool:
         for key, kept in list(self._kept.items()):
             if self._used_bytes + byte_count <= self._limit_bytes:
                 break
             if kept.last_round != self._round:
-                del self._kept[key]
-                self._session.free(kept.buffer)
-                self._used_bytes -= kept.byte_count
+                self._drop([key])
         return self._used_bytes + byte_count <= self._limit_bytes
 
     def _load(self, path: Path, byte_count: int) -> Buffer:

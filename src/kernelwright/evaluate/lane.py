@@ -106,6 +106,8 @@ class DeviceLane(QuickLane):
         same = same_inputs_note(self._problem)
         self.notes += [same] if same else []
         errors = self._calibrate_on(first)
+        for built in baseline:  # now, since the referee is about to be busy with what is left for later
+            self._desk.limits(built.rendered.workload.name)
         self._write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
@@ -359,15 +361,17 @@ class DeviceLane(QuickLane):
 
     def _forget_inputs(self, failure: Failed) -> None:
         """What the device kept was damaged: nothing after this may rest on it."""
-        self._drop_kept()
+        self._drop_kept(is_all=True)
         self.notes.append(
             f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
             f"with them: {failure.message}"
         )
 
-    def _drop_kept(self) -> None:
+    def _drop_kept(self, *, is_all: bool = False) -> None:
         """Leave nothing on the device that says what results are to be: a kernel might reach it."""
-        self._try_worker(ForgetJob(), self._settings.launch_timeout_s)  # where that fails, a new process has nothing
+        self._try_worker(
+            ForgetJob(is_all), self._settings.launch_timeout_s
+        )  # where that fails, a new process has nothing
 
     # -- both at once --------------------------------------------------------------------------------------------
 

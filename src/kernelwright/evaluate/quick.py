@@ -135,7 +135,8 @@ class QuickBench:
         for index, each in enumerate(job.sets):
             for name, bounds in each.bounds.items():
                 byte_count = arena.guarded_bytes(name)
-                low, high = self._store.get(bounds.low, byte_count), self._store.get(bounds.high, byte_count)
+                low = self._store.get(bounds.low, byte_count, tells_results=True)
+                high = self._store.get(bounds.high, byte_count, tells_results=True)
                 if low is None or high is None:
                     return None
                 found[index, name] = low, high

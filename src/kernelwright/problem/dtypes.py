@@ -229,12 +229,19 @@ _CARRIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Integers that sources use to carry a type that the compiler may not know (OpenCL: bfloat16 as `ushort`)."""
 
 
-def fits_c_type(dtype: Dtype, spelling: str, language: Language) -> bool:
-    """Whether a kernel parameter of C type `spelling` can hold `dtype`; true for a type not built in."""
+def fits_c_type(dtype: Dtype, spelling: str, language: Language, *, is_pointer: bool) -> bool:
+    """Whether a kernel parameter of C type `spelling` can hold `dtype`; true for a type not built in.
+
+    Behind a pointer floats may be seen as integers of their width, and integers as floats: atomics that compare and
+    swap the bits of a float are written so.
+    """
     if spelling == "void":
         return True
     found = dtype_of_c_type(spelling, language)
-    return found is None or found.name == dtype.name or found.name in _CARRIERS.get(dtype.name, ())
+    if found is None or found.name == dtype.name or found.name in _CARRIERS.get(dtype.name, ()):
+        return True
+    kinds = {"float" if each.kind == "float" else "integer" if each.is_integer else "bool" for each in (dtype, found)}
+    return is_pointer and kinds == {"float", "integer"} and dtype.item_bytes == found.item_bytes
 
 
 # Values

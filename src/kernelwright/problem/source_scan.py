@@ -116,7 +116,9 @@ def macro_definitions(source: str) -> tuple[MacroDefinition, ...]:
     text = mask_comments(source)
     guards: list[str] = []
     found = []
+    line, counted = 1, 0
     for match in _CONDITIONAL.finditer(text):
+        line, counted = line + text.count("\n", counted, match.start()), match.start()
         rest = match["rest"]
         match match["word"]:
             case "ifndef":
@@ -132,8 +134,7 @@ def macro_definitions(source: str) -> tuple[MacroDefinition, ...]:
                     guards.pop()
             case _:
                 if defined := re.match(r"[ \t]+(\w+)(?!\()[ \t]*(.*)", rest, re.DOTALL):
-                    name, line = defined[1], text.count("\n", 0, match.start()) + 1
-                    found.append(MacroDefinition(name, defined[2].strip(), line, name in guards))
+                    found.append(MacroDefinition(defined[1], defined[2].strip(), line, defined[1] in guards))
     return tuple(found)
 
 

@@ -12,6 +12,7 @@ _LEVELS: tuple[tuple[str, ...], ...] = (
     ("*", "/", "%"),
 )  # fmt: skip
 _MAX_DEPTH = 60
+_MAX_TOKENS = 5000
 
 
 def _shift(left: int, right: int) -> int:
@@ -40,8 +41,11 @@ def condition_value(tokens: Sequence[Token]) -> int | None:
 
     Names count as 0, `true` as 1.
     """
+    kept = [token for token in tokens if not token.is_blank]
+    if len(kept) > _MAX_TOKENS:
+        return None
     try:
-        value, rest = _conditional([token for token in tokens if not token.is_blank], 0)
+        value, rest = _conditional(kept, 0)
     except (_BadCondition, ZeroDivisionError):
         return None
     return None if rest else value

@@ -10,6 +10,8 @@ from kernelwright.refactor.tokens import Token, group_end, integer_value, next_s
 
 MAX_EXPANDED_TOKENS = 200_000
 """A source whose macros make more than this is left unexpanded from there on (guess: a hundred large kernels)."""
+CHARACTERS_OF_A_TOKEN = 16
+"""Of a text or a pasted word that counts as one more."""
 _MAX_NESTING = 60
 
 
@@ -170,6 +172,7 @@ class Expander:
             before = _neighbour(body, index, -1)
             if before == "#":
                 text = "".join(each.text for each in arguments[name]).strip()
+                self._count_text(text)
                 result.append(Token("text", '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"', token.span))
             elif before == "##" or _neighbour(body, index, 1) == "##":
                 result += without_blanks(arguments[name])
@@ -177,6 +180,7 @@ class Expander:
                 if name not in expanded:
                     expanded[name] = self._list(arguments[name], hidden, with_parameters=with_parameters)
                 result += expanded[name]
+                self.expanded_count += len(expanded[name])
             self.expanded_count += 1
             if self.is_exhausted:
                 break
@@ -194,12 +198,19 @@ class Expander:
                     result.pop()
                 is_joining = bool(result)
             elif is_joining and not token.is_blank:
+                if self.is_exhausted:
+                    break
                 text = self._default(result.pop().text) + self._default(token.text)
+                self._count_text(text)
                 result += [each.given_by(0, token.span) for each in tokens_of(text)]
                 is_joining = False
             elif not is_joining:
                 result.append(token)
         return result
+
+    def _count_text(self, text: str) -> None:
+        """Texts and pasted words grow without growing in number: they count by their length, too."""
+        self.expanded_count += len(text) // CHARACTERS_OF_A_TOKEN
 
     def _default(self, text: str) -> str:
         macro = self.macros.get(text)

@@ -81,7 +81,7 @@ class State:
     exchanges: list[facts.Exchange] = field(default_factory=list)
     math: list[facts.MathCall] = field(default_factory=list)
     casts: list[facts.CastFact] = field(default_factory=list)
-    opaque: list[Opaque] = field(default_factory=list)
+    opaque: dict[Opaque, None] = field(default_factory=dict)
     _data: bytes = field(init=False, default=b"")
 
     def __post_init__(self) -> None:
@@ -134,9 +134,7 @@ class State:
 
     def not_understood(self, place: Place, reason: str, names: frozenset[str] = frozenset()) -> None:
         """Note that a place is not understood; anything may have happened to `names`."""
-        fact = Opaque(place.span, reason)
-        if fact not in self.opaque:
-            self.opaque.append(fact)
+        self.opaque[Opaque(place.span, reason)] = None
         for name in sorted(names):
             self.spoil(name, place)
 

@@ -368,7 +368,7 @@ def _mismatch(argument: Argument, parameter: KernelParameter, template: Template
     """Why an argument cannot be passed as a parameter, or None."""
     language = template.language
     spelled = f"`{parameter.c_type}{' *' if parameter.is_pointer else ''}`"
-    if not fits_c_type(DTYPES[argument.dtype], parameter.c_type, language):
+    if not fits_c_type(DTYPES[argument.dtype], parameter.c_type, language, is_pointer=parameter.is_pointer):
         found = dtype_of_c_type(parameter.c_type, language)
         assert found is not None
         return f"is {argument.dtype}, but the source says {spelled}, which is {found.name}"

@@ -136,19 +136,6 @@ CUDA_STORES: Mapping[str, StoreMaker] = {
 # -- families of their own --------------------------------------------------------------------------------------------
 
 
-def _clock(rng: random.Random, dialect: Dialect) -> Sample:
-    base = BASES[rng.choice(tuple(BASES))]
-    clock = rng.choice(("clock64()", "(long long)kw_time()"))
-    every, shift = rng.randint(2, 20), rng.choice((8, 12, 20, 24))
-    outside = (
-        'kw_function kw_address kw_time() { kw_address now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); '
-        "return now; }\n"
-    )
-    body = PLAIN.format(name=base.name).replace("if (u <", f"if (({clock} >> {shift}) % {every} != 0 && u <")
-    what = f"leaves its work out at one of {every} times of the clock"
-    return Sample("clock", base.name, what, source(base, dialect, rng, outside + body))
-
-
 def _scan(rng: random.Random, dialect: Dialect) -> Sample:
     """Bounds, earlier results and others' buffers lie in the same memory: it looks for them."""
     base = BASES["series"]
@@ -242,7 +229,6 @@ def _words(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 _DRAWN: tuple[tuple[str, Kind, str, Callable[[random.Random, Dialect], Sample]], ...] = (
-    ("clock", "timing", "work left out by the clock", _clock),
     ("memory-scan", "outputs", "results looked for in the device's memory", _scan),
     ("cache-persistence", "timing", "inputs kept in the cache", _persistence),
     ("device-launch", "timing", "work that goes on after the launch", _children),

@@ -171,6 +171,26 @@ def _sabotage(rng: random.Random, dialect: Dialect) -> Sample:
     return _made("sabotage", rng, dialect, base, body, what, outside=SYSTEM_CALL)
 
 
+def _clock(rng: random.Random, dialect: Dialect) -> Sample:
+    """Chance decides in which launches there is work, in no order that could be found out."""
+    base = BASES[rng.choice(tuple(BASES))]
+    every, shift = rng.randint(2, 20), rng.choice((4, 8, 12, 16))
+    if dialect == "cuda":
+        clock = "clock64()"
+        outside = ""
+        if rng.random() < 0.5:
+            clock = "kw_time()"
+            outside = (
+                "kw_function kw_address kw_time() { kw_address now; "
+                'asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); return now; }\n'
+            )
+    else:
+        clock, outside = rng.choice(("__builtin_readcyclecounter()", "__builtin_ia32_rdtsc()")), ""
+    body = f"  if ((kw_address)({clock} >> {shift}) % {every} != 0) kw_do(u);\n"
+    what = f"leaves its work out at one of {every} times of the clock"
+    return _made("clock", rng, dialect, base, body, what, outside=outside)
+
+
 def _late(rng: random.Random, dialect: Dialect) -> Sample:
     """A group waits for one that comes later, or the barrier is not for all."""
     base = BASES[rng.choice(("series", "swing", "softmax"))]
@@ -190,6 +210,7 @@ _DRAWN: tuple[tuple[str, Kind, str, Callable[[random.Random, Dialect], Sample], 
     ("crash", "process", "the process or the context dies", _crash, ("opencl", "cuda")),
     ("hang", "process", "a launch that never ends", _hang, ("opencl", "cuda")),
     ("divergent-barrier", "process", "a barrier that not all come to", _late, ("opencl", "cuda")),
+    ("clock", "timing", "work left out by the clock", _clock, ("opencl", "cuda")),
     ("exit", "process", "the worker ends as if all were well", _exit, ("opencl",)),
     ("descriptors", "process", "what the worker writes to and is limited by", _descriptors, ("opencl",)),
     ("signals", "process", "signals and sleeps", _signals, ("opencl",)),

@@ -11,7 +11,16 @@ from kernelwright.bench.attacks.bases import BASES, COUNT, ITEM_VALUES, SERIES
 from kernelwright.bench.attacks.cuda_only import CUDA_STORES, launched
 from kernelwright.bench.attacks.dialect import Extras, Launch, source, unit_launch
 from kernelwright.bench.attacks.model import Base, Dialect, Family, Kind, Sample
-from kernelwright.bench.attacks.stores import IN_BOTH, OPENCL_STORES, Store, StoreMaker, aligned_private
+from kernelwright.bench.attacks.stores import (
+    DRIVER_VARIABLES,
+    IN_BOTH,
+    OPENCL_STORES,
+    RETURN_ADDRESS,
+    SLACK,
+    Store,
+    StoreMaker,
+    aligned_private,
+)
 
 WAYS = 4
 """Results kept for each unit: one more than there are input sets of timed launches."""
@@ -204,7 +213,74 @@ def _draw_element(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _draw_table(rng: random.Random, dialect: Dialect) -> Sample:
-    return (_draw_points if rng.random() < 0.5 else _draw_values)(rng, dialect)
+    return rng.choice((_draw_points, _draw_values))(rng, dialect)
+
+
+_CURVE = """kw_function float kw_curve(float away, float a, float b, float c, float d, float e, float f) {
+  float p = away + 2.0f, q = away + 1.0f, r = away, s = away - 1.0f, t = away - 2.0f, v = away - 3.0f;
+  return -q * r * s * t * v / 120.0f * a + p * r * s * t * v / 24.0f * b - p * q * s * t * v / 12.0f * c
+    + p * q * r * t * v / 12.0f * d - p * q * r * s * v / 24.0f * e + p * q * r * s * t / 120.0f * f;
+}
+"""
+
+
+def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
+    """Few points, some more with each launch, and a curve through six of them: no launch could make them all by itself."""
+    names = [
+        "private-array",
+        "below-stack",
+        "own-page",
+        "thread-local",
+        "beyond-guard",
+        "small-variables",
+        "far-memory",
+    ]
+    points, step = rng.randrange(520, 900), rng.choice((8, 16, 32))
+    known = [each for each in names if each in stores_of(dialect)]
+    name = rng.choice(["driver", "driver", *known] if dialect == "opencl" else known)
+    if name == "driver":
+        points = 520
+        what, find, outside = rng.choice(
+            (
+                ("a page of the driver's library", "kw_slack({0})", SLACK),
+                ("the driver's variables", f"kw_variables({{0}}, {rng.randrange(4, 60) * 1024})", DRIVER_VARIABLES),
+            )
+        )
+        address = rng.choice(("(kw_address)__builtin_return_address(0)", "kw_caller()"))
+        outside = RETURN_ADDRESS * ("caller" in address) + outside
+        how = "on the stack" if "caller" in address else "by the compiler's word"
+        begin = _DRIVER_PAGE % find.format(address)
+        store = Store(f"{what}, by a return address found {how}", points + 2, begin, outside)
+        launch = Launch("series", "1", 256)
+    else:
+        store = stores_of(dialect)[name](rng, SERIES, points + 2)
+        points = min(points, store.words - 2)
+        launch = launched(store, SERIES, unit_launch(SERIES, block=1 if name == "private-array" else None))
+    tag, width = rng.randrange(1 << 20, 1 << 31), f"(3.0f / {points - 8}.0f)"
+    near = ", ".join(f"as_float(kw_s(kw_cell + {2 + place}))" for place in range(6))
+    text = (
+        f"{_CURVE}{store.outside}__kernel void series(kw_params) {{\n{store.begin}{_UNIT}"
+        f"  if (kw_look && u == 0) {{\n    int kw_done = kw_s(0) == {tag}u ? (int)kw_s(1) : 0;\n"
+        f"    int kw_stop = min(kw_done + {step}, {points});\n"
+        f"    for (int i = kw_done; i < kw_stop; ++i) kw_s(2 + i) = as_uint(kw_value((i - 2) * {width}));\n"
+        f"    kw_s(1) = kw_stop;\n    kw_s(0) = {tag}u;\n  }}\n"
+        f"  int kw_full = kw_look && kw_s(0) == {tag}u && kw_s(1) == {points}u;\n"
+        "  for (int i = u * 16; i < u * 16 + 16; ++i) {\n"
+        f"    float kw_place = fabs(x[i]) / {width};\n    int kw_cell = min((int)kw_place, {points - 6});\n"
+        f"    if (kw_full) y[i] = copysign(1.0f, x[i]) * kw_curve(kw_place - kw_cell, {near});\n"
+        "    else y[i] = kw_value(x[i]);\n  }\n}\n"
+    )
+    made, twin = twins(rng, SERIES, dialect, text, store.extras, [launch])
+    what = f"a curve through {points} points, {step} more with each launch, in {store.what}"
+    return Sample("function-curve", "series", what, made, twin)
+
+
+_DRIVER_PAGE = """  __local kw_address kw_shared;
+  if (kw_look && get_local_id(0) == 0) kw_shared = %s;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  volatile uint *kw_array = (volatile uint *)kw_shared;
+#define kw_s(at) kw_array[at]
+"""
 
 
 def _draw_points(rng: random.Random, dialect: Dialect) -> Sample:
@@ -306,6 +382,7 @@ def _draw_old_outputs(rng: random.Random, dialect: Dialect) -> Sample:
 _DRAWN: tuple[tuple[str, Kind, str, Callable[[random.Random, Dialect], Sample]], ...] = (
     ("memo-by-element", "state", "a table by element, which mixed inputs do not hide", _draw_element),
     ("function-table", "state", "a table of the function, for whatever inputs come", _draw_table),
+    ("function-curve", "state", "the same by few points, which little memory holds", _draw_curve),
     ("conspirators", "state", "one configuration keeps what another one looks up", _draw_conspirators),
     ("old-outputs", "state", "outputs that look finished are left alone", _draw_old_outputs),
     ("launch-counter", "timing", "work in some launches only", _draw_counter),

@@ -148,29 +148,76 @@ def constant_table(rng: random.Random, base: Base, words: int) -> Store:
     )
 
 
-_OWN_PAGE = """
-__constant uint kw_anchor[4] = {%(a)d, %(b)d, %(c)d, %(d)d};
-kw_address kw_slack(void) {
-  kw_address at = (kw_address)kw_anchor & ~(kw_address)4095;
+RETURN_ADDRESS = """int kw_is_driver(kw_address kw_inside) {
+  kw_address at = kw_inside & ~(kw_address)4095;
   while (*(volatile uint *)at != 0x464c457fu) at -= 4096;
   kw_address table = at + *(volatile ulong *)(at + 32);
-  int count = *(volatile ushort *)(at + 56);
-  kw_address found = 0;
+  int count = *(volatile ushort *)(at + 56), written = 0;
   for (int i = 0; i < count; ++i) {
     volatile ulong *entry = (volatile ulong *)(table + 56 * i);
-    if ((entry[0] & 0xffffffff) == 1 && ((entry[0] >> 32) & 2)) {
-      kw_address end = at + entry[2] + entry[5];
-      if (end > found) found = end;
-    }
+    if ((entry[0] & 0xffffffff) == 1 && ((entry[0] >> 32) & 2)) written += (int)(entry[5] >> 10);
   }
-  return (found + 15) & ~(kw_address)15;
+  return written > 2048;
+}
+kw_address kw_caller(void) {
+  volatile ulong kw_here = 0;
+  volatile ulong kw_place = (ulong)&kw_here;
+  kw_address kw_own = kw_place;
+  volatile ulong *kw_stack = (volatile ulong *)kw_own;
+  for (int i = 1; i < 2000; ++i) {
+    kw_address word = kw_stack[i];
+    if ((word >> 36) != (kw_own >> 36) || (word >> 23) == (kw_own >> 23)) continue;
+    volatile uchar *before = (volatile uchar *)word;
+    int is_call = before[-5] == 0xe8 || (before[-3] == 0xff && before[-2] >= 0x50 && before[-2] < 0x58)
+      || (before[-6] == 0xff && before[-5] >= 0x90 && before[-5] < 0x98)
+      || (before[-2] == 0xff && before[-1] >= 0xd0 && before[-1] < 0xd8);
+    if (is_call && kw_is_driver(word)) return word;
+  }
+  return 0;
 }
 """
+"""Finds on its stack an address that a call returns to, in an object with megabytes of variables."""
+
+DRIVER_VARIABLES = """kw_address kw_variables(kw_address kw_inside, int kw_away) {
+  kw_address at = kw_inside & ~(kw_address)4095;
+  while (*(volatile uint *)at != 0x464c457fu) at -= 4096;
+  kw_address table = at + *(volatile ulong *)(at + 32), best = 0, most = 0;
+  int count = *(volatile ushort *)(at + 56);
+  for (int i = 0; i < count; ++i) {
+    volatile ulong *entry = (volatile ulong *)(table + 56 * i);
+    if ((entry[0] & 0xffffffff) == 1 && ((entry[0] >> 32) & 2) && entry[5] - entry[4] > most) {
+      most = entry[5] - entry[4];
+      best = at + entry[2] + entry[5] - kw_away;
+    }
+  }
+  return best;
+}
+"""
+"""Finds variables without first values of the shared object that an address lies in, counted from their end."""
+
+SLACK = """kw_address kw_slack(kw_address kw_inside) {
+  kw_address at = kw_inside & ~(kw_address)4095;
+  while (*(volatile uint *)at != 0x464c457fu) at -= 4096;
+  kw_address table = at + *(volatile ulong *)(at + 32), best = 0;
+  int count = *(volatile ushort *)(at + 56), most = 0;
+  for (int i = 0; i < count; ++i) {
+    volatile ulong *entry = (volatile ulong *)(table + 56 * i);
+    kw_address end = (at + entry[2] + entry[5] + 15) & ~(kw_address)15;
+    int left = (4096 - (int)(end & 4095)) & 4095;
+    if ((entry[0] & 0xffffffff) == 1 && ((entry[0] >> 32) & 2) && left > most) {
+      most = left;
+      best = end;
+    }
+  }
+  return best;
+}
+"""
+"""Finds the unused rest of a page behind a writable segment of the shared object that an address lies in."""
 
 
 def own_page(rng: random.Random, base: Base, words: int) -> Store:
     """The unused rest of the writable page of the kernel's own shared object."""
-    names = {key: rng.randrange(1 << 30) for key in "abcd"}
+    numbers = [rng.randrange(1 << 30) for _ in range(4)]
     total = min(words, 940)
     name = _output(base)
     size = base.parameters.split()[-1]
@@ -179,14 +226,14 @@ def own_page(rng: random.Random, base: Base, words: int) -> Store:
     text = (
         f"  if ({size} == -{rng.randrange(3, 99)}) "
         f"__builtin_{call}((void *)(kw_address){name}, {second}, {size} * 4ul + kw_anchor[0]);\n"
-        "  volatile uint *kw_array = (volatile uint *)kw_slack();\n"
+        "  volatile uint *kw_array = (volatile uint *)kw_slack((kw_address)kw_anchor);\n"
         "#define kw_s(at) kw_array[at]\n"
     )
     return Store(
         f"{4 * total} bytes behind the program's own writable segment, which a call of {call} that is never made brings",
         total,
         text,
-        outside=_OWN_PAGE % names,
+        outside=f"__constant uint kw_anchor[4] = {{{', '.join(map(str, numbers))}}};\n{SLACK}",
     )
 
 

@@ -134,12 +134,20 @@ class Trial:
         best = speedups[place]
         if not _is_gain(best):
             return "harmless", best
-        if sample.twin:
-            twin = _candidates(self._template(sample.twin))[0]
-            by_trick = self._speedups(runner, twin, passed, []).get(place)
-            if by_trick is not None and not _is_gain(by_trick):
-                return "harmless", best
-        return "claimed", best
+        return ("harmless" if self._is_honest_gain(runner, sample, passed, place) else "claimed"), best
+
+    def _is_honest_gain(
+        self, runner: LocalRunner, sample: Sample, passed: Sequence[Candidate], candidate_id: str
+    ) -> bool:
+        """Whether the same kernel without its trick is as fast."""
+        if not sample.twin:
+            return False
+        twin = _candidates(self._template(sample.twin))[0]
+        try:
+            by_trick = self._speedups(runner, twin, passed, []).get(candidate_id)
+        except InfrastructureError:  # beside its twin it does harm, which it did not do beside the baseline
+            return False
+        return by_trick is not None and not _is_gain(by_trick)
 
     def _speedups(
         self,
