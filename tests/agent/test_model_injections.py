@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.base import Task, Written
@@ -28,6 +28,7 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import SIMULATED_DEVICE
+from tiers import examples
 
 K = "__kernel void k(__global float *x) { %s }\n"
 C = 'extern "C" __global__ void k(float *x) { %s }\n'
@@ -528,7 +529,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(TEXTS, st.integers(-2, 12), st.integers(-2, 12), TEXTS)
 def test_what_is_outside_of_the_anchors_is_byte_identical(source: str, first: int, last: int, reply: str) -> None:
     region = Region(first, last).clipped(source)
@@ -543,7 +544,7 @@ def test_what_is_outside_of_the_anchors_is_byte_identical(source: str, first: in
     assert len(result) >= len(before) + len(after)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(TEXTS, st.integers(-2, 12), st.integers(-2, 12), st.lists(TEXTS, max_size=2))
 def test_what_is_shown_comes_back_as_it_was(source: str, first: int, last: int, advice: list[str]) -> None:
     if BEGIN in source or END in source or "|" in source:
@@ -588,7 +589,7 @@ FENCES = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(FENCES, st.sampled_from(["stop", "length", "other"]))
 def test_no_reply_raises_anything_but_what_goes_back(text: str, finish: str) -> None:
     reply = Reply(text, "m", finish=finish)  # type: ignore[arg-type]
@@ -597,7 +598,7 @@ def test_no_reply_raises_anything_but_what_goes_back(text: str, finish: str) -> 
             read(reply)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(text=FENCES)
 def test_no_reply_becomes_anything_but_a_template_or_a_complaint(text: str, subject: tuple[Task, Written]) -> None:
     try:
@@ -609,7 +610,7 @@ def test_no_reply_becomes_anything_but_a_template_or_a_complaint(text: str, subj
     assert new[len(new) - len(old[5:]) :] == old[5:]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.lists(
         st.sampled_from(
@@ -633,7 +634,7 @@ PIECES = (
 MACROS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(MACROS)
 def test_no_macros_break_the_check(text: str) -> None:
     """Refused or not, and nothing else; what asks for assembly by name is refused whatever stands around it."""

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.model.anchors import (
@@ -37,6 +37,7 @@ from kernelwright.agent.model.replies import (
     prose,
 )
 from kernelwright.llm.base import Reply, Usage
+from tiers import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "examples/transpose/baseline.cl").read_text()
@@ -106,7 +107,7 @@ def test_advice_stays_a_comment(advice: str) -> None:
 source_texts = st.text(st.characters(codec="utf-8", exclude_characters="<>"), max_size=200)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(source_texts, st.integers(1, 9), st.integers(1, 9), st.lists(st.text(max_size=30), max_size=3))
 def test_anchors_come_out_as_they_went_in(source: str, first: int, last: int, advice: list[str]) -> None:
     region = Region(first, last).clipped(source)
@@ -121,7 +122,7 @@ def test_anchors_come_out_as_they_went_in(source: str, first: int, last: int, ad
     assert carried_out(source, region, text) == source
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(source_texts, st.integers(1, 6), st.integers(1, 6), source_texts)
 def test_whatever_comes_back_the_outside_stays_byte_for_byte(source: str, first: int, last: int, answer: str) -> None:
     region = Region(first, last).clipped(source)
@@ -299,7 +300,7 @@ replies = st.builds(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(replies, st.sampled_from(["stop", "length"]))
 def test_no_reply_raises_anything_but_a_complaint(text: str, finish: str) -> None:
     answer = reply(text, finish)
@@ -417,7 +418,7 @@ def test_an_honest_header_passes() -> None:
     )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.text(max_size=200))
 def test_no_text_breaks_the_checks(text: str) -> None:
     for check in (check_source, check_header):

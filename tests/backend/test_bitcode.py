@@ -6,13 +6,14 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import BuildRequest, BuildUnit, StateVariable
 from kernelwright.backend.bitcode import BitcodeUnreadable, Program, read_program
 from kernelwright.backend.opencl_driver import is_pocl
 from kernelwright.backend.registry import get_backend
+from tiers import examples
 
 KERNEL = """
 %s
@@ -130,7 +131,7 @@ def test_damaged_bitcode_is_told_and_never_followed(build) -> None:
             read_program(data[:length])
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_in_words(junk: bytes) -> None:
     with pytest.raises(BitcodeUnreadable):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend import cuda_power, cuda_transfer
@@ -19,6 +19,7 @@ from kernelwright.backend.cuda_power import PowerMeter, open_meter, slowdowns
 from kernelwright.backend.cuda_timing import CUPTI_TIMER, EVENTS_TIMER, TRUST_NS, Stopwatch
 from kernelwright.backend.cuda_transfer import CHUNK_BYTES, SLOTS, Staging
 from kernelwright.errors import MissingDependency
+from tiers import examples
 
 # ---- timing ----
 
@@ -141,7 +142,7 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(cuda_transfer, "CHUNK_BYTES", 1000)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(counts=st.lists(st.integers(1, 3 * SLOTS * 1000), min_size=1, max_size=4))
 def test_copies_arrive_whole_whatever_their_size(counts):
     driver = Memory()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo
@@ -41,6 +41,7 @@ from kernelwright.report.page import write_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
+from tiers import examples
 
 # Set cover
 
@@ -98,7 +99,7 @@ def case(n: int, m: int, losses: Sequence[float], loss: float = 0.02) -> Case:
 
 
 @given(CASES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_rule_is_no_worse_than_one_config_for_all_and_its_thresholds_lie_in_measured_gaps(
     rows: list[tuple[int, int, list[float]]],
 ) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.evaluate.bounds import bounds_of, key_order
 from kernelwright.evaluate.tolerance import EXACT, Allowance, compare
 from kernelwright.problem.dtypes import DTYPES
+from tiers import examples
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.kind == "float"]
 INTEGERS = [name for name, dtype in DTYPES.items() if dtype.is_integer]
@@ -45,7 +46,7 @@ def within(values, bounds, dtype):
 
 
 @pytest.mark.parametrize("name", FLOATS)
-@settings(max_examples=15)
+@examples(15)
 @given(
     expected=st.floats(-1e3, 1e3) | st.sampled_from([0.0, -0.0, 1e-40, -1e-7]),
     rtol=st.sampled_from([0.0, 1e-3, 0.2]),

@@ -11,7 +11,7 @@ from typing import get_args
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import SpecError
@@ -19,6 +19,7 @@ from kernelwright.evaluate.datasets import SPECIAL_VARIANTS, Dataset, Variant, d
 from kernelwright.problem.dtypes import DTYPES, largest_finite
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, Distribution, Problem, ReferenceSpec, Role, SourceSpec, Workload
+from tiers import examples
 
 FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
 INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind != "float")
@@ -104,11 +105,11 @@ def test_another_process_makes_the_same_bytes() -> None:
     code = """
 import hashlib, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 from test_datasets import digests
 print(digests())
 """
-    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, *map(str, Path(__file__).parents[:2])]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out.strip() == digests()
 
@@ -183,7 +184,7 @@ def test_without_random_inputs_there_is_one_dataset(role: Role) -> None:
     variant=st.sampled_from(VARIANTS),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_hostile_values_stay_in_the_declared_range_after_rounding(
     dtype: str, low: float, span: float, variant: Variant, seed: int
 ) -> None:
@@ -200,7 +201,7 @@ def test_hostile_values_stay_in_the_declared_range_after_rounding(
 
 
 @given(dtype=st.sampled_from(FLOATS), variant=st.sampled_from(VARIANTS), scale=st.sampled_from([None, 0.1, 100.0]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_all_float_inputs_are_finite_contiguous_and_in_storage_dtype(
     dtype: str, variant: Variant, scale: float | None
 ) -> None:
@@ -342,7 +343,7 @@ def test_the_ends_of_a_declared_integer_range_are_always_drawn() -> None:
 
 
 @given(rows=st.integers(0, 6), columns=st.integers(0, 6), dtype=st.sampled_from([*FLOATS, "int8", "uint64"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_special_values_fit_every_shape(rows: int, columns: int, dtype: str) -> None:
     kind = Distribution("integers") if dtype in INTEGERS else Distribution()
     for variant in SPECIAL_VARIANTS:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.fan_in import fan_in, summed_extent
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, SourceSpec, Workload
+from tiers import examples
 
 Array = np.ndarray[Any, Any]
 SIZES = {"m": 12, "k": 40, "n": 9, "d": 20}
@@ -174,7 +175,7 @@ def test_shapes_tell_the_extents_that_are_summed_over(
 
 
 @given(width=st.integers(1, 9), seed=st.integers(0, 50))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_windows_of_every_width_are_found(width: int, seed: int) -> None:
     def reference(x: Array) -> Array:
         return np.asarray(sum(np.roll(x, shift, axis=1) for shift in range(width)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -34,6 +34,7 @@ from kernelwright.evaluate.tolerance import (
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, SourceSpec, Tolerance, Workload
+from tiers import examples
 
 FLOAT32 = DTYPES["float32"]
 Array = np.ndarray[Any, Any]
@@ -279,7 +280,7 @@ def slow_compare(got: Array, expected: Array, allowance: Allowance) -> tuple[boo
 
 
 @given(data=st.data(), dtype=st.sampled_from(["float32", "float16", "bfloat16", "float8_e5m2", "float64"]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_comparison_is_the_definition_elementwise(data: st.DataObject, dtype: str) -> None:
     shape = data.draw(npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=20))
     numbers = st.floats(-100, 100, width=16)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import (
@@ -37,6 +37,7 @@ from kernelwright.llm.recorded import (
     read_exchanges,
 )
 from kernelwright.llm.scripted import ScriptedModel
+from tiers import examples
 
 
 def ask(text: str = "hello", role: str = "plan", **changes: object) -> ChatRequest:
@@ -323,7 +324,7 @@ def test_the_account_of_a_resumed_run_begins_with_what_was_paid(tmp_path: Path) 
 texts = st.text(max_size=80)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(texts, texts, st.none() | st.floats(0, 2), st.integers(0, 3), st.none() | st.floats(0, 9), texts)
 def test_exchanges_read_back_bit_for_bit(
     system: str, user: str, temperature: float | None, sample: int, cost: float | None, answer: str
@@ -335,7 +336,7 @@ def test_exchanges_read_back_bit_for_bit(
     assert decode(encode(exchange)) == exchange
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(line: bytes) -> None:
     assert decode(line) is None

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import StoreError
@@ -25,6 +25,7 @@ from kernelwright.memory.recall import (
     recall,
     remembered_values,
 )
+from tiers import examples
 
 HERE = Circumstances("transpose", "opencl", "a CPU", "cpu", "streaming", "float32")
 NOW = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
@@ -87,7 +88,7 @@ def test_a_torn_line_costs_itself_only(library: Library) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_damage_anywhere_never_raises_and_never_invents(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

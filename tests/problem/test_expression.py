@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expression import Expression
+from tiers import examples
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ def _same(first: object, second: object) -> bool:
     return type(first) is type(second) and (first == second)
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@examples(600, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(
     text=_texts(),
     rows=st.lists(st.fixed_dictionaries(_NAMES), min_size=1, max_size=8),
@@ -300,7 +301,7 @@ def _reference(text: str, names: dict[str, object]) -> object:
     return eval(text, scope, names)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     text=st.recursive(
         st.sampled_from(["i", "j", "k", "1", "2", "3", "7", "2.5"]),
@@ -326,7 +327,7 @@ def test_rows_mean_what_python_means(text: str, names: dict[str, object]) -> Non
     assert Expression.parse(text).evaluate(names) == expected  # type: ignore[arg-type]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text(alphabet="abd.VEC 0123456789+-*/%<>=!&|()[]{},'\"\n\t:?~^#\\é_andorif else in not", max_size=40))
 def test_any_text_is_read_or_refused_cleanly(text: str) -> None:
     try:
@@ -339,7 +340,7 @@ def test_any_text_is_read_or_refused_cleanly(text: str) -> None:
 # Bounds.
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(500)
 @given(text=_texts(), rows=st.lists(st.fixed_dictionaries(_NAMES), min_size=2, max_size=4))
 def test_bounds_hold_every_value(text: str, rows: list[dict[str, object]]) -> None:
     try:

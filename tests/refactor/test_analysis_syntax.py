@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_kernels import CASES
 
@@ -17,6 +17,7 @@ from kernelwright.refactor.pattern import recognise
 from kernelwright.refactor.preprocess import preprocess
 from kernelwright.refactor.syntax import parse
 from kernelwright.refactor.tokens import integer_value, tokens_of
+from tiers import examples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LANGUAGES: tuple[Language, ...] = ("cuda", "hip", "opencl")
@@ -60,13 +61,13 @@ def mutated(draw: st.DrawFn) -> str:
     return source
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(mutated(), st.sampled_from(LANGUAGES))
 def test_no_broken_source_makes_the_analysis_fail(source: str, language: Language) -> None:
     analyse_all(source, language)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map(" ".join), st.sampled_from(LANGUAGES))
 def test_no_heap_of_tokens_makes_the_analysis_fail(source: str, language: Language) -> None:
     analyse_all(source, language)

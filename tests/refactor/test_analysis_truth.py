@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from concrete import NotRun, Pointer, Thread, Touched, threads
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_kernels import CASES
 from random_kernels import kernels
@@ -19,6 +19,7 @@ from kernelwright.refactor.facts import Access, Guard
 from kernelwright.refactor.polynomial import Polynomial
 from kernelwright.refactor.syntax import parse
 from kernelwright.refactor.values import division_name
+from tiers import examples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BASELINES = sorted(EXAMPLES.glob("**/baseline.c[lu]"))
@@ -161,7 +162,7 @@ def test_a_counter_whose_name_an_inner_loop_takes_is_no_constant() -> None:
     assert check(analysis, next(threads()) | {"n": 2}) >= 0
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(kernels(), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
 def test_every_access_of_a_random_kernel_happens_where_the_facts_say(source: str, n: int, m: int, k: int) -> None:
     analysis = analyse(source, "cuda")

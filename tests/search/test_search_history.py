@@ -3,13 +3,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.history import Batch, FreshOrder, History, RandomOrder, generator, opening
 from kernelwright.testing.contracts_search import small_space
+from tiers import examples
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.0, -1.0])
@@ -20,7 +21,7 @@ def test_a_failure_written_as_a_number_is_refused(value: float) -> None:
 
 
 @given(size=st.integers(1, 700), seed=st.integers(-5, 2**70))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_random_order_is_a_permutation(size: int, seed: int) -> None:
     order = RandomOrder(size, seed)
     assert sorted(order[position] for position in range(size)) == list(range(size))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from kernelwright.errors import EmptySpace, Location, SpecError
@@ -19,6 +19,7 @@ from kernelwright.problem.expression import Expression
 from kernelwright.space import automaton, diagram
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
+from tiers import examples
 
 TEMPLATE = Path("template.cl")
 
@@ -287,10 +288,8 @@ def _limit(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(automaton, "EAGER_CELLS", 1)
 
 
-@settings(
-    max_examples=250,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+@examples(
+    250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(
     domains=st.lists(_DOMAINS, min_size=5, max_size=5),

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.problem.expression import Expression
@@ -14,6 +14,7 @@ from kernelwright.problem.expression_scalar import evaluate_node
 from kernelwright.space.dense import combine, dense_codes, first_rows, unique_rows
 from kernelwright.space.ordering import order_parameters
 from kernelwright.space.residual import Magnitudes, conjuncts, plan_residuals, substitute
+from tiers import examples
 
 NAMES = ("a", "b", "c", "d")
 
@@ -69,7 +70,7 @@ def test_substitution_folds_and_keeps_what_has_no_value() -> None:
     assert len(conjuncts(folded("a > 1 and (b > 2 and c > d) and True"))) == 3  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**40), st.integers(0, 9)), min_size=1, max_size=60),
     huge=st.booleans(),
@@ -88,7 +89,7 @@ def test_combined_codes_are_equal_exactly_for_equal_rows(rows: list[tuple[int, i
     assert np.array_equal(dense.codes[first_rows(dense.codes, dense.unique.size)], np.arange(dense.unique.size))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     matrix=st.integers(1, 70).flatmap(
         lambda width: st.lists(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tree_events import baseline, failed, idea, planned, proposed, tuned, working
 
@@ -19,6 +19,7 @@ from kernelwright.tree.moves import can_be_repaired, open_keys, start_of
 from kernelwright.tree.others import BestOfN, Chance, Greedy, Reflexion, TuneOnly
 from kernelwright.tree.registry import POLICIES, create
 from kernelwright.tree.stark import Stark
+from tiers import examples
 
 LEFT = BudgetLeft(seconds=600.0)
 
@@ -211,7 +212,7 @@ def test_a_node_that_is_being_tuned_is_still_expected_to_improve() -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("has_model", [False, True])
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_choices_can_be_carried_out_and_leave_what_is_under_way(
     name: str, has_model: bool, data: st.DataObject

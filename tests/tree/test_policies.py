@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tree_events import baseline, failed, idea, planned, proposed, tuned, working
 
@@ -12,6 +12,7 @@ from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Tree
 from kernelwright.tree.stark import Stark
+from tiers import examples
 
 LEFT = BudgetLeft(seconds=60.0)
 
@@ -191,7 +192,7 @@ def test_stark_tunes_what_is_new_first() -> None:
 
 
 @pytest.mark.parametrize("policy", [GainPerCost(), Stark(3)])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_every_choice_can_be_carried_out_and_is_made_again(policy: SelectionPolicy, data: st.DataObject) -> None:
     """Random trees: ideas are open ones, repairs are of failures, tuning is of spaces that have something left."""
