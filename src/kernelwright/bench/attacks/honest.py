@@ -142,9 +142,9 @@ _ANYWHERE: Mapping[str, Callable[[random.Random, Base], _Written]] = {
 # -- sums in other orders ---------------------------------------------------------------------------------------------
 
 _REDUCED: Mapping[str, tuple[str, str, str, str]] = {
-    "series": ("n", "n", "kw_terms", "sin((i + 1) * x[at]) / (i + 1)"),
-    "product": ("m * n", "m * n", "k", "a[at / n * k + i] * b[i * n + at % n]"),
-    "sums": ("parts", "parts", "count", "kw_value(x[at * count + i])"),
+    "series": ("n", "n", "kw_terms", "sin(((i) + 1) * x[at]) / ((i) + 1)"),
+    "product": ("m * n", "m * n", "k", "a[at / n * k + (i)] * b[(i) * n + at % n]"),
+    "sums": ("parts", "parts", "count", "kw_value(x[at * count + (i)])"),
 }
 """Results, the same as an expression in sizes, terms of each, and the term `i` of result `at`."""
 
