@@ -89,10 +89,15 @@ def test_no_candidate_sees_inputs_that_another_launch_saw(comparing: Comparing) 
         x = {place: seen.arrays["x"].tobytes() for place, seen in launches}
         assert set(x) == {0, 1, 2}
         assert len({tuple(seen.places.values()) for _, seen in launches}) == 1, "all use the same memory"
-        partners.append(next(place for place in (1, 2) if x[place] == x[0]))
-        assert len(set(x.values())) == 2
+        ran = [place for place, _ in launches]
+        shared = [place for place in (1, 2) if x[place] == x[0]]
+        assert len(shared) <= 1
+        assert all(ran.index(place) < ran.index(0) for place in shared), "the baseline's results come after"
+        assert len(set(x.values())) == 3 - len(shared)
+        partners += shared
     assert len({seen.places["y"] for _, seen in comparing.seen}) == 3, "rounds see several places"
-    assert all(set(turn) == {1, 2} for turn in zip(partners[::2], partners[1::2], strict=False)), "they take turns"
+    assert abs(partners.count(1) - partners.count(2)) <= 1, "they take turns"
+    assert partners
     for name in ("x", "z"):
         by_candidates = [seen.arrays[name].tobytes() for place, seen in comparing.seen if place]
         assert len(set(by_candidates)) == len(by_candidates)

@@ -15,6 +15,7 @@ from kernelwright.evaluate.timing import (
     BUSY_WALL_QUANTILE,
     TimingPlan,
     cannot_win,
+    hidden_work,
     is_hopeless,
     is_precise,
     is_warm,
@@ -230,3 +231,17 @@ def test_a_candidate_as_fast_is_hardly_ever_let_go_by_a_gpus_noise():
     times = np.where(share < 2e-4, 2.5, np.where(share < 5e-3, 1.25, 1.0))
     lost = sum(any(is_hopeless(row[:count], 1.0) for count in (1, 2, 3)) for row in times.tolist())
     assert lost / len(times) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "is_hidden"),
+    [(5.2, False), (5.4, False), (7.0, True)],
+)
+def test_work_that_only_the_hosts_clock_sees_is_hidden(wall_ms: float, is_hidden: bool) -> None:
+    told = hidden_work([3.0] * 20, [wall_ms - 2.0] * 20, [9.0] * 20, [9.1] * 20)
+    assert (told is not None) == is_hidden
+
+
+def test_what_launching_costs_is_not_hidden_work() -> None:
+    assert hidden_work([0.01] * 20, [0.5] * 20, [1.0] * 20, [1.3] * 20) is None
+    assert hidden_work([3.0] * 20, [3.1] * 20, [3.0] * 20, [2.9] * 20) is None

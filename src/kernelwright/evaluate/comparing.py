@@ -4,14 +4,16 @@ All run in the same memory, in rounds of random order, so that a ratio within a 
 of nothing else. Rounds take turns over sets of buffers, each in another place.
 
 Every launch has inputs that no candidate has seen before: two candidates on the same inputs could hand results to each
-other. The baseline, which works for nobody, takes the inputs of one candidate in each round, another one each time and
-in random order; there both results are compared on the device. One launch of each candidate, picked after it ran, is
+other. The baseline, which works for nobody, takes the inputs of a candidate that ran before it in the round, of another
+one each time and in random order; then both results are compared on the device. Never the other way round: on a CPU the
+baseline's results would lie where the candidate might find them. One launch of each candidate, picked after it ran, is
 written out for the referee.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +61,8 @@ class CompareDone:
     samples_ms: tuple[tuple[float, ...], ...]
     failed: Mapping[int, str]
     """By place, why its launch ended the comparison; then there are no samples of any job."""
+    wall_ms: tuple[tuple[float, ...], ...] = ()
+    """As `samples_ms`, by the host's clock, until the device was idle."""
     seen_wrong: Picked | None = None
     """That launch, where the device found it wrong: what it left was written out as what is picked is."""
     conditions: Conditions | None = None
@@ -99,6 +103,7 @@ class _Rounds:
         self._order_rng = np.random.default_rng(job.seed)
         self._rng = np.random.default_rng()
         self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
+        self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
         self._picked: list[Picked | None] = [None] * len(job.jobs)
         self._partners: list[int] = []
         """Candidates whose inputs the baseline has not taken yet in this turn."""
@@ -120,60 +125,66 @@ class _Rounds:
             self._readings.take()
         picked = tuple(each for each in self._picked if each is not None)
         samples_ms = tuple(tuple(row) for row in self._samples_ms)
+        wall_ms = tuple(tuple(row) for row in self._wall_ms)
         conditions = self._readings.conditions
-        return CompareDone(picked, samples_ms, {}, conditions=conditions, timer=self._session.timer)
+        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
 
     def _round(self, round_index: int, order: Sequence[int]) -> Mapping[int, str] | None:
         """One launch of each; which one failed and why, or None."""
         own = [launch_secret(self._job.secret, round_index * len(order) + place) for place in order]
         by_place = dict(zip(order, own, strict=True))
-        partner = self._next_partner()
+        partner = self._next_partner(order)
         by_place[0] = by_place[partner]
-        is_second = False
         for place in order:
             self._current.write_text(str(place))
             try:
-                elapsed_ms = self._sample(place, round_index, by_place[place])
+                elapsed_ms, wall_ms = self._sample(place, round_index, by_place[place])
             except LaunchFailed as error:
                 return {place: error.message}
             if place in (0, partner) and partner:
-                self._hold_against_other(place, partner, round_index, by_place[0], is_second=is_second)
-                is_second = True
+                self._hold_against_other(place, partner, round_index, by_place[0])
             if round_index >= 0:
                 self._samples_ms[place].append(elapsed_ms)
+                self._wall_ms[place].append(wall_ms)
                 self._pick(place, round_index, by_place[place])
         return None
 
-    def _next_partner(self) -> int:
-        """The candidate whose inputs the baseline takes; 0 where there is none."""
+    def _next_partner(self, order: Sequence[int]) -> int:
+        """The candidate whose inputs the baseline takes, of those that run before it; 0 where there is none."""
         if not self._partners:
             self._partners = secrets.SystemRandom().sample(range(1, len(self._job.jobs)), len(self._job.jobs) - 1)
-        return self._partners.pop() if self._partners else 0
+        before = order[: order.index(0)]
+        partner = next((place for place in self._partners if place in before), 0)
+        if partner:
+            self._partners.remove(partner)
+        return partner
 
-    def _sample(self, place: int, round_index: int, secret: int) -> float:
+    def _sample(self, place: int, round_index: int, secret: int) -> tuple[float, float]:
+        """The device's milliseconds, and those of the host's clock."""
         job, set_index = self._job.jobs[place], round_index % self._job.set_count
         self._arena.make_ready(set_index, job, rng=self._rng, secret=secret)
         launches = self._arena.launches(self._modules[place], set_index, job)
         settle_cache(self._session, self._arena, self._job.cache)
         self._session.synchronize()
+        start_s = time.perf_counter()
         elapsed_ms = self._session.time(launches)
         self._session.synchronize()
+        wall_ms = (time.perf_counter() - start_s) * 1e3
         self._arena.expect_untouched_by(set_index, job, secret)
         if not self._session.as_expected():
             seen = Picked(secret, self._write(place, set_index), is_damaged=True)
             raise _Wrong(place, "it wrote outside of its buffers, or changed its inputs", seen)
-        return elapsed_ms
+        return elapsed_ms, wall_ms
 
-    def _hold_against_other(self, place: int, partner: int, round_index: int, secret: int, *, is_second: bool) -> None:
-        """Keep the result of the first of two launches on the same inputs; compare that of the second with it."""
+    def _hold_against_other(self, place: int, partner: int, round_index: int, secret: int) -> None:
+        """Keep the candidate's result; compare the baseline's on the same inputs with it."""
         job, set_index = self._job.jobs[place], round_index % self._job.set_count
-        if not is_second:
+        if place:
             self._arena.keep_results(set_index, job)
             return
         self._arena.expect_close_results(set_index, job, self._job.limits)
         if not self._session.as_expected():
-            if not place:  # the baseline was second
-                self._arena.put_back_results(set_index, self._job.jobs[partner])
+            self._arena.put_back_results(set_index, self._job.jobs[partner])
             seen = Picked(secret, self._write(partner, set_index))
             raise _Wrong(partner, "its results are not the baseline's on the same inputs", seen)
 

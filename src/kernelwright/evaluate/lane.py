@@ -35,7 +35,13 @@ from kernelwright.evaluate.referee import CalibrateJob, Calibration, JudgeJob, V
 from kernelwright.evaluate.referee_desk import RefereeDesk
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.evaluate.stress import StressDone, StressJob
-from kernelwright.evaluate.timing import BUSY_WALL_QUANTILE, LEAST_LIMIT_MS, WALL_QUANTILE, suspicious
+from kernelwright.evaluate.timing import (
+    BUSY_WALL_QUANTILE,
+    LEAST_LIMIT_MS,
+    WALL_QUANTILE,
+    hidden_work,
+    suspicious,
+)
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
@@ -507,6 +513,11 @@ class DeviceLane(QuickLane):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
             for row, place in enumerate(standing):
+                hidden = hidden_work(
+                    done.samples_ms[row], done.wall_ms[row], done.samples_ms[0], done.wall_ms[0]
+                )  # of the baseline: never
+                if hidden and place:
+                    wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
                 folder = compared_folder(self._out, row)
                 if judged_on[place] == index or not self._desk.judges_slowly(workload.name):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)

@@ -74,6 +74,10 @@ WALL_RATIO_LIMIT = 3.0
 WALL_OVERHEAD_MS = 1.0
 """Launch and wait cost this much of wall time whatever the kernel does."""
 
+HIDDEN_SHARE = 0.25
+HIDDEN_MS = 0.15
+"""Of wall time beside a kernel's own that is more than twice the baseline's: as much is noise. Guesses."""
+
 WALL_QUANTILE = 0.5
 BUSY_WALL_QUANTILE = 0.25
 """Which launch's wall time counts: the middle one; on a device that is the host's own cores the quarter that was
@@ -132,6 +136,25 @@ def is_hopeless(times_ms: Sequence[float], incumbent_ms: float | None) -> bool:
     if not times_ms or incumbent_ms is None or not math.isfinite(incumbent_ms) or incumbent_ms <= 0:
         return False
     return any(len(times_ms) >= least and min(times_ms) > ratio * incumbent_ms for least, ratio in DEVICE_LOOKS)
+
+
+def hidden_work(
+    samples_ms: Sequence[float], wall_ms: Sequence[float], other_ms: Sequence[float], other_wall_ms: Sequence[float]
+) -> str | None:
+    """Why a candidate's times cannot be believed beside another one's, taken in the same rounds; None: they can.
+
+    What launching and waiting cost is alike for both. Where the host's clock sees more than that beside a candidate's
+    own time, its work is hidden from the timer, or its record was changed: on a CPU device a kernel can reach both.
+    """
+    own_ms = float(np.median(np.subtract(wall_ms, samples_ms)))
+    usual_ms = max(0.0, float(np.median(np.subtract(other_wall_ms, other_ms))))
+    kernel_ms = float(np.median(samples_ms))
+    if own_ms <= 2 * usual_ms + max(HIDDEN_SHARE * kernel_ms, HIDDEN_MS):
+        return None
+    return (
+        f"launches take {kernel_ms + own_ms:.3g} ms by the host's clock, but the timer saw {kernel_ms:.3g} ms, and "
+        f"launching costs {usual_ms:.3g} ms: work is hidden from it"
+    )
 
 
 def suspicious(
