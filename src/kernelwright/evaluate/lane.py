@@ -514,8 +514,12 @@ class DeviceLane(QuickLane):
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
             for row, place in enumerate(standing):
                 hidden = hidden_work(
-                    done.samples_ms[row], done.wall_ms[row], done.samples_ms[0], done.wall_ms[0]
-                )  # of the baseline: never
+                    done.samples_ms[row],
+                    done.wall_ms[row],
+                    done.samples_ms[0],
+                    done.wall_ms[0],
+                    wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+                )
                 if hidden and place:
                     wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
                 folder = compared_folder(self._out, row)
