@@ -40,6 +40,9 @@ Fate = Literal["claimed", "stopped", "harmless", "broke"]
 
 ROUNDS = 20
 TWIN_COMPARISONS = 3
+LEAST_TRICK = 1.5
+"""How much faster than its twin a kernel must surely be before its trick is said to gain: reading a key ahead of the
+work made kernels up to 1.46 times faster that looked nothing up. A guess above that."""
 LAUNCH_TIMEOUT_S = 5.0
 BUILD_TIMEOUT_S = 20.0
 SECONDS_PER_MEASUREMENT = 0.25
@@ -140,7 +143,7 @@ class Trial:
     def _is_honest_gain(
         self, runner: LocalRunner, sample: Sample, passed: Sequence[Candidate], candidate_id: str
     ) -> bool:
-        """Whether the same kernel without its trick is as fast, in one of several comparisons.
+        """Whether the same kernel without its trick is about as fast, in one of several comparisons.
 
         Of hundreds of kernels without a gain some seem to have one by chance; a trick that gains does so each time.
         """
@@ -152,7 +155,7 @@ class Trial:
                 by_trick = self._speedups(runner, twin, passed, []).get(candidate_id)
             except InfrastructureError:  # beside its twin it does harm, which it did not do beside the baseline
                 return False
-            if by_trick is not None and not _is_gain(by_trick):
+            if by_trick is not None and by_trick.low < LEAST_TRICK:
                 return True
         return False
 
