@@ -24,7 +24,7 @@ from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft, strip_header
 from kernelwright.template.load import load_baseline, load_template
 
-CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=64, max_threads_per_block=4096, multiprocessors=4)
+CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)
 GPU = DeviceFacts("gpu", warp_size=32, max_threads_per_block=1024, shared_bytes_per_block=49152, multiprocessors=132)
 LIMITS = {"device.max_threads_per_block": 4096, "device.shared_memory_per_block": 1 << 17, "device.warp_size": 8,
           "device.multiprocessors": 4}  # fmt: skip

@@ -194,7 +194,8 @@ def _describe(cl: ModuleType, platform: Any, handle: Any, kind: Literal["cpu", "
     }
     if facts["platform"] == _POCL_PLATFORM and "PoCL 3.0" in facts["platform_version"]:
         facts["known_fault"] = (
-            "16-wide vectors (float16) hang or abort this PoCL's compiler in some tiled kernels, in most they do not"
+            "on a processor with AVX-512, vectors of 64 bytes (float16, double8) hang or abort this PoCL's compiler "
+            "where a built-in function takes or returns them"
         )
     return DeviceInfo(
         backend="opencl",

@@ -20,6 +20,7 @@ import fcntl
 import io
 import os
 import pickle
+import secrets
 import select
 import shutil
 import socket
@@ -37,7 +38,6 @@ from kernelwright.evaluate.process_child import (
     WorkerSettings,
     child_sys_path,
     has_closed_channel,
-    has_unread,
     is_running,
     kill_group,
     spawn,
@@ -156,8 +156,6 @@ class WorkerProcess:
 
     def _exchange(self, body: bytes, timeout_s: float) -> tuple[bytes, bytes]:
         """Send one job and give the answer's frame; a worker that gave none is gone afterwards."""
-        if self._child is not None and self._child.is_ready and has_unread(self._child):
-            self._end()  # nothing was asked: it would be taken for the answer
         self.warm()
         child = self._child
         assert child is not None
@@ -168,8 +166,9 @@ class WorkerProcess:
             else:
                 self._await_ready(child)
             deadline = time.monotonic() + timeout_s
-            self._guarded_send(child, worker_main.JOB, body, deadline)
-            kind, reply = self._receive(child, deadline)
+            number = secrets.token_bytes(len(worker_main.NO_JOB))
+            self._guarded_send(child, worker_main.JOB, number, body, deadline)
+            kind, reply = self._receive(child, number, deadline)
             has_answer = True
             return kind, reply
         except _DeadlinePassed:
@@ -257,14 +256,14 @@ class WorkerProcess:
         }
         try:
             deadline = time.monotonic() + self.settings.startup_timeout_s
-            self._guarded_send(child, worker_main.SETUP, pickle.dumps(setup, protocol=5), deadline)
+            self._guarded_send(child, worker_main.SETUP, worker_main.NO_JOB, pickle.dumps(setup, protocol=5), deadline)
         except (_ChildEnded, _DeadlinePassed):
             pass  # the call that follows finds out and says so
 
     def _await_ready(self, child: Child) -> None:
         startup_timeout_s = self.settings.startup_timeout_s
         try:
-            kind, reply = self._receive(child, time.monotonic() + startup_timeout_s)
+            kind, reply = self._receive(child, worker_main.NO_JOB, time.monotonic() + startup_timeout_s)
         except _DeadlinePassed:
             self._end()
             raise InfrastructureError(
@@ -290,8 +289,8 @@ class WorkerProcess:
 
     # ---- frames ----
 
-    def _guarded_send(self, child: Child, kind: bytes, body: bytes, deadline: float) -> None:
-        data = memoryview(worker_main.HEADER.pack(kind, len(body)) + body)
+    def _guarded_send(self, child: Child, kind: bytes, job: bytes, body: bytes, deadline: float) -> None:
+        data = memoryview(worker_main.HEADER.pack(kind, job, len(body)) + body)
         while data:
             try:
                 data = data[child.channel.send(data) :]
@@ -300,12 +299,16 @@ class WorkerProcess:
             except OSError:
                 raise _ChildEnded from None
 
-    def _receive(self, child: Child, deadline: float) -> tuple[bytes, bytes]:
-        header = self._read_exactly(child, worker_main.HEADER.size, deadline)
-        kind, byte_count = worker_main.HEADER.unpack(header)
-        if byte_count > MAX_REPLY_BYTES:
-            raise _ChildEnded
-        return kind, bytes(self._read_exactly(child, byte_count, deadline))
+    def _receive(self, child: Child, job: bytes, deadline: float) -> tuple[bytes, bytes]:
+        """The next frame that belongs to this job: what was sent unasked is passed over."""
+        while True:
+            header = self._read_exactly(child, worker_main.HEADER.size, deadline)
+            kind, number, byte_count = worker_main.HEADER.unpack(header)
+            if byte_count > MAX_REPLY_BYTES:
+                raise _ChildEnded
+            body = bytes(self._read_exactly(child, byte_count, deadline))
+            if number == job:
+                return kind, body
 
     def _read_exactly(self, child: Child, byte_count: int, deadline: float) -> bytearray:
         data = bytearray(byte_count)

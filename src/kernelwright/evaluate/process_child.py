@@ -196,11 +196,6 @@ def has_closed_channel(child: Child) -> bool:
     return _peek(child) == b""
 
 
-def has_unread(child: Child) -> bool:
-    """True when it has sent something that was not read yet."""
-    return bool(_peek(child))
-
-
 def _peek(child: Child) -> bytes | None:
     """The next byte on the channel: empty when it is closed, None when there is nothing yet."""
     try:

@@ -7,7 +7,8 @@ parent -> child   JOB      pickle of a job
 child  -> parent  RESULT   pickle of what the handler returned, or ERROR
 ```
 Frames travel on an inherited socket that is not stdin or stdout, so whatever runs here may print as it
-likes: file descriptors 1 and 2 are the log file.
+likes: file descriptors 1 and 2 are the log file. A result bears its job's number, which the parent draws at
+random: what was sent unasked is nobody's answer.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
-HEADER = struct.Struct("<cQ")
-"""Kind of the frame, then the byte count of its body."""
+HEADER = struct.Struct("<c16sQ")
+"""Kind of the frame, the number of the job that it belongs to, then the byte count of its body."""
+
+NO_JOB = bytes(16)
 
 SETUP, READY, JOB, RESULT, ERROR = b"S", b"K", b"J", b"R", b"E"
 
@@ -97,15 +100,15 @@ def _start(channel: socket.socket) -> Callable[[object], object] | None:
     frame = receive_frame(channel)
     if frame is None:
         return None
-    setup = pickle.loads(frame[1])  # noqa: S301 - from our own parent
+    setup = pickle.loads(frame[2])  # noqa: S301 - from our own parent
     sys.path[:] = setup["sys_path"]
     if setup["memory_limit_bytes"] is not None:
         resource.setrlimit(resource.RLIMIT_AS, (setup["memory_limit_bytes"],) * 2)
     handler, error = _attempt(lambda: _made(setup))
     if error is not None:
-        send_frame(channel, ERROR, _encode_error(error))
+        send_frame(channel, ERROR, NO_JOB, _encode_error(error))
         return None
-    send_frame(channel, READY, b"")
+    send_frame(channel, READY, NO_JOB, b"")
     return handler
 
 
@@ -118,12 +121,12 @@ def _made(setup: dict[str, Any]) -> Callable[[object], object]:
 
 def _serve(channel: socket.socket, handler: Callable[[object], object]) -> None:
     while (frame := receive_frame(channel)) is not None:
-        result, error = _attempt(functools.partial(_handled, handler, frame[1]))
+        result, error = _attempt(functools.partial(_handled, handler, frame[2]))
         sys.stdout.flush()
         if result is not None:
-            send_frame(channel, RESULT, result)
+            send_frame(channel, RESULT, frame[1], result)
         elif error is not None:
-            send_frame(channel, ERROR, _encode_error(error))
+            send_frame(channel, ERROR, frame[1], _encode_error(error))
         del frame, result, error
 
 
@@ -150,19 +153,19 @@ def _encode_error(error: Exception) -> bytes:
     return pickle.dumps((type(error).__name__, message or "", text or "", body), protocol=5)
 
 
-def send_frame(channel: socket.socket, kind: bytes, body: bytes) -> None:
+def send_frame(channel: socket.socket, kind: bytes, job: bytes, body: bytes) -> None:
     """Write one frame to a blocking socket."""
-    channel.sendall(HEADER.pack(kind, len(body)) + body)
+    channel.sendall(HEADER.pack(kind, job, len(body)) + body)
 
 
-def receive_frame(channel: socket.socket) -> tuple[bytes, bytes] | None:
-    """Read one frame from a blocking socket; None at the end of the stream."""
+def receive_frame(channel: socket.socket) -> tuple[bytes, bytes, bytes] | None:
+    """Read one frame (kind, job, body) from a blocking socket; None at the end of the stream."""
     header = _read_exactly(channel, HEADER.size)
     if header is None:
         return None
-    kind, byte_count = HEADER.unpack(header)
+    kind, job, byte_count = HEADER.unpack(header)
     body = _read_exactly(channel, byte_count)
-    return None if body is None else (kind, body)
+    return None if body is None else (kind, job, body)
 
 
 def _read_exactly(channel: socket.socket, byte_count: int) -> bytes | None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildFailed, DeviceInfo
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.worker_main import HEADER, RESULT
+from kernelwright.evaluate.worker_main import HEADER, NO_JOB, RESULT
 
 
 class UnpicklableFault(Exception):
@@ -155,7 +155,8 @@ def _write(name: str) -> None:
 def _speak_unasked() -> None:
     """A result that no job has, on the channel; it is there before the job's own."""
     channel = int(sys.argv[sys.argv.index("--channel") + 1])
-    os.write(channel, HEADER.pack(RESULT, 4) + pickle.dumps(None, protocol=5))
+    forged = pickle.dumps("forged", protocol=5)
+    os.write(channel, HEADER.pack(RESULT, NO_JOB, len(forged)) + forged)
 
 
 _JOBS: dict[str, Callable[..., object]] = {
