@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.bench_commands import JsonFlag, bench_app
+from kernelwright.cli.bench import add_bench
+from kernelwright.cli.words import JsonFlag
 from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
 
 app = typer.Typer(
@@ -47,7 +48,7 @@ show_app = typer.Typer(
 app.add_typer(show_app, name="show")
 memory_app = typer.Typer(no_args_is_help=True, help="What runs have learnt, kept for later ones.")
 app.add_typer(memory_app, name="memory")
-app.add_typer(bench_app, name="bench")
+add_bench(app)
 
 DeviceOption = Annotated[
     str | None,
@@ -624,21 +625,6 @@ def _fail(message: str, status: int, error: BaseException | None) -> None:
 def _shortened(line: str) -> str:
     """A message quotes what was written, however long that is."""
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}... ({len(line):,} characters)"
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """`NAME=VALUE` with the value as a number or boolean where it reads as one."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        from kernelwright.errors import UsageError
-
-        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population_count=24")
-    for convert in (int, float):
-        try:
-            return name, convert(value)
-        except ValueError:
-            continue
-    return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class TuneWords:
         Raises:
             UsageError: a word is empty, or makes no sense.
         """
-        from kernelwright.cli.main import parse_option
+        from kernelwright.cli.words import parse_option
 
         # An empty path is the current folder, and an empty name fits everything: neither was meant.
         for option, word in (("--device", self.device), ("--searcher", self.searcher), ("--run", self.run)):
