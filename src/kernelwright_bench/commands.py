@@ -1,4 +1,4 @@
-"""The commands of `kernelwright bench`."""
+"""The commands of `kernelwright bench`, and `kernelwright compare`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.words import JsonFlag
+from kernelwright.cli.words import (
+    JobsOption,
+    JsonFlag,
+    RolesOption,
+)
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself: searchers, spaces, its evaluator.")
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add them to those of the package."""
+    app.add_typer(bench_app, name="bench")
+    app.command(short_help="Run policies and models several times, and compare.")(compare)
 
 
 @bench_app.command("search", short_help="Score searchers on recorded spaces.")
@@ -181,3 +191,75 @@ def bench_attacks(
     words = tuple(name for name in families.split(",") if name)
     plan = CorpusPlan(count, honest, seed, words)
     raise typer.Exit(run_attacks(AttackWords(device, plan, out, json)))
+
+
+def compare(
+    problems: Annotated[
+        list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(
+            help="Joined by commas: default, lift, direct, stark, stark-untuned, best-of-n, reflexion, greedy, "
+            "tune-only, random. The first is what the others are compared with."
+        ),
+    ] = "default,direct",
+    models: Annotated[str, typer.Option(help="Joined by commas, each as for `optimize --model`.")] = "rules",
+    memory: Annotated[
+        str, typer.Option(help="What earlier runs have learnt: off, read, on; several are compared too.")
+    ] = "off",
+    repeats: Annotated[int, typer.Option(help="Runs of each, with seeds from --seed.", min=1)] = 3,
+    budget: Annotated[str, typer.Option(help="Of each run, as for `optimize`.")] = "120s",
+    out: Annotated[Path, typer.Option(help="Folder of the runs; what is finished there is not run again.")] = Path(
+        "compare"
+    ),
+    start: Annotated[str, typer.Option(help="all or baseline, as for `optimize`.")] = "all",
+    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of the first repeat.", min=0)] = 0,
+    device: Annotated[str | None, typer.Option(help="Device id or a part of its name.")] = None,
+    jobs: JobsOption = None,
+    cache: Annotated[str | None, typer.Option(help="Cache before each timed launch: hot or cold.")] = None,
+    finalists: Annotated[int, typer.Option(help="How many each run measures again at its end.", min=1)] = 5,
+    rounds: Annotated[
+        int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5, max=10_000)
+    ] = 20,
+    max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Most structures that each run asks for.", min=1)] = None,
+    roles: RolesOption = None,
+    runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
+    *,
+    json: JsonFlag = False,
+) -> None:
+    """Run policies, models and memory on problems several times, under the same budget, and compare what they find.
+
+    Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
+
+      kernelwright compare examples/transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
+    """
+    from kernelwright.cli.optimize import OptimizeWords
+    from kernelwright_bench.compare.command import CompareWords, run_compare
+
+    base = OptimizeWords(
+        problem=Path(),
+        budget=budget,
+        model="rules",
+        policy="gain",
+        start=start,
+        searcher=searcher,
+        seed=seed,
+        device=device,
+        jobs=jobs,
+        run=None,
+        cache=cache,
+        finalists=finalists,
+        rounds=rounds,
+        is_json=json,
+        writes_report=False,
+        max_cost=max_cost,
+        max_tokens=max_tokens,
+        max_attempts=max_attempts,
+        runner=runner,
+    )
+    words = CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json, roles)
+    raise typer.Exit(run_compare(words))

@@ -13,13 +13,13 @@ import pytest
 from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, DeviceInfo
 from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.device_probe import probe_devices, select_device
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
+from kernelwright.tune.tune import Subject
 from kernelwright_bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
 from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
 from kernelwright_bench.attacks.kernels.model import Dialect, Sample

@@ -10,7 +10,9 @@ from kernelwright.cli.bench import PACKAGE, add_bench
 from kernelwright.errors import MissingDependency
 
 
-@pytest.mark.parametrize("words", [["bench"], ["bench", "search", "recordings", "--repeats", "3"], ["bench", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["bench"], ["bench", "search", "recordings", "--repeats", "3"], ["bench", "--help"], ["compare", "p"]]
+)
 def test_without_the_benchmarks_every_bench_command_says_where_they_are(
     monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:

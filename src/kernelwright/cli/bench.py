@@ -1,4 +1,4 @@
-"""`bench`: what measures Kernelwright itself lives beside the package, in a checkout, and is in no wheel."""
+"""`bench` and `compare`: what measures Kernelwright itself is beside the package, in a checkout, and in no wheel."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ PACKAGE = "kernelwright_bench"
 
 
 def add_bench(app: typer.Typer) -> None:
-    """Add the commands of `kernelwright bench`, or where they are not installed one that says so."""
+    """Add `bench` and `compare`, or where they are not installed commands that say so."""
     if importlib.util.find_spec(PACKAGE) is not None:
-        app.add_typer(importlib.import_module(f"{PACKAGE}.commands").bench_app, name="bench")
+        importlib.import_module(f"{PACKAGE}.commands").add_commands(app)
         return
     whatever = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command("bench", hidden=True, context_settings=whatever)(_missing)
+    for name in ("bench", "compare"):
+        app.command(name, hidden=True, context_settings=whatever)(_missing)
 
 
-def _missing() -> None:
+def _missing(words: typer.Context) -> None:
     raise MissingDependency(
-        f"`kernelwright bench` needs the package {PACKAGE!r}, which is only in a checkout of Kernelwright",
+        f"`kernelwright {words.info_name}` needs the package {PACKAGE!r}, which is only in a checkout of Kernelwright",
         hint="get one and run `pip install -e .` there",
     )

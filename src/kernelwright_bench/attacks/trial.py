@@ -20,9 +20,6 @@ from typing import Literal, Self
 from kernelwright.agent.model.hostile import check_source
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.environment import usable_core_count
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.lane import medians_ms
@@ -32,6 +29,9 @@ from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate, Template
+from kernelwright.tune.environment import usable_core_count
+from kernelwright.tune.settings import TuneSettings
+from kernelwright.tune.tune import Subject
 from kernelwright_bench.attacks.kernels.bases import plain, write_problem
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Sample
 

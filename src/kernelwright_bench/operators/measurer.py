@@ -11,7 +11,6 @@ from typing import Protocol, Self, cast
 
 from kernelwright import knobs
 from kernelwright.backend.base import BuildRequest, DeviceInfo
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.artifact_cache import ArtifactCache
 from kernelwright.evaluate.build_pool import BuildPool, BuildResult
@@ -22,6 +21,7 @@ from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Argument, Problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.model import Candidate
+from kernelwright.tune.tune import Subject
 from kernelwright_bench.operators.messages import (
     Buffer,
     Ceilings,

@@ -21,22 +21,22 @@ from pathlib import Path
 from typing import cast
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.limits import build_space
-from kernelwright.engine.machine import LocalMachine, Machine
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.roofline import argument_bytes, floor_bytes, operations
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.speed_of_light import ONE_SIDED, pipe_rate
-from kernelwright.engine.tune import Subject, tune
 from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.evaluate.build_pool import BuildResult
 from kernelwright.evaluate.stats import Interval, median_interval, speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Passed
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.roofline.speed_of_light import ONE_SIDED, pipe_rate
+from kernelwright.roofline.work import argument_bytes, floor_bytes, operations
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
+from kernelwright.tune.device_limits import build_space
+from kernelwright.tune.machine import LocalMachine, Machine
+from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tune.tune import Subject, tune
 from kernelwright_bench.operators.measurer import Desk, DeviceDesk
 from kernelwright_bench.operators.messages import CLEAN, Compared, TorchSource
 from kernelwright_bench.operators.suite import Operator, Shape

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kernelwright.engine.compare_stats import sign_flip_p
 from kernelwright.tree.registry import create
+from kernelwright_bench.compare.statistics import sign_flip_p
 from kernelwright_bench.policies.world import AttemptResult, AttemptWorld
 from kernelwright_bench.policies.worlds import PUBLISHED, WorldSettings
 from kernelwright_bench.processes import process_pool
