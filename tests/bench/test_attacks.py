@@ -19,7 +19,7 @@ from kernelwright.evaluate.render import Rendered, render
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 from kernelwright_bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
 from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
 from kernelwright_bench.attacks.kernels.model import Dialect, Sample

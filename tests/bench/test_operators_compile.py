@@ -14,7 +14,7 @@ from kernelwright.evaluate.render import Rendered, render
 from kernelwright.problem.load import load_problem
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.template.model import Candidate
-from kernelwright.tune.device_limits import build_space
+from kernelwright.tuning.device_limits import build_space
 from kernelwright_bench.operators.suite import SUITE
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cuda"

@@ -32,10 +32,10 @@ from kernelwright.store.event import RunFinished
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.device_limits import check_memory
-from kernelwright.tune.listener import Progress
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import replay, tune
+from kernelwright.tuning.device_limits import check_memory
+from kernelwright.tuning.listener import Progress
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import replay, tune
 
 LONG = "per_token_group_quant_fp8_with_a_long_name-20261121-120000"
 

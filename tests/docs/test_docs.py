@@ -27,7 +27,7 @@ from kernelwright.search.registry import SEARCHERS, check_options
 from kernelwright.store.event import Event
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
-from kernelwright.tune.settings import TuneSettings, parse_budget
+from kernelwright.tuning.settings import TuneSettings, parse_budget
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])

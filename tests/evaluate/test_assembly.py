@@ -22,9 +22,9 @@ from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.report.page import render_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 NOP = '__asm__ volatile("" : "+r"(n) : : "memory");'
 KERNEL = """// /// kernelwright

@@ -15,8 +15,8 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Problem
-from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
+from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
+from kernelwright.template.draft import HeaderDraft, StepDraft
 from kernelwright.template.load import load_baseline, load_template
 from tiers import TIMES
 

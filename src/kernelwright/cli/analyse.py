@@ -12,15 +12,15 @@ from typing import Any
 
 import typer
 
+from kernelwright.analysis.analysis import Analysis, analyse_function, choose_kernel
+from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.patterns.pattern import Pattern, recognise
+from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.toml_file import read_text
-from kernelwright.refactor.analysis import Analysis, analyse_function, choose_kernel
-from kernelwright.refactor.facts import Access, LoopFact
-from kernelwright.refactor.pattern import Pattern, recognise
-from kernelwright.refactor.polynomial import Polynomial, named
-from kernelwright.refactor.span import Span
-from kernelwright.refactor.syntax import parse
+from kernelwright.source.span import Span
+from kernelwright.source.syntax import parse
 
 _LANGUAGES: Mapping[Language, str] = {"opencl": "OpenCL C", "cuda": "CUDA", "hip": "HIP"}
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from kernelwright import knobs
 from kernelwright.evaluate.device_probe import ProbeReport, probe_devices
-from kernelwright.tune.environment import environment
+from kernelwright.tuning.environment import environment
 
 OPTIONAL = (
     ("sklearn", "search", "the surrogate searcher and parameter importance"),

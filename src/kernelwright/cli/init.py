@@ -17,8 +17,8 @@ from kernelwright.export.t1 import import_t1
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.source_scan import mask_comments
 from kernelwright.problem.toml_file import read_text
-from kernelwright.refactor.declared_space import DeclaredArgument, DeclaredSpace
-from kernelwright.refactor.scaffold import Scaffold, scaffold_problem
+from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
+from kernelwright.scaffold.problem_folder import Scaffold, scaffold_problem
 from kernelwright.store.files import explain
 from kernelwright.template.load import load_baseline, load_template, problem_files
 

@@ -37,15 +37,15 @@ from kernelwright.insights.spending import RunSpending, spending_of
 from kernelwright.insights.step_table import fastest_run_id, told_path, told_total
 from kernelwright.insights.verdict_words import caveats, counted, tree_verdict_text, tried_count
 from kernelwright.llm.account import Account
-from kernelwright.optimize.agent import account_of
-from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.optimize.roles_file import read_roles
-from kernelwright.optimize.settings import SPOOL, OptimizeSettings
+from kernelwright.optimization.agent import account_of
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.roles_file import read_roles
+from kernelwright.optimization.settings import SPOOL, OptimizeSettings
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.tree.model import Node
-from kernelwright.tune.settings import TuneSettings, parse_budget
-from kernelwright.tune.time_spent import time_words
+from kernelwright.tuning.settings import TuneSettings, parse_budget
+from kernelwright.tuning.time_spent import time_words
 
 PART_EVALUATIONS = 24
 """That a spool is asked for with each new structure, unless `--part` says otherwise."""

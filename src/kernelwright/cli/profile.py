@@ -18,7 +18,7 @@ from kernelwright.errors import UsageError
 from kernelwright.problem.outcome import Passed
 from kernelwright.roofline.profile import WorkloadProfile, profile_lines, profile_of
 from kernelwright.store.view import RunView
-from kernelwright.tune.counters import CounterReading, read_counters
+from kernelwright.tuning.counters import CounterReading, read_counters
 
 
 def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) -> int:

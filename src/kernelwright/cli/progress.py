@@ -26,7 +26,7 @@ from kernelwright.store.event import (
     RunFinished,
     TemplateProven,
 )
-from kernelwright.tune.listener import Progress, RunListener
+from kernelwright.tuning.listener import Progress, RunListener
 
 PLAIN_INTERVAL_S = 5.0
 """Seconds between plain progress lines; gains are told at once."""

@@ -38,7 +38,7 @@ from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.runs import RunSummary, list_runs
 from kernelwright.store.view import RunView
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 
 
 def print_runs(folder: Path, *, is_json: bool) -> None:

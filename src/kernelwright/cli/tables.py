@@ -20,7 +20,7 @@ from kernelwright.results.tune_result import TuneResult
 from kernelwright.results.workload_gains import PartialGain
 from kernelwright.roofline.speed_of_light import Floor, recorded_floors
 from kernelwright.store.view import RunView
-from kernelwright.tune.time_spent import time_words
+from kernelwright.tuning.time_spent import time_words
 
 
 def summary(result: TuneResult) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from kernelwright.store.event import SessionStarted
 from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, NODES_FOLDER, RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written, problem_files
-from kernelwright.tune.settings import TuneSettings, parse_budget
-from kernelwright.tune.tune import Subject, priors_of, replay, resume, tune
+from kernelwright.tuning.settings import TuneSettings, parse_budget
+from kernelwright.tuning.tune import Subject, priors_of, replay, resume, tune
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
 

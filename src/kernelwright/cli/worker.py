@@ -17,8 +17,8 @@ import typer
 
 from kernelwright.errors import UsageError
 from kernelwright.remote.folder import SpoolFolder
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import parse_budget
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import parse_budget
 from kernelwright.worker.worker import Ended, SpoolWorker
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")

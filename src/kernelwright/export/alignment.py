@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import SpecError
 from kernelwright.evaluate.render import macro_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.model import Language
-from kernelwright.refactor.analysis import Analysis, analyse
-from kernelwright.refactor.lowering_expressions import vector_width
+from kernelwright.source.lowering_expressions import vector_width
 from kernelwright.template.model import Template
 
 WIDEST: Mapping[Language, int] = MappingProxyType({"opencl": 128, "cuda": 32, "hip": 32, "triton": 16})
