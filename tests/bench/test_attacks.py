@@ -12,19 +12,19 @@ import pytest
 
 from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, DeviceInfo
 from kernelwright.backend.registry import get_backend
-from kernelwright.bench.attacks.bases import BASES, write_problem
-from kernelwright.bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
-from kernelwright.bench.attacks.model import Dialect, Sample
-from kernelwright.bench.attacks.table import document, markdown
-from kernelwright.bench.attacks.trial import Trial, Verdict
 from kernelwright.cli.main import main
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.device_probe import probe_devices, select_device
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
+from kernelwright.tune.tune import Subject
+from kernelwright_bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
+from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
+from kernelwright_bench.attacks.kernels.model import Dialect, Sample
+from kernelwright_bench.attacks.table import document, markdown
+from kernelwright_bench.attacks.trial import Trial, Verdict
 
 DIALECTS: tuple[Dialect, ...] = ("opencl", "cuda")
 CPU = DeviceInfo("opencl", "opencl:0", "a processor", "cpu", {})
