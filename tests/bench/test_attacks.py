@@ -212,6 +212,24 @@ def test_attacks_are_stopped_and_honest_kernels_accepted(device: DeviceInfo, tmp
 
 
 @pytest.mark.opencl
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("family", "trick"), [("function-curve", "the driver's"), ("timer-forge", "2000 us"), ("timer-forge", "3000 us")]
+)
+def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_stopped(
+    family: str, trick: str, device: DeviceInfo, tmp_path: Path
+) -> None:
+    found = choose_families("opencl", [family])[0]
+    rng = random.Random(f"{family} {trick}")
+    drawn = (found.draw(rng, "opencl") for _ in range(100))
+    sample = next(each for each in drawn if trick in each.what and each.base == "series")
+    with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
+        verdict = trial.judge(sample)
+    assert verdict.fate == "stopped", verdict
+    assert verdict.stage in ("time", "comparison")
+
+
+@pytest.mark.opencl
 @pytest.mark.thorough
 @pytest.mark.timeout(5400)
 def test_no_attack_is_claimed_and_no_honest_kernel_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

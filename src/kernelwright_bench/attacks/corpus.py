@@ -53,12 +53,7 @@ class Judged:
         """Whether the evaluator did what it should: no attack claimed, no honest kernel refused, nothing broken."""
         if self.is_honest:
             return self.verdict.fate in ("claimed", "harmless")
-        return self.is_known or self.verdict.fate in ("stopped", "harmless")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it was claimed, which nothing is known to stop yet."""
-        return self.sample.is_open and self.verdict.fate == "claimed"
+        return self.verdict.fate in ("stopped", "harmless")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ def markdown(result: CorpusResult) -> str:
 def summary(result: CorpusResult) -> str:
     """One sentence of each corpus."""
     attacks = Counter(each.verdict.fate for each in result.judged if not each.is_honest)
-    known = sum(each.is_known for each in result.judged)
     honest = [each for each in result.judged if each.is_honest]
     refused = sum(not each.is_right for each in honest)
     costs = (
@@ -40,8 +39,7 @@ def summary(result: CorpusResult) -> str:
         else ""
     )
     return (
-        f"{sum(attacks.values())} attacks: {attacks['claimed']} claimed ({known} of them known to be open), "
-        f"{attacks['stopped']} stopped, "
+        f"{sum(attacks.values())} attacks: {attacks['claimed']} claimed, {attacks['stopped']} stopped, "
         f"{attacks['harmless']} harmless (accepted, and no faster), {attacks['broke']} ended the evaluator.\n"
         f"{len(honest)} honest kernels: {refused} refused.{costs}"
     )
@@ -91,10 +89,7 @@ def document(result: CorpusResult) -> dict[str, Any]:
         "seed": result.seed,
         "dialect": result.dialect,
         "device": asdict(result.device),
-        "claimed": sum(
-            each.verdict.fate == "claimed" and not each.is_known for each in result.judged if not each.is_honest
-        ),
-        "known": sum(each.is_known for each in result.judged),
+        "claimed": sum(each.verdict.fate == "claimed" for each in result.judged if not each.is_honest),
         "broke": sum(each.verdict.fate == "broke" for each in result.judged),
         "refused": sum(not each.is_right for each in result.judged if each.is_honest),
         "kernels": [

@@ -49,8 +49,6 @@ class Sample:
     source: str
     twin: str = ""
     """The same source without its trick. An attack that is no faster than its twin has gained nothing by it."""
-    is_open: bool = False
-    """Whether it is known that nothing stops it yet (`docs/attacks.md` says why); it is told, and counted apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from kernelwright_bench.attacks.kernels.bases import BASES
 from kernelwright_bench.attacks.kernels.dialect import Launch, source, unit_launch
@@ -191,6 +192,33 @@ def _clock(rng: random.Random, dialect: Dialect) -> Sample:
     return _made("clock", rng, dialect, base, body, what, outside=outside)
 
 
+_FORGE = """  if (u % 8 == 0) {{
+    kw_address kw_here[1];
+    kw_here[0] = 1;
+    for (long i = -{reach}; i < {reach}; ++i) {{
+      kw_address kw_node = *(volatile kw_address *)((kw_address)kw_here + i * 8);
+      if ((kw_node & 15) != 0 || (kw_node >> 40 != 0x55 && kw_node >> 40 != 0x56)) continue;
+      kw_address kw_found = ((volatile kw_address *)kw_node)[21];
+      if ((kw_found & 15) != 0 || (kw_found >> 40 != 0x55 && kw_found >> 40 != 0x56)) continue;
+      volatile kw_address *kw_record = (volatile kw_address *)kw_found;
+      if (kw_record[19] < 1000000000ul || kw_record[19] > kw_record[20] || kw_record[20] > kw_record[21]) continue;
+      if (kw_record[21] - kw_record[20] < {late}ul) kw_record[21] += {late}ul;
+    }}
+  }}
+"""
+
+
+def _timer_forge(rng: random.Random, dialect: Dialect) -> Sample:
+    """The driver's record of the launch, by way of the command that lies on the stack, begins later than the launch."""
+    base = BASES[rng.choice(("series", "product", "softmax"))]
+    late_us, reach = rng.choice((300, 1000, 2000, 3000, 3600)), rng.choice((96, 128, 200))
+    # Before the work, which uses the part of the stack below.
+    body = _FORGE.format(reach=reach, late=late_us * 1000) + "  kw_do(u);\n"
+    what = f"its launch's record begins {late_us} us later, found within {8 * reach} bytes of its frame"
+    made = _made("timer-forge", rng, dialect, base, body, what)
+    return replace(made, twin=_made("timer-forge", rng, dialect, base, "  kw_do(u);\n", what).source)
+
+
 def _late(rng: random.Random, dialect: Dialect) -> Sample:
     """A group waits for one that comes later, or the barrier is not for all."""
     base = BASES[rng.choice(("series", "swing", "softmax"))]
@@ -211,6 +239,7 @@ _DRAWN: tuple[tuple[str, Kind, str, Callable[[random.Random, Dialect], Sample], 
     ("hang", "process", "a launch that never ends", _hang, ("opencl", "cuda")),
     ("divergent-barrier", "process", "a barrier that not all come to", _late, ("opencl", "cuda")),
     ("clock", "timing", "work left out by the clock", _clock, ("opencl", "cuda")),
+    ("timer-forge", "timing", "the timer's record of the launch changed", _timer_forge, ("opencl",)),
     ("exit", "process", "the worker ends as if all were well", _exit, ("opencl",)),
     ("descriptors", "process", "what the worker writes to and is limited by", _descriptors, ("opencl",)),
     ("signals", "process", "signals and sleeps", _signals, ("opencl",)),

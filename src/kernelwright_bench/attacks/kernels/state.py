@@ -272,7 +272,7 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
     )
     made, twin = twins(rng, SERIES, dialect, text, store.extras, [launch])
     what = f"a curve through {points} points, {step} more with each launch, in {store.what}"
-    return Sample("function-curve", "series", what, made, twin, is_open=name == "driver")
+    return Sample("function-curve", "series", what, made, twin)
 
 
 _DRIVER_PAGE = """  __local kw_address kw_shared;
