@@ -23,8 +23,8 @@ from kernelwright.backend.base import (
     PlanStep,
     ScalarArgument,
 )
-from kernelwright.backend.cuda_driver import load_driver
-from kernelwright.backend.cuda_errors import call
+from kernelwright.backend.cuda.driver import load_driver
+from kernelwright.backend.cuda.errors import call
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.device_probe import probe_devices, select_device

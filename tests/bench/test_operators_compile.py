@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo
-from kernelwright.backend.cuda_driver import load_nvrtc
+from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
 from kernelwright.evaluate.render import Rendered, render
 from kernelwright.problem.load import load_problem

@@ -11,7 +11,7 @@ import pytest
 
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
-from kernelwright.backend.opencl_driver import is_pocl
+from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing
 from kernelwright.evaluate.keeping import NOTHING, Kept, kept_by
 from kernelwright.evaluate.lane_processes import shares_memory

@@ -171,7 +171,7 @@ CUDA_SIZES: list[Mapping[str, int]] = [{"rows": 64, "d": 128, "middle": 64}, {"r
 
 def test_cuda_sources_are_built_as_each_config_of_the_header(record_run: RecordRun, tmp_path: Path) -> None:
     """Names in scopes, and templates; with the compiler itself, so it needs no GPU."""
-    from kernelwright.backend.cuda_driver import load_nvrtc
+    from kernelwright.backend.cuda.driver import load_nvrtc
     from kernelwright.backend.registry import get_backend
 
     if load_nvrtc() is None:

@@ -212,6 +212,6 @@ def compile_cuda(rewrite: Rewrite, config: Mapping[str, Value], sizes: Mapping[s
 
 def has_nvrtc() -> bool:
     """Whether NVRTC is installed."""
-    from kernelwright.backend.cuda_driver import load_nvrtc
+    from kernelwright.backend.cuda.driver import load_nvrtc
 
     return load_nvrtc() is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from kernelwright.backend.cuda_ncu import COUNTERS
+from kernelwright.backend.cuda.measure.nsight_compute import COUNTERS
 from kernelwright.cli.show import find_candidate
 from kernelwright.cli.tables import open_console
 from kernelwright.errors import UsageError

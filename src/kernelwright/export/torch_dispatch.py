@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo
-from kernelwright.backend.cuda_options import parse_options
+from kernelwright.backend.cuda.compile.options import parse_options
 from kernelwright.dispatching.rule import Leaf, Rule
 from kernelwright.errors import UserError
 from kernelwright.evaluate.render import build_unit

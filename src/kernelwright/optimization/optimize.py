@@ -1,4 +1,4 @@
-"""`optimize`, its resumption and its repetition from the record: what a session is given, see `optimize_session`."""
+"""`optimize`, its resumption and its repetition from the record: what a session is given, see `session`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ search made them, its forecasts, proofs of templates, the final comparison, what
 event. Each event that is made is held against the recorded one, times and ids aside; the first one that differs ends
 the replay.
 
-A run of several sessions is repeated session by session, see `replay_sessions`: structures that were under way when one
+A run of several sessions is repeated session by session, see `sessions`: structures that were under way when one
 was killed or interrupted come to nothing there, and go on in the next one from what is recorded of them.
 """
 

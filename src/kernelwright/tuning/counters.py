@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelwright import knobs
 from kernelwright.backend.base import Artifact, DeviceInfo
-from kernelwright.backend.cuda_ncu import KernelCounters, ProfilerFailed, why_no_counters
+from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
 from kernelwright.evaluate.arena import BufferSpec, Job
 from kernelwright.evaluate.artifact_cache import ArtifactCache
 from kernelwright.evaluate.build_pool import BuildPool
