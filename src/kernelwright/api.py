@@ -13,7 +13,7 @@ from kernelwright.optimization.optimize import optimize as _optimize
 from kernelwright.optimization.optimize import resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.report.page import write_report
 from kernelwright.results.optimize_result import OptimizeResult

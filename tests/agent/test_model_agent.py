@@ -35,7 +35,7 @@ from kernelwright.optimization.agent import account_of, agent_of
 from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.replaying.record import ReplayDiverged

@@ -22,7 +22,7 @@ from kernelwright.optimization.evidence import NodeEvidence, resource_lines
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.search.base import Observation

@@ -42,7 +42,7 @@ from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.search.base import Observation

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo, DeviceReading
+from kernelwright.backend.cuda import transfer
 from kernelwright.backend.cuda.errors import DriverCallFailed
 from kernelwright.backend.cuda.measure import power as cuda_power
 from kernelwright.backend.cuda.measure.cupti import CuptiFailed, KernelRecord

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.store.view import RunView
 from kernelwright.template.load import load_template
 from short_command import COMMAND

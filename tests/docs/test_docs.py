@@ -19,8 +19,8 @@ from kernelwright.evaluate import datasets
 from kernelwright.export.run import FORMATS
 from kernelwright.problem.checks import DEVICE_NAMES
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.expression_syntax import ARITY
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.syntax import ARITY
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Role
 from kernelwright.problem.outcome import STAGES
 from kernelwright.search.registry import SEARCHERS, check_options
@@ -266,9 +266,9 @@ def literals(file: str, name: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("problem/load.py", "_KEYS"),
-        ("problem/load_arguments.py", "_KEYS"),
-        ("problem/load_launch.py", "_KEYS"),
+        ("problem/load/problem.py", "_KEYS"),
+        ("problem/load/arguments.py", "_KEYS"),
+        ("problem/load/launches.py", "_KEYS"),
         ("template/header.py", "_KEYS"),
         ("template/header.py", "_PARAMETER_KEYS"),
     ],

@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli.progress import status_line
+from kernelwright.cli.output.progress import status_line
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.lane import STRESS_SECONDS
 from kernelwright.insights.verdict_words import tree_verdict_text as verdict_of_tree

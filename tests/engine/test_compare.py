@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.cli.tables import open_console
+from kernelwright.cli.output.tables import open_console
 from kernelwright.errors import SpecError, StoreError, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config

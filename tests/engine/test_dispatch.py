@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli.dispatch import print_table
-from kernelwright.cli.tables import open_console
+from kernelwright.cli.commands.dispatch import print_table
+from kernelwright.cli.output.tables import open_console
 from kernelwright.dispatching.cover import set_cost, smallest_cover
 from kernelwright.dispatching.measure import probe_dispatch
 from kernelwright.dispatching.probes import ShapeSpace, SizeRange, parse_range, spread, with_shapes
@@ -32,7 +32,7 @@ from kernelwright.errors import BaselineFailed, StoreError, UsageError, UserErro
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Evaluation, Failed
 from kernelwright.report.page import write_report

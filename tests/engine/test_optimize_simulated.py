@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.base import CodeContext, Declined, Draft
-from kernelwright.cli.optimize import optimize_summary
-from kernelwright.cli.show import print_run
+from kernelwright.cli.commands.optimize import optimize_summary
+from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import tree_verdict_text as verdict

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, UsageError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.roofline.speed_of_light import device_ceilings, doubt, floor_of, floors, pipe_of, share_of_floor
 from kernelwright.testing.simulated import SimulatedMachine

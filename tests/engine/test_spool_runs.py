@@ -29,7 +29,7 @@ from spool_runs import (
 )
 
 from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext, Written
-from kernelwright.cli.show import print_run
+from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.export.run import export_run

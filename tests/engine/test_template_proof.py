@@ -17,7 +17,7 @@ from kernelwright.optimization.nodes.proof_points import corners, differing, ran
 from kernelwright.optimization.optimize import optimize, resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.results.optimize_result import OptimizeResult

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from kernelwright.cli.commands.optimize import optimize_summary
 from kernelwright.cli.main import app
-from kernelwright.cli.optimize import optimize_summary
-from kernelwright.cli.tables import summary
+from kernelwright.cli.output.tables import summary
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.stats import least_rounds
 from kernelwright.evaluate.words import interval_text

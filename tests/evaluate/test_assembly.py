@@ -17,7 +17,7 @@ from kernelwright.evaluate.local import LocalRunner
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.report.page import render_report
 from kernelwright.store.view import RunView

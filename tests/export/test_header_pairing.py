@@ -18,7 +18,7 @@ from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, Devi
 from kernelwright.export.pairing import Pairing
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LaunchStep
 from kernelwright.template.model import Template
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernelwright.cli.tables import print_workloads
+from kernelwright.cli.output.tables import print_workloads
 from kernelwright.export.run import export_run
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings

@@ -17,8 +17,8 @@ from kernelwright.errors import SpecError
 from kernelwright.evaluate.render import option_text
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Argument, Language, Problem, ReferenceSpec, Role, SourceSpec, Workload
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.template.draft import HeaderDraft, StepDraft, strip_header

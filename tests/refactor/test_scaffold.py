@@ -9,7 +9,7 @@ import plain_kernels
 import pytest
 
 from kernelwright.errors import ReferenceFailed, SpecError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Problem
 from kernelwright.problem.reference import call_reference, load_reference
 from kernelwright.scaffold.problem_folder import scaffold_problem

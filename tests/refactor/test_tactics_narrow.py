@@ -8,7 +8,7 @@ import pytest
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, example, subject_of
 
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
 

@@ -9,7 +9,7 @@ import pytest
 from tactic_runs import subject_of
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.source.syntax import parse
 from kernelwright.space.parameter import Parameter

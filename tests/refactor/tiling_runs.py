@@ -12,8 +12,8 @@ import numpy as np
 from opencl_runs import Job, Launch, Result, Runner
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.template.draft import HeaderDraft, StepDraft

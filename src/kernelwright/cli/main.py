@@ -86,7 +86,7 @@ def doctor(*, json: JsonFlag = False) -> None:
 
     Exit status 0 when at least one device can be used and caches and scratch files can be written, 1 otherwise.
     """
-    from kernelwright.cli.doctor import run_doctor
+    from kernelwright.cli.commands.doctor import run_doctor
 
     raise typer.Exit(run_doctor(is_json=json))
 
@@ -108,7 +108,7 @@ def init(
 
     Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json
     """
-    from kernelwright.cli.init import run_init
+    from kernelwright.cli.commands.init import run_init
 
     run_init(source, entry=entry, out=out, is_forced=force)
 
@@ -124,7 +124,7 @@ def analyse(
 
     Example:  kernelwright analyse examples/softmax/baseline.cl
     """
-    from kernelwright.cli.analyse import run_analyse
+    from kernelwright.cli.commands.analyse import run_analyse
 
     run_analyse(kernel, entry=entry, is_json=json)
 
@@ -165,7 +165,7 @@ def tune(
 
       kernelwright tune problem.toml --replay runs/matmul-1 --searcher random --budget 100
     """
-    from kernelwright.cli.tune import TuneWords, run_tune
+    from kernelwright.cli.commands.tune import TuneWords, run_tune
 
     words = TuneWords(
         problem=problem,
@@ -238,7 +238,7 @@ def optimize(
 
       kernelwright optimize examples/matmul --start baseline --budget 120s
     """
-    from kernelwright.cli.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
+    from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
@@ -288,7 +288,7 @@ def worker(
 
       kernelwright worker --spool spool --until-idle
     """
-    from kernelwright.cli.worker import WorkerWords, run_worker
+    from kernelwright.cli.commands.worker import WorkerWords, run_worker
 
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create)))
 
@@ -304,8 +304,8 @@ def resume(
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
     """
-    from kernelwright.cli.optimize import run_resume_optimize
-    from kernelwright.cli.tune import run_resume
+    from kernelwright.cli.commands.optimize import run_resume_optimize
+    from kernelwright.cli.commands.tune import run_resume
     from kernelwright.results.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
@@ -330,7 +330,7 @@ def profile(
 
     Example:  kernelwright profile runs/silu-1 best
     """
-    from kernelwright.cli.profile import run_profile
+    from kernelwright.cli.commands.profile import run_profile
     from kernelwright.results.optimize_result import tuned_run
 
     raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
@@ -342,7 +342,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
-    from kernelwright.cli.damage import warn_of_damage
+    from kernelwright.cli.output.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
     typer.echo(write_report(run, out or run / "report.html"))
@@ -365,7 +365,7 @@ def export(
 
     Header, operator and JSON choose a config by sizes; `kernelwright dispatch` measures between the tuned ones.
     """
-    from kernelwright.cli.dispatch import parse_loss
+    from kernelwright.cli.commands.dispatch import parse_loss
     from kernelwright.export.run import export_run
 
     share = parse_loss(loss) if loss is not None else None
@@ -395,7 +395,7 @@ def dispatch(
 
       kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
     """
-    from kernelwright.cli.dispatch import run_dispatch
+    from kernelwright.cli.commands.dispatch import run_dispatch
     from kernelwright.results.optimize_result import tuned_run
 
     run_dispatch(tuned_run(run), probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
@@ -406,7 +406,7 @@ def show_runs(
     folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), *, json: JsonFlag = False
 ) -> None:
     """List the runs in a folder."""
-    from kernelwright.cli.show import print_runs
+    from kernelwright.cli.commands.show import print_runs
 
     print_runs(folder, is_json=json)
 
@@ -414,8 +414,8 @@ def show_runs(
 @show_app.command("run", short_help="Show one run: results, failures, time.")
 def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_run
+    from kernelwright.cli.commands.show import print_run
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_run(run, is_json=json)
     warn_of_damage(run)
@@ -428,7 +428,7 @@ def show_attempts(
     json: JsonFlag = False,
 ) -> None:
     """Show what attempts came to and cost, and what went wrong most often, as Markdown."""
-    from kernelwright.cli.attempts import print_attempts
+    from kernelwright.cli.commands.attempts import print_attempts
 
     print_attempts(runs, is_json=json)
 
@@ -442,8 +442,8 @@ def show_node(
     json: JsonFlag = False,
 ) -> None:
     """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_node
+    from kernelwright.cli.commands.show import print_node
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_node(run, node, is_json=json, has_replies=replies)
     warn_of_damage(run, node=node)
@@ -460,7 +460,7 @@ def memory_list(
     json: JsonFlag = False,
 ) -> None:
     """List what runs have learnt: each claim with its evidence."""
-    from kernelwright.cli.memory import Chosen, print_list
+    from kernelwright.cli.commands.memory import Chosen, print_list
 
     print_list(Chosen(pattern, device, run, problem, has_expired=expired), is_json=json)
 
@@ -472,7 +472,7 @@ def memory_show(
     json: JsonFlag = False,
 ) -> None:
     """Show one lesson with everything that it rests on, and its template."""
-    from kernelwright.cli.memory import print_lesson
+    from kernelwright.cli.commands.memory import print_lesson
 
     print_lesson(lesson, is_json=json)
 
@@ -488,7 +488,7 @@ def memory_forget(
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
 ) -> None:
     """Remove lessons for good: by id, by where they come from, or all."""
-    from kernelwright.cli.memory import Chosen, forget
+    from kernelwright.cli.commands.memory import Chosen, forget
 
     forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything)
 
@@ -504,8 +504,8 @@ def show_candidate(
 
     'best' is the baseline, with the reason and its source, where the run kept it.
     """
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_candidate
+    from kernelwright.cli.commands.show import print_candidate
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_candidate(run, candidate, is_json=json)
     warn_of_damage(run)

@@ -22,10 +22,10 @@ from typing import Any
 
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.evaluate.layout import layouts_for
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
-from kernelwright.problem.toml_file import read_text
+from kernelwright.problem.toml.file import read_text
 from kernelwright.roofline.work import floor_bytes, operations
 
 Sizes = Mapping[str, int]

@@ -25,7 +25,7 @@ from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.stats import speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Problem
 from kernelwright.results.configured_source import recorded_limits
 from kernelwright.results.tune_result import TuneResult

@@ -37,7 +37,7 @@ from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.llm.base import EFFORTS, Effort
 from kernelwright.llm.names import parse_models
 from kernelwright.llm.pace import Pace
-from kernelwright.problem.toml_file import parse_toml, read_text
+from kernelwright.problem.toml.file import parse_toml, read_text
 
 RULES = "rules"
 OWN = "own"

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
 

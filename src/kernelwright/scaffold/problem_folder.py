@@ -14,13 +14,13 @@ from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.dtypes import dtype_of_c_type, integer_range, is_vector_c_type
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import (
     mask_comments,
     used_words,
 )
-from kernelwright.problem.toml_file import read_text
+from kernelwright.problem.toml.file import read_text
 from kernelwright.scaffold.declared_space import DeclaredSpace, parameter_line
 from kernelwright.scaffold.guesses import Guess, Guesses, around, fixed_macros, python_name, tunable_macros
 from kernelwright.scaffold.signature import (

@@ -22,7 +22,7 @@ from kernelwright.problem.source_scan import (
     mask_comments,
     scan_kernels,
 )
-from kernelwright.problem.toml_file import did_you_mean
+from kernelwright.problem.toml.file import did_you_mean
 
 __all__ = [
     "KernelParameter",

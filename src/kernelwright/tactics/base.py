@@ -28,7 +28,7 @@ from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Language, Problem
 from kernelwright.source.span import Span
 from kernelwright.template.draft import HeaderDraft

@@ -11,7 +11,7 @@ from kernelwright.evaluate.layout import shape_of
 from kernelwright.evaluate.render import device_names
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint

@@ -32,7 +32,7 @@ from kernelwright.evaluate.device_probe import is_several
 from kernelwright.identity import content_id
 from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Passed
 from kernelwright.results.conditions import measurement_notes

@@ -26,7 +26,7 @@ from kernelwright.insights.spending import spending_of
 from kernelwright.json_text import read_json_text
 from kernelwright.optimization.optimize import optimize, resume_optimize
 from kernelwright.optimization.settings import OptimizeSettings
-from kernelwright.problem.load import PROBLEM_FILE_NAME
+from kernelwright.problem.load.problem import PROBLEM_FILE_NAME
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.lock import is_locked
 from kernelwright.store.run_folder import LOG_NAME

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.errors import UsageError
-from kernelwright.problem.toml_file import did_you_mean
+from kernelwright.problem.toml.file import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from kernelwright.evaluate.stats import median_interval
 from kernelwright.optimization.nodes.proof_points import corners, differing, outside, random_points
 from kernelwright.optimization.nodes.run import NodeRun, Shared
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.remote.base import NodeDone
 from kernelwright.space.parameter import Constraint

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.errors import SpecError
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.template.draft import StepDraft
 

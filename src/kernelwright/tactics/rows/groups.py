@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope

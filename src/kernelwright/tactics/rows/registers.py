@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect

@@ -19,7 +19,7 @@ from kernelwright.analysis.patterns.indices import Touch
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.errors import SpecError
 from kernelwright.problem.dtypes import dtype_of_c_type
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.edits import Edit, EditConflict, apply
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
