@@ -158,7 +158,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def short_copies() -> Iterator[None]:
     """Each run measures how fast its device copies; as much as it takes for that costs more than most runs here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernelwright.evaluate.lane.CEILING_BYTES", 16 << 20)
+        patch.setattr("kernelwright.evaluate.device_queue.queue.CEILING_BYTES", 16 << 20)
         yield
 
 

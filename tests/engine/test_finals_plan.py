@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
-from kernelwright.evaluate.stats import confidence_for, least_rounds, median_interval
+from kernelwright.evaluate.statistics import confidence_for, least_rounds, median_interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
 from kernelwright.results.verdict import NOT_ENOUGH

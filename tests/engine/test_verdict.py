@@ -20,7 +20,7 @@ from kernelwright.cli.commands.optimize import optimize_summary
 from kernelwright.cli.main import app
 from kernelwright.cli.output.tables import summary
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import least_rounds
+from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.evaluate.words import interval_text
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import claim_text, outweighed_words, tree_verdict_text, verdict_text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernelwright.dispatching.table import dispatch_table
-from kernelwright.evaluate.stats import confidence_for
+from kernelwright.evaluate.statistics import confidence_for
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.results.tune_result import TuneResult

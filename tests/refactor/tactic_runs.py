@@ -14,7 +14,7 @@ from cuda_host import HostRunner
 from opencl_runs import Array, Job, Launch, Result, Runner
 
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.render import option_text
+from kernelwright.evaluate.builds.render import option_text
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expressions.expression import Expression

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernelwright.errors import Location, SpecError, UserError
-from kernelwright.evaluate.render import option_text
+from kernelwright.evaluate.builds.render import option_text
 from kernelwright.export.autotuning.expression import inlined
 from kernelwright.export.autotuning.t4 import read_json
 from kernelwright.export.subject import ExportedRun
