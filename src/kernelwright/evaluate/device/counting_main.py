@@ -1,4 +1,4 @@
-"""The process that Nsight Compute watches: `python -m kernelwright.evaluate.device.counting_main FOLDER`, one launch."""
+"""The process that Nsight Compute watches, `-m kernelwright.evaluate.device.counting_main FOLDER`: it launches once."""
 
 from __future__ import annotations
 
