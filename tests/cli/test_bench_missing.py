@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from kernelwright.cli.bench import PACKAGE, add_bench
 from kernelwright.errors import MissingDependency
+from kernelwright.optimization.settings import OptimizeSettings
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,13 @@ def test_without_the_benchmarks_every_bench_command_says_where_they_are(
     assert isinstance(result.exception, MissingDependency)
     assert PACKAGE in str(result.exception)
     assert "checkout" in str(result.exception)
+
+
+def test_without_the_benchmarks_a_policy_to_compare_with_can_be_read_but_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    recorded = OptimizeSettings(policy="stark")
+    assert OptimizeSettings.from_record(recorded.as_record()).policy == "stark"
+    with pytest.raises(MissingDependency, match=r"'stark'.*checkout"):
+        recorded.selection_policy()

@@ -26,10 +26,10 @@ from kernelwright.store.runs import list_runs
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tree.stark import Stark
 from kernelwright.tuning.listener import Progress, SilentListener
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import Subject, replay
+from kernelwright_bench.policies.stark import Stark
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 VECTOR = ScriptedTactic("vector", 1.8, "map")
