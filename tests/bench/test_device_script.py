@@ -48,7 +48,7 @@ def test_scripts_and_files_that_parts_name_exist():
 
 def test_workloads_of_another_problem_take_the_place_of_a_problems_own(tmp_path):
     target = tmp_path / "problem.toml"
-    shutil.copy(ROOT / "examples" / "cuda" / "matmul" / "problem.toml", target)
+    shutil.copy(ROOT / "src/kernelwright/examples" / "cuda" / "matmul" / "problem.toml", target)
     before = tomllib.loads(target.read_text())
     found = runpy.run_path(str(ROOT / "benchmarks" / "same_workloads.py"))
     source = (ROOT / "benchmarks" / "gemm_workloads.toml").read_text()

@@ -17,7 +17,7 @@ from kernelwright.problem.load import load_problem
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.template.model import Candidate
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+FOLDER = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.toml"))
 H100 = DeviceInfo(
     "cuda",

@@ -13,7 +13,7 @@ from kernelwright.refactor.analysis import Analysis, analyse, analyse_function
 from kernelwright.refactor.pattern import recognise
 from kernelwright.refactor.syntax import parse
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 

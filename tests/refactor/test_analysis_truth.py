@@ -21,7 +21,7 @@ from kernelwright.refactor.syntax import parse
 from kernelwright.refactor.values import division_name
 from tiers import examples
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 BASELINES = sorted(EXAMPLES.glob("**/baseline.c[lu]"))
 COMPARE = {
     "<": operator.lt,

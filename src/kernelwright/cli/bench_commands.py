@@ -128,7 +128,7 @@ def bench_operators(
     ] = 10.0,
     rounds: Annotated[int, typer.Option(help="Of the final comparison, interleaved.", min=5)] = 31,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the operators' problems are (default: examples/cuda).")
+        Path | None, typer.Option(help="Where the operators' problems are (default: the CUDA examples).")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
     runs: Annotated[Path | None, typer.Option(help="Keep the run folders of the tuning here.")] = None,

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from kernelwright.cli.optimize import OptimizeWords, refuse_idle_caps
+from kernelwright.cli.standard import is_quiet
 from kernelwright.cli.tables import open_console, print_figures
 from kernelwright.cli.tune import stopping_in_words
 from kernelwright.engine.attempts import common_failures
@@ -65,7 +66,7 @@ def _listed(text: str) -> tuple[str, ...]:
 def run_compare(words: CompareWords) -> int:
     """Run what is missing and show all; exit status 1 when a run could not be ended."""
     settings = words.settings()
-    progress = Console(stderr=True)
+    progress = Console(stderr=True, quiet=is_quiet())
     count = len(words.problems) * len(settings.arms) * settings.repeats
     ended = 0
 
