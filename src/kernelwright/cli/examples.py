@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def _print_names(*, is_json: bool) -> None:
 
 
 def _about(name: str) -> str:
-    """The first sentence of the example's page."""
+    """The first sentence of the example's page, up to a colon."""
     text = (example_folder(name) / "README.md").read_text(encoding="utf-8")
     first = next((each for each in text.split("\n\n") if not each.startswith("#")), "")
-    return " ".join(first.split()).partition(". ")[0].rstrip(".:")
+    return re.split(r"[.:](?: |$)", " ".join(first.split()))[0]

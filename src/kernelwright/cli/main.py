@@ -28,9 +28,6 @@ app = typer.Typer(
     ),
 )
 
-BUDGET, SEARCH, MODEL, DEVICE, RESULT = "Budget", "Search", "Model", "Device and measurement", "Result"
-"""Groups of options in the help of `optimize`, `tune` and `compare`."""
-
 MOST_SHOWN = 1000
 """Characters of one line of an error's message."""
 
@@ -186,7 +183,7 @@ def analyse(
     run_analyse(kernel, entry=entry, is_json=json)
 
 
-@app.command(short_help="Search a template's parameters on a device.")
+@app.command(cls=GroupedCommand, short_help="Search a template's parameters on a device.")
 def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
@@ -245,7 +242,7 @@ def tune(
     raise typer.Exit(run_tune(words))
 
 
-@app.command(short_help="Rewrite a plain kernel, and tune what comes of it.")
+@app.command(cls=GroupedCommand, short_help="Rewrite a plain kernel, and tune what comes of it.")
 def optimize(
     problem: Annotated[
         Path | None, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)
@@ -354,7 +351,7 @@ def worker(
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
 
-@app.command(short_help="Run policies and models several times, and compare.")
+@app.command(cls=GroupedCommand, short_help="Run policies and models several times, and compare.")
 def compare(
     problems: Annotated[
         list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)

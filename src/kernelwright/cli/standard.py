@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,8 +40,16 @@ def print_written(paths: Sequence[Path], *, is_json: bool) -> None:
         typer.echo(path)
 
 
+FIRST = ("demo", "doctor", "init", "optimize", "tune")
+"""The commands that a new user needs, in this order."""
+
+
 class RootGroup(typer.core.TyperGroup):
-    """The root of the command line: `--version` asks for the version wherever it stands."""
+    """The root of the command line: `--version` asks for the version wherever it stands; help begins with `FIRST`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, in the order of the help."""
+        return [*FIRST, *(name for name in super().list_commands(ctx) if name not in FIRST)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The words of the root itself, the rest is kept for the commands."""
@@ -49,25 +57,39 @@ class RootGroup(typer.core.TyperGroup):
         return super().parse_args(ctx, ["--version"] if "--version" in before_end else args)
 
 
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Budget": ("budget", "max_cost", "max_tokens", "max_attempts", "repeats"),
+    "Search": ("searcher", "option", "prior", "start", "policy", "policies", "memory", "seed"),
+    "Model": ("model", "models", "roles"),
+    "Device and measurement": (
+        "device",
+        "jobs",
+        "cache",
+        "finalists",
+        "rounds",
+        "replay",
+        "runner",
+        "in_flight",
+        "part",
+    ),
+    "Result": ("run", "out", "report", "json", "quiet", "help"),
+}
+"""By title, the names of the options that the help of a `GroupedCommand` shows together."""
+
+
 class GroupedCommand(typer.core.TyperCommand):
-    """A command whose help has a section for each group of its options (`rich_help_panel`)."""
+    """A command of many options, whose help shows them in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, then each group in the order of its first option, then the other options."""
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        others = []
+        """Write arguments, then each group, then options of no group."""
+        records: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Arguments", *GROUPS, "Options")}
+        titles = {name: title for title, names in GROUPS.items() for name in names}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is None:
-                continue
-            group = getattr(parameter, "rich_help_panel", None)
-            if parameter.param_type_name == "argument":
-                sections["Arguments"].append(record)
-            elif group is None:
-                others.append(record)
-            else:
-                sections.setdefault(group, []).append(record)
-        for title, records in {**sections, "Options": others}.items():
-            if records:
+            is_argument = parameter.param_type_name == "argument"
+            if record is not None:
+                records["Arguments" if is_argument else titles.get(parameter.name, "Options")].append(record)
+        for title, lines in records.items():
+            if lines:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(lines)
