@@ -41,7 +41,7 @@ def test_an_unknown_part_is_refused_with_those_that_there_are(tmp_path):
 
 
 def test_scripts_and_files_that_parts_name_exist():
-    named = set(re.findall(r"(?:benchmarks|examples|tests)/[\w/.-]+\.(?:py|toml)", SCRIPT.read_text()))
+    named = set(re.findall(r"(?:benchmarks|src|tests)/[\w/.-]+\.(?:py|toml)", SCRIPT.read_text()))
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
