@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.engine.tune import Subject, tune
 from kernelwright.problem.config import Config
 from kernelwright.template.model import Candidate
+from kernelwright.tune.machine import LocalMachine
+from kernelwright.tune.settings import TuneSettings, parse_budget
+from kernelwright.tune.tune import Subject, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 

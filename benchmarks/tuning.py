@@ -17,9 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
-from kernelwright.engine.tune import tune
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.tune.settings import Budget, TuneSettings, parse_budget
+from kernelwright.tune.tune import tune
 
 EXAMPLES = ("matmul", "transpose", "softmax", "stencil", "reduction", "silu_and_mul")
 ROOT = Path(__file__).resolve().parent.parent

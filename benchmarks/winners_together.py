@@ -21,15 +21,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
 from kernelwright.evaluate.stats import geometric_mean_interval
 from kernelwright.problem.outcome import Failed
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tune.machine import LocalMachine
+from kernelwright.tune.settings import TuneSettings
+from kernelwright.tune.tune import Subject
 
 
 def main() -> None:

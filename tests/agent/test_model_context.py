@@ -17,11 +17,10 @@ from kernelwright.agent.model.drafting import body_of
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
-from kernelwright.engine.node_evidence import NodeEvidence, resource_lines
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.llm.scripted import ScriptedModel
+from kernelwright.optimize.evidence import NodeEvidence, resource_lines
+from kernelwright.optimize.optimize import optimize
+from kernelwright.optimize.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
@@ -33,6 +32,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tune.settings import Budget, TuneSettings
 
 NOTHING = '{"give_up": "it runs at the limit"}'
 

@@ -36,12 +36,11 @@ from kernelwright.agent.model.replies import (
 )
 from kernelwright.agent.model.settings import ROLES, ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.written import written_template
-from kernelwright.engine.node_evidence import CLEARLY, NodeEvidence, noise_of
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.scripted import ScriptedModel
+from kernelwright.optimize.evidence import CLEARLY, NodeEvidence, noise_of
+from kernelwright.optimize.optimize import optimize
+from kernelwright.optimize.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
@@ -53,6 +52,7 @@ from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree, UnderWay
+from kernelwright.tune.settings import Budget, TuneSettings
 
 NOTHING = '{"give_up": "it runs at the limit"}'
 

@@ -91,8 +91,8 @@ def test_help_teaches(command: tuple[str, ...], call: Call) -> None:
 
 def test_every_searcher_named_in_the_help_exists_and_every_example_parses(call: Call) -> None:
     from kernelwright.cli.main import parse_option
-    from kernelwright.engine.settings import parse_budget
     from kernelwright.search.registry import SEARCHERS, check_options
+    from kernelwright.tune.settings import parse_budget
 
     out = " ".join(call("tune", "--help")[1].split())
     listed = re.search(r"--searcher (?:<str>|TEXT) (.*?)\.", out)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine import tune as engine_tune
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tune import tune as engine_tune
+from kernelwright.tune.settings import Budget, TuneSettings
 
 
 @pytest.fixture(autouse=True)

@@ -21,21 +21,21 @@ from kernelwright.cli.progress import PlainView
 from kernelwright.cli.show import run_lines
 from kernelwright.cli.tables import interval_text, print_figures
 from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
-from kernelwright.engine.limits import check_memory
-from kernelwright.engine.listener import Progress
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import replay, tune
-from kernelwright.engine.verdict_words import verdict_text as verdict
 from kernelwright.errors import SpecError, StopRun, StoreError
 from kernelwright.evaluate.stats import Interval, least_rounds
+from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.problem.config import Config
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.model import Workload
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import RunFinished
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tune.device_limits import check_memory
+from kernelwright.tune.listener import Progress
+from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tune.tune import replay, tune
 
 LONG = "per_token_group_quant_fp8_with_a_long_name-20261121-120000"
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import typer.main
 
+from kernelwright.cli.help import FIRST, GROUPS, GroupedCommand
 from kernelwright.cli.main import app, main
-from kernelwright.cli.standard import FIRST, GROUPS, GroupedCommand
 
 Call = Callable[..., tuple[int, str, str]]
 

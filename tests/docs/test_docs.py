@@ -15,7 +15,6 @@ import typer.main
 
 import kernelwright
 from kernelwright.cli.main import app
-from kernelwright.engine.settings import TuneSettings, parse_budget
 from kernelwright.evaluate import datasets
 from kernelwright.export.run import FORMATS
 from kernelwright.problem.checks import DEVICE_NAMES
@@ -28,6 +27,7 @@ from kernelwright.search.registry import SEARCHERS, check_options
 from kernelwright.store.event import Event
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
+from kernelwright.tune.settings import TuneSettings, parse_budget
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])

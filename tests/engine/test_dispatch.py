@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.dispatch import print_table
 from kernelwright.cli.tables import open_console
-from kernelwright.engine.dispatch import DispatchTable, dispatch_table
-from kernelwright.engine.dispatch_cover import set_cost, smallest_cover
-from kernelwright.engine.dispatch_measure import probe_dispatch
-from kernelwright.engine.dispatch_probes import ShapeSpace, SizeRange, parse_range, spread, with_shapes
-from kernelwright.engine.dispatch_rule import (
+from kernelwright.dispatch.cover import set_cost, smallest_cover
+from kernelwright.dispatch.measure import probe_dispatch
+from kernelwright.dispatch.probes import ShapeSpace, SizeRange, parse_range, spread, with_shapes
+from kernelwright.dispatch.rule import (
     Case,
     Leaf,
     Rule,
@@ -28,8 +27,7 @@ from kernelwright.engine.dispatch_rule import (
     fit_rule,
     readable_between,
 )
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, replay, tune
+from kernelwright.dispatch.table import DispatchTable, dispatch_table
 from kernelwright.errors import BaselineFailed, StoreError, UsageError, UserError
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record
@@ -41,6 +39,8 @@ from kernelwright.report.page import write_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
+from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tune.tune import Subject, replay, tune
 from tiers import examples
 
 # Set cover

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.engine.first_configs import SWEEP_COUNT, FirstConfigs, sweep
+from kernelwright.optimize.nodes.first_configs import SWEEP_COUNT, FirstConfigs, sweep
 from kernelwright.problem.config import Config
 from kernelwright.problem.expression import Expression
 from kernelwright.search.base import Observation, Prior, Searcher

@@ -11,25 +11,25 @@ import pytest
 from kernelwright.agent.base import CodeContext, Declined, Draft
 from kernelwright.cli.optimize import optimize_summary
 from kernelwright.cli.show import print_run
-from kernelwright.engine.listener import Progress, SilentListener
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult, tuned_run
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, replay
-from kernelwright.engine.verdict_words import tree_verdict_text as verdict
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.export.run import export_run
+from kernelwright.insights.verdict_words import tree_verdict_text as verdict
+from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimize.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.report.page import write_report
+from kernelwright.results.optimize_result import OptimizeResult, tuned_run
 from kernelwright.store.event import Event
-from kernelwright.store.run_folder import list_runs
+from kernelwright.store.runs import list_runs
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.stark import Stark
+from kernelwright.tune.listener import Progress, SilentListener
+from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tune.tune import Subject, replay
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 VECTOR = ScriptedTactic("vector", 1.8, "map")

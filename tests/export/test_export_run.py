@@ -16,8 +16,7 @@ from exported_operators import write_scale
 from recorded_runs import LIMITS
 
 from kernelwright.backend.base import DeviceInfo, ScalarArgument
-from kernelwright.engine.dispatch import dispatch_table
-from kernelwright.engine.tune import Subject
+from kernelwright.dispatch.table import dispatch_table
 from kernelwright.errors import StoreError, UsageError, UserError
 from kernelwright.evaluate.render import render_workload
 from kernelwright.export.run import export_run, formats_for
@@ -30,6 +29,7 @@ from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tune.tune import Subject
 
 RecordRun = Callable[..., Path]
 

@@ -11,16 +11,16 @@ import pytest
 from rich.console import Console
 
 from kernelwright.cli.tables import print_workloads
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
 from kernelwright.export.run import export_run
+from kernelwright.optimize.optimize import optimize
+from kernelwright.optimize.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tune.tune import tune
 
 SETTINGS = TuneSettings(budget=Budget(evaluations=8), searcher="random", data_seed=1, comparison_rounds=20)
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from recorded_runs import LIMITS
 
 from kernelwright.backend.base import BufferArgument, DeviceInfo, ScalarArgument
-from kernelwright.engine.dispatch import dispatch_table
-from kernelwright.engine.tune import Subject
+from kernelwright.dispatch.table import dispatch_table
 from kernelwright.errors import SpecError, UserError
 from kernelwright.evaluate.render import render_workload
 from kernelwright.export import torch_runtime
@@ -29,6 +28,7 @@ from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Workload
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tune.tune import Subject
 
 RecordRun = Callable[..., Path]
 CONFIGS: list[Mapping[str, object]] = [{"BLOCK": 256, "VEC": 4}, {"BLOCK": 64, "VEC": 2}]

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from kernelwright.bench.space import METHODS, SpaceMeasurement, markdown_table, measure_spaces
-from kernelwright.bench.space_cases import CASES
 from kernelwright.errors import MissingDependency
 from kernelwright.imports import require
 from kernelwright.space.feasible import Space
+from kernelwright_bench.space.cases import CASES
+from kernelwright_bench.space.measure import METHODS, SpaceMeasurement, markdown_table, measure_spaces
 
 BY_NAME = {case.name: case for case in CASES}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from kernelwright.engine.attempt_table import attempt_table
+from kernelwright.insights.attempt_table import attempt_table
 
 
 def print_attempts(runs: Sequence[Path], *, is_json: bool) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import typer
 
-from kernelwright.engine.node_records import damaged_nodes
-from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.errors import StoreError
 from kernelwright.report.text import clean
+from kernelwright.results.node_records import damaged_nodes
+from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 

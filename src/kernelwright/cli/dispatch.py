@@ -11,10 +11,10 @@ from rich.console import Console
 
 from kernelwright.cli.progress import open_progress
 from kernelwright.cli.tables import open_console, print_figures
-from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, mean_and_worst
-from kernelwright.engine.dispatch_measure import probe_dispatch
-from kernelwright.engine.dispatch_probes import parse_range
-from kernelwright.engine.dispatch_rule import chosen_in
+from kernelwright.dispatch.measure import probe_dispatch
+from kernelwright.dispatch.probes import parse_range
+from kernelwright.dispatch.rule import chosen_in
+from kernelwright.dispatch.table import ONE_CONFIG, DispatchTable, mean_and_worst
 from kernelwright.errors import KernelwrightError, StopRun, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record

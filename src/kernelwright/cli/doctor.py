@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernelwright import knobs
-from kernelwright.engine.environment import environment
 from kernelwright.evaluate.device_probe import ProbeReport, probe_devices
+from kernelwright.tune.environment import environment
 
 OPTIONAL = (
     ("sklearn", "search", "the surrogate searcher and parameter importance"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from kernelwright.cli.init import write_new
-from kernelwright.cli.standard import is_quiet
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import UsageError
 from kernelwright.examples import example_folder, example_names
 

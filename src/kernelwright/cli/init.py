@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from kernelwright.cli.standard import is_quiet
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
 from kernelwright.export.t1 import import_t1
 from kernelwright.problem.load import load_problem

@@ -10,8 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.bench_commands import JsonFlag, bench_app
-from kernelwright.cli.standard import GroupedCommand, QuietFlag, RootGroup, print_written
+from kernelwright.cli.bench import add_bench
+from kernelwright.cli.help import GroupedCommand, RootGroup
+from kernelwright.cli.words import (
+    CacheOption,
+    DeviceOption,
+    InFlightOption,
+    JobsOption,
+    JsonFlag,
+    QuietFlag,
+    RolesOption,
+    RoundsOption,
+    RunArgument,
+    RunnerOption,
+    print_written,
+)
 from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
 
 app = typer.Typer(
@@ -51,29 +64,7 @@ show_app = typer.Typer(
 app.add_typer(show_app, name="show")
 memory_app = typer.Typer(no_args_is_help=True, help="What runs have learnt, kept for later ones.")
 app.add_typer(memory_app, name="memory")
-app.add_typer(bench_app, name="bench")
-
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."),
-]
-RolesOption = Annotated[
-    Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
-]
-RunnerOption = Annotated[
-    str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
-]
-InFlightOption = Annotated[
-    int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
-]
-JobsOption = Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)]
-RoundsOption = Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)]
-CacheOption = Annotated[
-    str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
-]
-RunArgument = Annotated[
-    Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
-]
+add_bench(app)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -351,80 +342,6 @@ def worker(
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
 
-@app.command(cls=GroupedCommand, short_help="Run policies and models several times, and compare.")
-def compare(
-    problems: Annotated[
-        list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)
-    ],
-    policies: Annotated[
-        str,
-        typer.Option(
-            help="Joined by commas: default, lift, direct, stark, stark-untuned, best-of-n, reflexion, greedy, "
-            "tune-only, random. The first is what the others are compared with."
-        ),
-    ] = "default,direct",
-    models: Annotated[str, typer.Option(help="Joined by commas, each as for `optimize --model`.")] = "rules",
-    memory: Annotated[
-        str, typer.Option(help="What earlier runs have learnt: off, read, on; several are compared too.")
-    ] = "off",
-    repeats: Annotated[int, typer.Option(help="Runs of each, with seeds from --seed.", min=1)] = 3,
-    budget: Annotated[str, typer.Option(help="Of each run, as for `optimize`.")] = "120s",
-    out: Annotated[Path, typer.Option(help="Folder of the runs; what is finished there is not run again.")] = Path(
-        "compare"
-    ),
-    start: Annotated[str, typer.Option(help="all or baseline, as for `optimize`.")] = "all",
-    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the first repeat.", min=0)] = 0,
-    device: Annotated[str | None, typer.Option(help="Device id or a part of its name.")] = None,
-    jobs: JobsOption = None,
-    cache: Annotated[str | None, typer.Option(help="Cache before each timed launch: hot or cold.")] = None,
-    finalists: Annotated[int, typer.Option(help="How many each run measures again at its end.", min=1)] = 5,
-    rounds: Annotated[
-        int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5, max=10_000)
-    ] = 20,
-    max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Most structures that each run asks for.", min=1)] = None,
-    roles: RolesOption = None,
-    runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
-    *,
-    json: JsonFlag = False,
-    quiet: QuietFlag = False,
-) -> None:
-    """Run policies, models and memory on problems several times, under the same budget, and compare what they find.
-
-    Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
-
-      kernelwright compare transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
-    """
-    from kernelwright.cli.compare import CompareWords, run_compare
-    from kernelwright.cli.optimize import OptimizeWords
-
-    base = OptimizeWords(
-        problem=Path(),
-        budget=budget,
-        model="rules",
-        policy="gain",
-        start=start,
-        searcher=searcher,
-        seed=seed,
-        device=device,
-        jobs=jobs,
-        run=None,
-        cache=cache,
-        finalists=finalists,
-        rounds=rounds,
-        is_json=json,
-        writes_report=False,
-        max_cost=max_cost,
-        max_tokens=max_tokens,
-        max_attempts=max_attempts,
-        runner=runner,
-    )
-    words = CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json, roles)
-    raise typer.Exit(run_compare(words))
-
-
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
 def resume(
     run: RunArgument,
@@ -439,7 +356,7 @@ def resume(
     """
     from kernelwright.cli.optimize import run_resume_optimize
     from kernelwright.cli.tune import run_resume
-    from kernelwright.engine.optimize_result import is_optimize_run
+    from kernelwright.results.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
     if is_optimize_run(RunView.read(run)):
@@ -465,7 +382,7 @@ def profile(
     Example:  kernelwright profile runs/silu-1 best
     """
     from kernelwright.cli.profile import run_profile
-    from kernelwright.engine.optimize_result import tuned_run
+    from kernelwright.results.optimize_result import tuned_run
 
     raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
 
@@ -536,7 +453,7 @@ def dispatch(
       kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
     """
     from kernelwright.cli.dispatch import run_dispatch
-    from kernelwright.engine.optimize_result import tuned_run
+    from kernelwright.results.optimize_result import tuned_run
 
     run_dispatch(tuned_run(run), probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
 
@@ -690,21 +607,6 @@ def _fail(message: str, status: int, error: BaseException | None) -> None:
 def _shortened(line: str) -> str:
     """A message quotes what was written, however long that is."""
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}... ({len(line):,} characters)"
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """`NAME=VALUE` with the value as a number or boolean where it reads as one."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        from kernelwright.errors import UsageError
-
-        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population_count=24")
-    for convert in (int, float):
-        try:
-            return name, convert(value)
-        except ValueError:
-            continue
-    return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
 if __name__ == "__main__":

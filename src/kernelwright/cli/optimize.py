@@ -28,24 +28,24 @@ from kernelwright.cli.tables import (
     workload_rows,
 )
 from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
-from kernelwright.engine.compare import figures_of
-from kernelwright.engine.model_agent import account_of
-from kernelwright.engine.model_roles import read_roles
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult, PathStep
-from kernelwright.engine.optimize_settings import SPOOL, OptimizeSettings
-from kernelwright.engine.prospect import Prospect, prospect_of
-from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.engine.spending import RunSpending, spending_of
-from kernelwright.engine.story import finding_words
-from kernelwright.engine.time_spent import time_words
-from kernelwright.engine.told_steps import fastest_run_id, told_path, told_total
-from kernelwright.engine.verdict_words import caveats, counted, tree_verdict_text, tried_count
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.export.run import export_run
+from kernelwright.insights.attempts import figures_of
+from kernelwright.insights.forecast import Prospect, prospect_of
+from kernelwright.insights.run_summary import finding_words
+from kernelwright.insights.spending import RunSpending, spending_of
+from kernelwright.insights.step_table import fastest_run_id, told_path, told_total
+from kernelwright.insights.verdict_words import caveats, counted, tree_verdict_text, tried_count
 from kernelwright.llm.account import Account
+from kernelwright.optimize.agent import account_of
+from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimize.roles_file import read_roles
+from kernelwright.optimize.settings import SPOOL, OptimizeSettings
 from kernelwright.report.page import write_report
+from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.tree.model import Node
+from kernelwright.tune.settings import TuneSettings, parse_budget
+from kernelwright.tune.time_spent import time_words
 
 PART_EVALUATIONS = 24
 """That a spool is asked for with each new structure, unless `--part` says otherwise."""

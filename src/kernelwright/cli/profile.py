@@ -14,11 +14,11 @@ import typer
 from kernelwright.backend.cuda_ncu import COUNTERS
 from kernelwright.cli.show import find_candidate
 from kernelwright.cli.tables import open_console
-from kernelwright.engine.counters import CounterReading, read_counters
-from kernelwright.engine.profile import WorkloadProfile, profile_lines, profile_of
 from kernelwright.errors import UsageError
 from kernelwright.problem.outcome import Passed
+from kernelwright.roofline.profile import WorkloadProfile, profile_lines, profile_of
 from kernelwright.store.view import RunView
+from kernelwright.tune.counters import CounterReading, read_counters
 
 
 def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) -> int:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from kernelwright.cli.standard import is_quiet
-from kernelwright.engine.listener import Progress, RunListener
-from kernelwright.engine.prospect import duration_text, percent_text
+from kernelwright.cli.words import is_quiet
+from kernelwright.insights.forecast import duration_text, percent_text
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import (
     ActionChosen,
@@ -28,6 +27,7 @@ from kernelwright.store.event import (
     RunFinished,
     TemplateProven,
 )
+from kernelwright.tune.listener import Progress, RunListener
 
 PLAIN_INTERVAL_S = 5.0
 """Seconds between plain progress lines; gains are told at once."""

@@ -21,23 +21,24 @@ from kernelwright.cli.tables import (
     print_result,
     summary,
 )
-from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run, tuned_run
-from kernelwright.engine.profile import profile_lines, profile_of
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.story import NodeFacts, Story, cost_words, facts_record, finding_words
-from kernelwright.engine.told_steps import told_row
-from kernelwright.engine.tune import Subject
-from kernelwright.engine.verdict import Kind
-from kernelwright.engine.verdict_words import tree_verdict_text, tried_count, verdict_text
-from kernelwright.engine.workload_gains import PartialGain, gain_on_some
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.evaluate.words import factor_text
+from kernelwright.insights.run_summary import NodeFacts, Story, cost_words, facts_record, finding_words
+from kernelwright.insights.step_table import told_row
+from kernelwright.insights.verdict_words import tree_verdict_text, tried_count, verdict_text
 from kernelwright.problem.load import load_problem
 from kernelwright.problem.outcome import Conditions, Failed, Passed
 from kernelwright.report.text import clean as plain
+from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run, tuned_run
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.results.verdict import Kind
+from kernelwright.results.workload_gains import PartialGain, gain_on_some
+from kernelwright.roofline.profile import profile_lines, profile_of
 from kernelwright.store.event import BaselineMeasured, Evaluated
-from kernelwright.store.run_folder import RunFolder, RunSummary, list_runs
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.store.runs import RunSummary, list_runs
 from kernelwright.store.view import RunView
+from kernelwright.tune.tune import Subject
 
 
 def print_runs(folder: Path, *, is_json: bool) -> None:

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelwright.engine.prospect import Prospect, prospect_of
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.speed_of_light import Floor, recorded_floors
-from kernelwright.engine.time_spent import time_words
-from kernelwright.engine.verdict_words import caveats, verdict_text
-from kernelwright.engine.workload_gains import PartialGain
 from kernelwright.evaluate import words
 from kernelwright.evaluate.stats import Interval
+from kernelwright.insights.forecast import Prospect, prospect_of
+from kernelwright.insights.verdict_words import caveats, verdict_text
 from kernelwright.problem.outcome import Passed
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.results.workload_gains import PartialGain
+from kernelwright.roofline.speed_of_light import Floor, recorded_floors
 from kernelwright.store.view import RunView
+from kernelwright.tune.time_spent import time_words
 
 
 def summary(result: TuneResult) -> dict[str, Any]:

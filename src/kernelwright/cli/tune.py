@@ -18,20 +18,19 @@ from typing import Literal, cast
 import typer
 
 from kernelwright.cli.progress import open_progress
-from kernelwright.cli.standard import is_quiet
 from kernelwright.cli.tables import open_console, print_result, summary
-from kernelwright.engine.optimize_result import tuned_run
-from kernelwright.engine.optimize_settings import NODES_FOLDER
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.engine.tune import Subject, priors_of, replay, resume, tune
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError, StopRun, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
+from kernelwright.results.optimize_result import tuned_run
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import SessionStarted
-from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, RunFolder
+from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, NODES_FOLDER, RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written, problem_files
+from kernelwright.tune.settings import TuneSettings, parse_budget
+from kernelwright.tune.tune import Subject, priors_of, replay, resume, tune
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
 
@@ -62,7 +61,7 @@ class TuneWords:
         Raises:
             UsageError: a word is empty, or makes no sense.
         """
-        from kernelwright.cli.main import parse_option
+        from kernelwright.cli.words import parse_option
 
         # An empty path is the current folder, and an empty name fits everything: neither was meant.
         for option, word in (("--device", self.device), ("--searcher", self.searcher), ("--run", self.run)):

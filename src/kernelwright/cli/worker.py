@@ -16,12 +16,12 @@ from types import FrameType
 
 import typer
 
-from kernelwright.cli.standard import is_quiet
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import parse_budget
-from kernelwright.engine.spool.folder import SpoolFolder
-from kernelwright.engine.spool.worker import Ended, SpoolWorker
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import UsageError
+from kernelwright.remote.folder import SpoolFolder
+from kernelwright.tune.machine import LocalMachine
+from kernelwright.tune.settings import parse_budget
+from kernelwright.worker.worker import Ended, SpoolWorker
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from kernelwright.engine.dispatch_rule import Leaf, Rule
+from kernelwright.dispatch.rule import Leaf, Rule
 from kernelwright.evaluate.render import build_unit, macro_text
 from kernelwright.export.alignment import needed_alignment
 from kernelwright.export.c_expression import CPrinter, Kind, Term, constant, text_literal

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernelwright.engine.configured import recorded_limits
 from kernelwright.errors import Location, SpecError, UserError
 from kernelwright.evaluate.render import option_text
 from kernelwright.export.python_expression import inlined
@@ -29,6 +28,7 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument
+from kernelwright.results.configured_source import recorded_limits
 from kernelwright.space.parameter import Constraint, Parameter
 
 SCHEMA_VERSION = "1.0.0"

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo
 from kernelwright.backend.cuda_options import parse_options
-from kernelwright.engine.configured import recorded_names
-from kernelwright.engine.dispatch_rule import Leaf, Rule
-from kernelwright.engine.limits import device_constraints
+from kernelwright.dispatch.rule import Leaf, Rule
 from kernelwright.errors import UserError
 from kernelwright.evaluate.render import build_unit
 from kernelwright.export.python_module import RUNTIME, bare, docstring_safe, literal, python_text
@@ -18,7 +16,9 @@ from kernelwright.problem.config import Config, Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expression import Expression
 from kernelwright.problem.model import Argument, LaunchStep
+from kernelwright.results.configured_source import recorded_names
 from kernelwright.template.model import Candidate, Template
+from kernelwright.tune.device_limits import device_constraints
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """See the module. Made by `engine.learning`, read back by `Lesson.read`."""
+    """See the module. Made by `optimize.learning`, read back by `Lesson.read`."""
 
     kind: Kind
     """`step`: what a change gained over what it was made from. `failure`: a change that did not work.
