@@ -234,6 +234,10 @@ class Bounds:
             if atom.parts and all(low is not None for low in lows):
                 yield Constraint(-named(name), number(-min(low for low in lows if low is not None)))
             return
+        ends = [part for part in map(self.symbols.plain, atom.parts) if self._is_last_index(part)]
+        if atom.usual is not None and len(ends) == 1:
+            yield Constraint(named(name), ends[0])
+            return
         values: list[tuple[int, Polynomial]] = []
         for part in atom.parts:
             most = self._upper(self.symbols.plain(part), constraints, depth + 1)
@@ -243,3 +247,8 @@ class Bounds:
             values.append((size, most))
         if values:
             yield Constraint(named(name), max(values, key=lambda each: each[0])[1])
+
+    def _is_last_index(self, value: Polynomial) -> bool:
+        """Whether a value is `size - 1`: what an index is kept below."""
+        above = value + ONE
+        return not self.symbols.moving(value) and len(above.terms) == 1 and bool(above.names)

@@ -20,14 +20,14 @@ class Symbols:
     """By size: its value on the workload."""
     fixed: dict[str, int] = field(default_factory=dict)
     """Macros, constants and block extents, which are written as plain numbers."""
-    texts: dict[str, str] = field(default_factory=dict)
-    """Of names that are no sizes of their own: an expression."""
+    derived: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of names that are no sizes of their own: an expression, and its value."""
     quotients: dict[str, tuple[Polynomial, Polynomial]] = field(default_factory=dict)
     """Names made here: a value divided by another, rounded down."""
 
     def is_size(self, name: str) -> bool:
         """Whether a name is the same for all threads."""
-        if name in self.fixed or name in self.values or name in self.quotients or name in self.texts:
+        if name in self.fixed or name in self.values or name in self.quotients or name in self.derived:
             return True
         atom = self.atoms.get(name)
         if atom is None:
@@ -57,6 +57,8 @@ class Symbols:
         for known in (self.values, self.fixed):
             if name in known:
                 return known[name]
+        if name in self.derived:
+            return self.derived[name][1]
         parts = self._parts(name)
         if parts is None or depth > _NESTING:
             return None
@@ -100,8 +102,8 @@ class Symbols:
         return text
 
     def _text_of(self, name: str) -> str | None:
-        if name in self.texts:
-            return self.texts[name]
+        if name in self.derived:
+            return self.derived[name][0]
         if name in self.values:
             return name
         parts = self._parts(name)
