@@ -19,6 +19,9 @@ from kernelwright.problem.outcome import STAGES
 from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.gain import GainPerCost
 
+GAIN = "gain"
+"""The default."""
+
 DIRECT = "direct"
 """The policy under which nothing is lifted into parameters: the agent's template role is not asked."""
 
@@ -28,7 +31,7 @@ LIFT = "lift"
 BESIDE = "kernelwright_bench"
 """The package of the policies to compare with, which is in no wheel."""
 
-ALIASES: Mapping[str, str] = MappingProxyType({"default": "gain"})
+ALIASES: Mapping[str, str] = MappingProxyType({"default": GAIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ def _beside(name: str, words: str) -> Described:
     def make(seed: int, has_model: bool) -> SelectionPolicy:
         if importlib.util.find_spec(BESIDE) is None:
             raise MissingDependency(
-                f"policy {name!r} is one to compare with, in the package {BESIDE!r}, which is only in a checkout",
-                hint="take `gain`, or get a checkout of Kernelwright and run `pip install -e .` there",
+                f"policy {name!r} is one to compare with, and its package {BESIDE!r} is not installed",
+                hint=f"take one of {', '.join((GAIN, DIRECT, LIFT))}",
             )
         policy: SelectionPolicy = importlib.import_module(f"{BESIDE}.policies.registry").create(name, seed, has_model)
         return policy
@@ -63,7 +66,7 @@ def _beside(name: str, words: str) -> Described:
 
 POLICIES: Mapping[str, Described] = MappingProxyType(
     {
-        "gain": Described(
+        GAIN: Described(
             "the default: the highest expected gain per cost, of templates from the start",
             lambda _, model: _gain(model),
         ),
@@ -95,7 +98,7 @@ def create(name: str, *, seed: int = 0, has_model: bool = False) -> SelectionPol
 
     Raises:
         UsageError: there is no such policy.
-        MissingDependency: it is one to compare with, and only in a checkout.
+        MissingDependency: it is one to compare with, and those are not installed.
     """
     return POLICIES[known(name)].make(seed, has_model)
 
