@@ -217,7 +217,7 @@ class _Inference:
                     return self._host.values[own], str(self._host.values[own])
         return None, ""
 
-    def _set(self, parameter: KernelParameter, value: int | float, text: str) -> None:
+    def _set(self, parameter: KernelParameter, value: float, text: str) -> None:
         name, dtype = parameter.name, self._dtypes[parameter.name]
         if not dtype.is_integer:
             self._scalar_values[name] = text or repr(value)
