@@ -1,5 +1,6 @@
 """What a stranger can rely on in the layout: small folders, and a package that stands without what measures it."""
 
+import re
 import tomllib
 from collections import Counter
 from fnmatch import fnmatch
@@ -27,3 +28,17 @@ def test_a_wheel_has_the_package_alone() -> None:
     packages = [".".join(file.parent.relative_to(ROOT / "src").parts) for file in (ROOT / "src").rglob("__init__.py")]
     chosen = {name for name in packages if any(fnmatch(name, pattern) for pattern in patterns)}
     assert chosen == {name for name in packages if name.split(".")[0] == "kernelwright"}
+
+
+def test_the_architecture_page_has_every_package_in_the_order_of_the_import_rules() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (rules,) = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
+    layers = [[name.strip() for name in re.split(r"[|:]", line)] for line in rules["layers"]]
+    page = (ROOT / "docs/architecture.md").read_text()
+    drawn = page.partition("## Who may import whom")[2].split("```")[1].strip().splitlines()
+    told = [re.split(r" \| |, ", re.split(r"  +", line)[0]) for line in drawn]
+    assert [set(line) - {"version"} for line in layers] == [set(line) for line in told]
+    folders = {folder.name for folder in (ROOT / "src" / "kernelwright").iterdir() if (folder / "__init__.py").exists()}
+    assert folders == {name for line in told for name in line if (ROOT / "src" / "kernelwright" / name).is_dir()} | {
+        "testing"
+    }
