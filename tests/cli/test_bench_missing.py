@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from kernelwright.cli.bench import add_bench
-from kernelwright.errors import MissingDependency
+from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
 
 
@@ -34,3 +34,5 @@ def test_without_the_benchmarks_a_policy_to_compare_with_can_be_read_but_not_mad
     assert OptimizeSettings.from_record(recorded.as_record()).policy == "stark"
     with pytest.raises(MissingDependency, match="'stark' is one to compare with"):
         recorded.selection_policy()
+    with pytest.raises(UsageError, match=r"say one of default, gain, direct, lift$"):
+        OptimizeSettings(policy="ε-greedy")

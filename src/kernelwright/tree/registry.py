@@ -41,6 +41,8 @@ class Described:
     words: str
     make: Callable[[int, bool], SelectionPolicy]
     """From a seed, and whether a model proposes: it mends every failure and can always plan again."""
+    is_beside: bool = False
+    """Its code is in the package of the policies to compare with."""
 
 
 def _gain(has_model: bool, *, tunes: bool = True, lifts: bool = False) -> GainPerCost:
@@ -49,11 +51,15 @@ def _gain(has_model: bool, *, tunes: bool = True, lifts: bool = False) -> GainPe
     return GainPerCost(repairable_stages=frozenset(STAGES), has_model=True, tunes=tunes, lifts=lifts)
 
 
+def _is_installed() -> bool:
+    return importlib.util.find_spec(BESIDE) is not None
+
+
 def _beside(name: str, words: str) -> Described:
     """A policy to compare with: runs made by it can be read everywhere, and made where its package is."""
 
     def make(seed: int, has_model: bool) -> SelectionPolicy:
-        if importlib.util.find_spec(BESIDE) is None:
+        if not _is_installed():
             raise MissingDependency(
                 f"policy {name!r} is one to compare with, and its package {BESIDE!r} is not installed",
                 hint=f"take one of {', '.join((GAIN, DIRECT, LIFT))}",
@@ -61,7 +67,7 @@ def _beside(name: str, words: str) -> Described:
         policy: SelectionPolicy = importlib.import_module(f"{BESIDE}.policies.registry").create(name, seed, has_model)
         return policy
 
-    return Described(words, make)
+    return Described(words, make, is_beside=True)
 
 
 POLICIES: Mapping[str, Described] = MappingProxyType(
@@ -111,7 +117,7 @@ def known(name: str) -> str:
     """
     name = ALIASES.get(name, name)
     if name not in POLICIES:
-        names = [*ALIASES, *POLICIES]
+        names = [*ALIASES, *(each for each, policy in POLICIES.items() if _is_installed() or not policy.is_beside)]
         near = difflib.get_close_matches(name, names, 1, 0.4)
         more = f"did you mean {near[0]!r}?" if near else f"say one of {', '.join(names)}"
         raise UsageError(f"there is no policy {name!r}; {more}")
