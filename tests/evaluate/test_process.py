@@ -25,6 +25,7 @@ from kernelwright.evaluate.process.worker_process import (
     WorkerProcess,
     WorkerSettings,
 )
+from kernelwright_bench.operators.messages import Screened
 
 HANDLER = "kernelwright.testing.fault_jobs:make_handler"
 
@@ -127,6 +128,15 @@ def test_reply_that_names_a_function_is_refused(worker):
 
     with pytest.raises(reply.UntrustedReply, match=r"posix\.system"):
         reply.loads_reply(pickle.dumps(Attack()))
+
+
+def test_reply_may_hold_data_classes_of_the_package_whose_factory_made_the_worker_and_of_no_other():
+    body = pickle.dumps(Screened((1.0, 1.5)))
+    with pytest.raises(reply.UntrustedReply, match=r"kernelwright_bench\.operators\.messages\.Screened"):
+        reply.loads_reply(body)
+    assert reply.loads_reply(body, "kernelwright_bench") == Screened((1.0, 1.5))
+    with pytest.raises(reply.UntrustedReply, match=r"posix\.system"):
+        reply.loads_reply(pickle.dumps(os.system), "kernelwright_bench")
 
 
 def test_what_was_sent_unasked_is_no_answer(worker):
