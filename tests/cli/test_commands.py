@@ -90,7 +90,7 @@ def test_help_teaches(command: tuple[str, ...], call: Call) -> None:
 
 
 def test_every_searcher_named_in_the_help_exists_and_every_example_parses(call: Call) -> None:
-    from kernelwright.cli.main import parse_option
+    from kernelwright.cli.words import parse_option
     from kernelwright.search.registry import SEARCHERS, check_options
     from kernelwright.tune.settings import parse_budget
 
