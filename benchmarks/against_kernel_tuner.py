@@ -94,9 +94,9 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
 def measure_ceilings(folder: Path) -> None:
     """What every run on this device finds already measured."""
     from kernelwright.roofline.speed_of_light import device_ceilings
-    from kernelwright.tune.machine import LocalMachine
-    from kernelwright.tune.settings import TuneSettings
-    from kernelwright.tune.tune import Subject
+    from kernelwright.tuning.machine import LocalMachine
+    from kernelwright.tuning.settings import TuneSettings
+    from kernelwright.tuning.tune import Subject
 
     subject, machine = Subject.load(HERE / "problem.toml"), LocalMachine()
     device = machine.device(None, subject.template.language)
@@ -180,7 +180,7 @@ def is_right(answer: Sequence[Any], result: Sequence[Any], *, atol: float) -> bo
 
 def declared_space() -> tuple[dict[str, list[int]], list[str]]:
     """The parameters and constraints of the template, in Kernel Tuner's words (the expressions are Python)."""
-    from kernelwright.tune.tune import Subject
+    from kernelwright.tuning.tune import Subject
 
     template = Subject.load(HERE / "problem.toml").template
     parameters = {each.name: list(each.values) for each in template.parameters}
@@ -242,9 +242,9 @@ def measured_together(configs: Sequence[str], *, rounds: int = 30) -> dict[str, 
     """Median times of interleaved rounds, in groups that share the default as a yardstick."""
     from kernelwright.problem.config import Config
     from kernelwright.template.model import Candidate
-    from kernelwright.tune.machine import LocalMachine
-    from kernelwright.tune.settings import TuneSettings
-    from kernelwright.tune.tune import Subject
+    from kernelwright.tuning.machine import LocalMachine
+    from kernelwright.tuning.settings import TuneSettings
+    from kernelwright.tuning.tune import Subject
 
     subject, machine = Subject.load(HERE / "problem.toml"), LocalMachine()
     device = machine.device(None, subject.template.language)

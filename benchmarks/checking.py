@@ -20,8 +20,8 @@ from typing import Any
 
 from kernelwright.evaluate.process import WorkerProcess
 from kernelwright.problem.outcome import Passed
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 
 def main() -> None:

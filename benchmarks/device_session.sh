@@ -102,7 +102,7 @@ dry() {
   $kernelwright bench operators --help >/dev/null && $kernelwright tune --help >/dev/null || exit 1
   $python - <<'PYTHON' || exit 1
 import importlib.util, pathlib
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 for pattern in ("src/kernelwright/examples/cuda/*/problem.toml", "benchmarks/unseen_cuda/*/problem.toml", "benchmarks/kernel_tuner/problem.toml",
                 "src/kernelwright/examples/*/problem.toml"):
     for file in sorted(pathlib.Path().glob(pattern)):

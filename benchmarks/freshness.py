@@ -71,10 +71,10 @@ def measured(problem: Path, given: argparse.Namespace) -> dict[str, Any]:
     from kernelwright.evaluate.base import EvaluationRequest
     from kernelwright.problem.outcome import Passed
     from kernelwright.template.model import Candidate
-    from kernelwright.tune.device_limits import build_space
-    from kernelwright.tune.machine import LocalMachine
-    from kernelwright.tune.settings import TuneSettings
-    from kernelwright.tune.tune import Subject
+    from kernelwright.tuning.device_limits import build_space
+    from kernelwright.tuning.machine import LocalMachine
+    from kernelwright.tuning.settings import TuneSettings
+    from kernelwright.tuning.tune import Subject
 
     machine, subject = LocalMachine(), Subject.load(problem)
     device = machine.device(given.device, subject.template.language)

@@ -33,9 +33,9 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.results.tune_result import TuneResult
 from kernelwright.template.model import Candidate
 from kernelwright.tree.model import Node
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 EXAMPLES = Path(__file__).parents[1] / "src/kernelwright/examples" / "cuda"
 

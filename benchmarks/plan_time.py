@@ -23,7 +23,7 @@ from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "refactor"))

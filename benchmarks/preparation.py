@@ -23,9 +23,9 @@ from typing import Any
 from kernelwright.evaluate.lane import DeviceLane
 from kernelwright.evaluate.process import WorkerProcess
 from kernelwright.roofline.speed_of_light import device_ceilings
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 SHOWN_LOOKS = 3

@@ -21,9 +21,9 @@ from typing import Any
 
 from kernelwright.problem.config import Config
 from kernelwright.template.model import Candidate
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import TuneSettings, parse_budget
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings, parse_budget
+from kernelwright.tuning.tune import Subject, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 

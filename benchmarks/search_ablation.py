@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernelwright.cli.main import parse_option
+from kernelwright.cli.words import parse_option
 from kernelwright.problem.config import Value
 from kernelwright.search.registry import SEARCHERS
 from kernelwright_bench.processes import process_pool

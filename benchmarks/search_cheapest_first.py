@@ -21,11 +21,11 @@ from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Passed
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
-from kernelwright.tune.device_limits import build_space
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.objective import medians_ms, objective
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.objective import medians_ms, objective
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).resolve().parent.parent
 

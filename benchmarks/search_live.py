@@ -33,11 +33,11 @@ from kernelwright.search.base import Observation, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.template.model import Candidate
-from kernelwright.tune.device_limits import build_space
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.objective import medians_ms, objective
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.objective import medians_ms, objective
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 from kernelwright_bench.search.intervals import holm
 from kernelwright_bench.search.recorded_results import RecordedResults, ResultRow, space_of
 from kernelwright_bench.search.tuners.optuna import PREFIX, OptunaSearch

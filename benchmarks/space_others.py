@@ -28,7 +28,7 @@ import numpy as np
 
 from kernelwright.imports import require
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright_bench.space.cases import CASES

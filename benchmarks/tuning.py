@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from kernelwright.results.tune_result import TuneResult
-from kernelwright.tune.settings import Budget, TuneSettings, parse_budget
-from kernelwright.tune.tune import tune
+from kernelwright.tuning.settings import Budget, TuneSettings, parse_budget
+from kernelwright.tuning.tune import tune
 
 EXAMPLES = ("matmul", "transpose", "softmax", "stencil", "reduction", "silu_and_mul")
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import KernelwrightError
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.results.optimize_result import OptimizeResult
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 HERE = Path(__file__).resolve().parent
 

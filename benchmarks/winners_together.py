@@ -27,9 +27,9 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 
 def main() -> None:

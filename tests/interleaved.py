@@ -162,7 +162,7 @@ def interleaved(monkeypatch: pytest.MonkeyPatch, seed: object) -> Iterator[World
         world.pause()
 
     with monkeypatch.context() as patch:
-        patch.setattr("kernelwright.optimize.session.Steps", functools.partial(InterleavedSteps, world=world))
+        patch.setattr("kernelwright.optimization.session.Steps", functools.partial(InterleavedSteps, world=world))
         patch.setattr(RunFolder, "append", appended)
         patch.setattr(Recording, "append", recorded)
         yield world

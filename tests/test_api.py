@@ -15,7 +15,7 @@ import pytest
 import kernelwright
 from kernelwright import api
 from kernelwright.store.event import Event
-from kernelwright.tune.listener import Progress
+from kernelwright.tuning.listener import Progress
 
 EVALUATIONS = 5
 

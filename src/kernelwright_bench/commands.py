@@ -239,7 +239,7 @@ def compare(
 
       kernelwright compare transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
     """
-    from kernelwright.cli.optimize import OptimizeWords
+    from kernelwright.cli.commands.optimize import OptimizeWords
     from kernelwright_bench.compare.command import CompareWords, run_compare
 
     base = OptimizeWords(

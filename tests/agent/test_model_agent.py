@@ -31,14 +31,14 @@ from kernelwright.errors import ModelAuthFailed, ModelBudgetSpent, ModelReplyMis
 from kernelwright.llm.base import ChatRequest
 from kernelwright.llm.recorded import Recording, decode, encode
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimize.agent import account_of, agent_of
-from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.agent import account_of, agent_of
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
-from kernelwright.replay.record import ReplayDiverged
+from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.search.base import Observation
 from kernelwright.store.event import Event, TreeEvent
@@ -46,7 +46,7 @@ from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "src/kernelwright/examples"
@@ -399,7 +399,7 @@ def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -
     patched = pytest.MonkeyPatch()
     try:
         patched.setattr(
-            "kernelwright.optimize.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
+            "kernelwright.optimization.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
         )
         return optimize(plain, settings=chosen, run=path, machine=SimulatedMachine(cost, noise=0.005))
     finally:
@@ -410,7 +410,7 @@ def resume_with(model: ScriptedModel, path: Path) -> OptimizeResult:
     patched = pytest.MonkeyPatch()
     try:
         patched.setattr(
-            "kernelwright.optimize.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
+            "kernelwright.optimization.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
         )
         return resume_optimize(path, machine=SimulatedMachine(cost, noise=0.005))
     finally:

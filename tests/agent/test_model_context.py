@@ -18,11 +18,11 @@ from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimize.evidence import NodeEvidence, resource_lines
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.evidence import NodeEvidence, resource_lines
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.search.base import Observation
@@ -32,7 +32,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 NOTHING = '{"give_up": "it runs at the limit"}'
 

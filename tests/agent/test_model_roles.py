@@ -11,9 +11,9 @@ from kernelwright.errors import UsageError
 from kernelwright.llm.base import ChatModel
 from kernelwright.llm.pace import Pace
 from kernelwright.llm.scripted import ScriptedModel
-from kernelwright.optimize.agent import agent_of
-from kernelwright.optimize.roles_file import read_roles, roles_of
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.agent import agent_of
+from kernelwright.optimization.roles_file import read_roles, roles_of
+from kernelwright.optimization.settings import OptimizeSettings
 
 GOOD = """
 window = "published"

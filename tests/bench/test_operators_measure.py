@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import Artifact, BufferArgument, BuildUnit, LaunchFailed, LaunchPlan, PlanStep
-from kernelwright.backend.cuda_handles import CudaBuffer
+from kernelwright.backend.cuda.handles import CudaBuffer
 from kernelwright_bench.operators.messages import CLEAN, Buffer, Compare, OpenShape, Runnable, Screen, TorchSource
 from kernelwright_bench.operators.worker import DIRTY_BYTES, Measurer
 

@@ -12,7 +12,7 @@ from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.device_probe import probe_devices
 from kernelwright.evaluate.stats import Interval
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright_bench.operators.run import OperatorResult, Row, SuiteResult, table_floor
 from kernelwright_bench.operators.suite import SUITE, choose_operators, find_suite
 from kernelwright_bench.operators.table import HEADINGS, cells, document, markdown

@@ -16,7 +16,7 @@ import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune import tune as engine_tune
+from kernelwright.tuning import tune as engine_tune
 
 TOML, KERNEL, REFERENCE = "problem.toml", "saxpy.cl", "reference.py"
 FILES = (TOML, KERNEL, REFERENCE)

@@ -13,12 +13,12 @@ from kernelwright.cli.main import main
 from kernelwright.errors import StoreError
 from kernelwright.llm.recorded import decode
 from kernelwright.memory.library import Library
-from kernelwright.optimize import optimize as engine_optimize
+from kernelwright.optimization import optimize as engine_optimize
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune import tune as engine_tune
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import tune
+from kernelwright.tuning import tune as engine_tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 from kernelwright.worker.claims import Claims
 
 DEEP = {

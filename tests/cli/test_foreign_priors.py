@@ -9,8 +9,8 @@ import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune import tune as engine_tune
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning import tune as engine_tune
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.results.optimize_result import OptimizeResult
@@ -19,8 +19,8 @@ from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 
 def cost(config: Config, workload: Workload) -> float:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.cli.commands.worker import _forget_secrets
 from kernelwright.cli.main import main
-from kernelwright.cli.worker import _forget_secrets
 from kernelwright.remote.folder import SpoolFolder
 
 

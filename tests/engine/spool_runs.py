@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
@@ -18,8 +18,8 @@ from kernelwright.remote.folder import SpoolFolder
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.listener import RunListener
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.listener import RunListener
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.worker.worker import SpoolWorker
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")

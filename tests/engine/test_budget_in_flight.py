@@ -9,11 +9,11 @@ import pytest
 import spool_runs
 
 from interleaved import interleaved, told
-from kernelwright.optimize.optimize import optimize, replay_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 MACHINE = SimulatedMachine(spool_runs.cost, noise=0.01)
 

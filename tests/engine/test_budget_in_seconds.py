@@ -10,13 +10,13 @@ from typing import Self
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli.progress import status_line
+from kernelwright.cli.output.progress import status_line
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.lane import STRESS_SECONDS
 from kernelwright.insights.verdict_words import tree_verdict_text as verdict_of_tree
 from kernelwright.insights.verdict_words import verdict_text as verdict
-from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Cost, Evaluation, Passed
@@ -29,12 +29,12 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedRunner
 from kernelwright.tree.model import Tree
-from kernelwright.tune.finals.time_plan import AFTER_BASELINE, least_rounds, limit_s
-from kernelwright.tune.listener import Progress, RunListener, SilentListener
-from kernelwright.tune.loop import RunClock
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.time_spent import BASELINE, FINALS, KILLED, SEARCH, SET_UP, Ledger, time_words
-from kernelwright.tune.tune import resume, tune
+from kernelwright.tuning.finals.time_plan import AFTER_BASELINE, least_rounds, limit_s
+from kernelwright.tuning.listener import Progress, RunListener, SilentListener
+from kernelwright.tuning.loop import RunClock
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.time_spent import BASELINE, FINALS, KILLED, SEARCH, SET_UP, Ledger, time_words
+from kernelwright.tuning.tune import resume, tune
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 TILE = ScriptedTactic("tile", 8.0, "memory")
@@ -109,9 +109,9 @@ def cost(config: Config, workload: Workload) -> float:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in ("tune.tune", "optimize.session", "optimize.nodes.run"):
+    for module in ("tuning.tune", "optimization.session", "optimization.nodes.run"):
         monkeypatch.setattr(f"kernelwright.{module}.RunClock", functools.partial(RunClock, now=made.now))
-    for module in ("tune.tune", "optimize.session"):
+    for module in ("tuning.tune", "optimization.session"):
         monkeypatch.setattr(f"kernelwright.{module}.Ledger", functools.partial(Ledger, now=made.now))
     monkeypatch.setattr(LocalSite, "now_s", lambda _: made.seconds)
     return made

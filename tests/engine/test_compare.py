@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.cli.tables import open_console
+from kernelwright.cli.output.tables import open_console
 from kernelwright.errors import SpecError, StoreError, UsageError
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright_bench.compare.command import comparison_data, print_comparison
 from kernelwright_bench.compare.run import Arm, Cell, CompareSettings, Missing, compare
 from kernelwright_bench.compare.statistics import holm, mean_ratio, paired, sign_flip_p, spread, t_quantile

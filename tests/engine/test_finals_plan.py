@@ -19,8 +19,8 @@ from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, 
 from kernelwright.results.verdict import NOT_ENOUGH
 from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.template.model import Candidate
-from kernelwright.tune.finals.finals import compare_finalists
-from kernelwright.tune.finals.time_plan import (
+from kernelwright.tuning.finals.finals import compare_finalists
+from kernelwright.tuning.finals.time_plan import (
     AFTER_BASELINE,
     GOOD_ROUNDS,
     MOST_SHARE,
@@ -31,8 +31,8 @@ from kernelwright.tune.finals.time_plan import (
     raised_words,
     reserved_s,
 )
-from kernelwright.tune.loop import RunClock
-from kernelwright.tune.tune import Subject, left_until
+from kernelwright.tuning.loop import RunClock
+from kernelwright.tuning.tune import Subject, left_until
 
 COSTS = FinalsCosts(check_s=2.0, baseline_round_s=0.3, round_s=0.1, judge_s=0.2, around_s=0.01, evaluation_s=1.0)
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.written import written_template
-from kernelwright.optimize.nodes.problem import node_files, to_toml
+from kernelwright.optimization.nodes.problem import node_files, to_toml
 from kernelwright.template.load import problem_files
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalar = st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Measurement, Passed
-from kernelwright.tune.objective import objective
+from kernelwright.tuning.objective import objective
 
 times = st.floats(1e-3, 1e3)
 

@@ -9,7 +9,7 @@ import pytest
 
 import kernelwright
 from kernelwright.export.run import export_run
-from kernelwright.optimize.optimize import replay_optimize
+from kernelwright.optimization.optimize import replay_optimize
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 

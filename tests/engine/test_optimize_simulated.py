@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.base import CodeContext, Declined, Draft
-from kernelwright.cli.optimize import optimize_summary
-from kernelwright.cli.show import print_run
+from kernelwright.cli.commands.optimize import optimize_summary
+from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import tree_verdict_text as verdict
-from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
@@ -27,9 +27,9 @@ from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.stark import Stark
-from kernelwright.tune.listener import Progress, SilentListener
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, replay
+from kernelwright.tuning.listener import Progress, SilentListener
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, replay
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 VECTOR = ScriptedTactic("vector", 1.8, "map")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kernelwright.cli.tables import print_result, summary
+from kernelwright.cli.output.tables import print_result, summary
 from kernelwright.insights.forecast import MOST_S, Prospect, gain_text, prospect_of
 from kernelwright.results.tune_result import TuneResult
 from kernelwright.search.base import ExpectedGain

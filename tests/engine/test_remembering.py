@@ -11,9 +11,9 @@ from kernelwright.agent.base import Task
 from kernelwright.agent.written import written_template
 from kernelwright.errors import UsageError
 from kernelwright.memory.library import Library
-from kernelwright.optimize.optimize import optimize, resume_optimize
-from kernelwright.optimize.remembering import Remembered, circumstances, recalled_for
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.remembering import Remembered, circumstances, recalled_for
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
@@ -21,8 +21,8 @@ from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.event import MemoryRecalled
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 GOOD = ScriptedTactic("good", 1.2, "memory", values=(1, 2, 4, 8, 16, 32))

@@ -12,18 +12,18 @@ import pytest
 import spool_runs
 
 from kernelwright.errors import StoreError
-from kernelwright.optimize.nodes.run import evaluated_counts
-from kernelwright.optimize.optimize import optimize, replay_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.nodes.run import evaluated_counts
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
-from kernelwright.replay.record import ReplayDiverged, _apart, _difference
+from kernelwright.replaying.record import ReplayDiverged, _apart, _difference
 from kernelwright.store.event import NodePlanned, Noted
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 TIMES = {"elapsed_s", "spent_s", "time_s", "run_id", "created", "process_id", "tree"}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kernelwright.errors import UsageError
-from kernelwright.tune.settings import Budget, TuneSettings, as_budget, parse_budget
+from kernelwright.tuning.settings import Budget, TuneSettings, as_budget, parse_budget
 
 
 @pytest.mark.parametrize(

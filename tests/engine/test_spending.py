@@ -13,11 +13,11 @@ from kernelwright.errors import StoreError
 from kernelwright.insights.spending import spending_of
 from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
 from kernelwright.llm.recorded import FILE_NAME, Exchange, encode
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 
 @pytest.fixture

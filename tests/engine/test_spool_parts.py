@@ -30,7 +30,7 @@ from kernelwright.remote.messages import (
     kind_of,
     parse,
 )
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.worker.claims import Claim, Claims
 
 ID = content_id("some request")

@@ -29,11 +29,11 @@ from spool_runs import (
 )
 
 from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext, Written
-from kernelwright.cli.show import print_run
+from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.export.run import export_run
-from kernelwright.optimize.optimize import optimize, resume_optimize
+from kernelwright.optimization.optimize import optimize, resume_optimize
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Failed
@@ -47,7 +47,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tune.listener import Progress, SilentListener
+from kernelwright.tuning.listener import Progress, SilentListener
 
 
 @pytest.fixture

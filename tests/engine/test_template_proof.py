@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.base import Reproduction
-from kernelwright.optimize.nodes.proof import condition, inert_parameters, text_with
-from kernelwright.optimize.nodes.proof_points import corners, differing, random_points
-from kernelwright.optimize.optimize import optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.nodes.proof import condition, inert_parameters, text_with
+from kernelwright.optimization.nodes.proof_points import corners, differing, random_points
+from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
 from kernelwright.results.optimize_result import OptimizeResult
@@ -28,7 +28,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
 from kernelwright.tree.gain import GainPerCost
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 LIFT = ScriptedTactic("lift", 1.0, "launch", values=(1, 2, 4, 8))
 

@@ -14,9 +14,9 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Evaluated, Event
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.listener import Progress, SilentListener
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import replay, resume, tune
+from kernelwright.tuning.listener import Progress, SilentListener
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import replay, resume, tune
 
 
 def cost(config: Config, workload: Workload) -> float | Failed:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernelwright.dispatch.table import dispatch_table
+from kernelwright.dispatching.table import dispatch_table
 from kernelwright.evaluate.stats import confidence_for
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import verdict_text as verdict
@@ -19,8 +19,8 @@ from kernelwright.store.event import Event, FinalistsCompared
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import sample_events
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 if TYPE_CHECKING:
     from kernelwright.problem.config import Config

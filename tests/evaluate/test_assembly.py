@@ -17,14 +17,14 @@ from kernelwright.evaluate.local import LocalRunner
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.report.page import render_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 NOP = '__asm__ volatile("" : "+r"(n) : : "memory");'
 KERNEL = """// /// kernelwright

@@ -12,9 +12,9 @@ from kernelwright.evaluate.lane import DeviceLane
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 pytestmark = pytest.mark.opencl
 

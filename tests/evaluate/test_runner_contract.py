@@ -15,10 +15,10 @@ from kernelwright.store.recording import Recording
 from kernelwright.template.model import Candidate
 from kernelwright.testing.contracts_runner import RunnerContract, RunnerSubject
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.recorded_runner import ReplayRunner
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.recorded_runner import ReplayRunner
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 GOOD = (Config({"BLOCK": 32, "ITEMS": 1}), Config({"BLOCK": 64, "ITEMS": 4}))
 BAD = (Config({"BLOCK": 128, "ITEMS": 8}),)

@@ -21,7 +21,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import problem_files
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 
 LIMITS = {
     "max_threads_per_block": 1024,

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernelwright.cli.tables import print_workloads
+from kernelwright.cli.output.tables import print_workloads
 from kernelwright.export.run import export_run
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 SETTINGS = TuneSettings(budget=Budget(evaluations=8), searcher="random", data_seed=1, comparison_rounds=20)
 

@@ -19,9 +19,9 @@ from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import Evaluated
 from kernelwright.template.model import Candidate
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 pytestmark = pytest.mark.opencl
 

@@ -16,12 +16,12 @@ from chat_server import Answer, answering_server
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.errors import UsageError
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright_bench.compare.run import CompareSettings, compare
 from short_command import COMMAND
 

@@ -16,8 +16,8 @@ from test_compare_with_a_model import BEGIN, END, KERNEL, Script, is_direct, rol
 
 from kernelwright.insights.attempts import attempts_of
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
-from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.results.optimize_result import OptimizeResult
@@ -26,9 +26,9 @@ from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.model import Tree
-from kernelwright.tune.machine import LocalMachine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Machine
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Machine
 
 SUM = "a * x[base + k] + y[base + k]"
 OTHER_SUM = "(a * x[base + k] + 0.5f * y[base + k]) + 0.5f * y[base + k]"

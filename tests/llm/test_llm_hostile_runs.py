@@ -15,12 +15,12 @@ from kernelwright.errors import ModelRateLimited
 from kernelwright.insights.verdict_words import kept_because
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
-from kernelwright.optimize.agent import account_of
-from kernelwright.optimize.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.agent import account_of
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 Answering = Callable[[dict[str, Any]], Answer]
 

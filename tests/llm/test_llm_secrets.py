@@ -12,11 +12,11 @@ from chat_server import Answer, chat_server
 
 from kernelwright.errors import ModelError
 from kernelwright.evaluate.process import without_secrets, worker_environment
-from kernelwright.optimize.optimize import optimize, replay_optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.report.page import write_report
 from kernelwright.testing.simulated import SimulatedMachine
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 pytest.importorskip("pydantic_ai", reason="needs the llm extra")
 

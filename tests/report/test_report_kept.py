@@ -14,8 +14,8 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import app
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.insights.verdict_words import caveats
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed
@@ -25,8 +25,8 @@ from kernelwright.store.event import Noted
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 LOOSE = LooseTolerance("large", "hostile", "y", 40.0)
 

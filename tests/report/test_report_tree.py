@@ -21,8 +21,8 @@ from kernelwright.insights.run_summary import Story, finding_words, outcome_of
 from kernelwright.insights.step_table import fastest_run_id, told_config, told_path
 from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
 from kernelwright.llm.recorded import FILE_NAME, Exchange, encode
-from kernelwright.optimize.optimize import optimize
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
@@ -31,7 +31,7 @@ from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.model import Node
-from kernelwright.tune.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "softmax"
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\u202e{{ 7 * 7 }}'

@@ -52,7 +52,7 @@ def test_the_table_marks_estimates() -> None:
 def test_expressions_and_functions_of_each_case_agree() -> None:
     rng = np.random.default_rng(11)
     for case in CASES:
-        from kernelwright.problem.expression import Expression
+        from kernelwright.problem.expressions.expression import Expression
 
         expressions = [Expression.parse(text) for text in case.constraints]
         for _ in range(300):
@@ -97,7 +97,7 @@ def test_ten_to_the_seventh_of_ten_to_the_tenth_is_exact_and_stays_below_two_gig
 
 @pytest.mark.thorough
 def test_every_feasible_config_of_a_huge_space_can_be_listed() -> None:
-    from kernelwright.problem.expression import Expression
+    from kernelwright.problem.expressions.expression import Expression
     from kernelwright.space.parameter import Constraint, Parameter
 
     case = BY_NAME["tiled matmul"]

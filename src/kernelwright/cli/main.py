@@ -92,7 +92,7 @@ def doctor(*, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
 
     Exit status 0 when at least one device can be used and caches and scratch files can be written, 1 otherwise.
     """
-    from kernelwright.cli.doctor import run_doctor
+    from kernelwright.cli.commands.doctor import run_doctor
 
     raise typer.Exit(run_doctor(is_json=json))
 
@@ -143,7 +143,7 @@ def init(
     Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json;  kernelwright init --example matmul
     """
     if example:
-        from kernelwright.cli.examples import run_examples
+        from kernelwright.cli.commands.examples import run_examples
 
         name = source.as_posix() if source is not None else None
         run_examples(name, entry=entry, out=out, is_forced=force, is_json=json)
@@ -152,7 +152,7 @@ def init(
         raise UsageError(
             "no kernel was named", hint="say `kernelwright init KERNEL.cl`, or `kernelwright init --example` for a list"
         )
-    from kernelwright.cli.init import run_init
+    from kernelwright.cli.commands.init import run_init
 
     run_init(source, entry=entry, out=out, is_forced=force, is_json=json)
 
@@ -169,7 +169,7 @@ def analyse(
 
     Example:  kernelwright analyse softmax/baseline.cl
     """
-    from kernelwright.cli.analyse import run_analyse
+    from kernelwright.cli.commands.analyse import run_analyse
 
     run_analyse(kernel, entry=entry, is_json=json)
 
@@ -211,7 +211,7 @@ def tune(
 
       kernelwright tune problem.toml --replay runs/matmul-1 --searcher random --budget 100
     """
-    from kernelwright.cli.tune import TuneWords, run_tune
+    from kernelwright.cli.commands.tune import TuneWords, run_tune
 
     words = TuneWords(
         problem=problem,
@@ -285,7 +285,7 @@ def optimize(
 
       kernelwright optimize matmul --start baseline --budget 120s
     """
-    from kernelwright.cli.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
+    from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
@@ -337,7 +337,7 @@ def worker(
 
       kernelwright worker --spool spool --until-idle
     """
-    from kernelwright.cli.worker import WorkerWords, run_worker
+    from kernelwright.cli.commands.worker import WorkerWords, run_worker
 
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
@@ -354,8 +354,8 @@ def resume(
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
     """
-    from kernelwright.cli.optimize import run_resume_optimize
-    from kernelwright.cli.tune import run_resume
+    from kernelwright.cli.commands.optimize import run_resume_optimize
+    from kernelwright.cli.commands.tune import run_resume
     from kernelwright.results.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
@@ -381,7 +381,7 @@ def profile(
 
     Example:  kernelwright profile runs/silu-1 best
     """
-    from kernelwright.cli.profile import run_profile
+    from kernelwright.cli.commands.profile import run_profile
     from kernelwright.results.optimize_result import tuned_run
 
     raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
@@ -396,7 +396,7 @@ def report(
     quiet: QuietFlag = False,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
-    from kernelwright.cli.damage import warn_of_damage
+    from kernelwright.cli.output.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
     print_written([write_report(run, out or run / "report.html")], is_json=json)
@@ -422,7 +422,7 @@ def export(
 
     Header, operator and JSON choose a config by sizes; `kernelwright dispatch` measures between the tuned ones.
     """
-    from kernelwright.cli.dispatch import parse_loss
+    from kernelwright.cli.commands.dispatch import parse_loss
     from kernelwright.export.run import export_run
 
     share = parse_loss(loss) if loss is not None else None
@@ -452,7 +452,7 @@ def dispatch(
 
       kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
     """
-    from kernelwright.cli.dispatch import run_dispatch
+    from kernelwright.cli.commands.dispatch import run_dispatch
     from kernelwright.results.optimize_result import tuned_run
 
     run_dispatch(tuned_run(run), probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
@@ -466,7 +466,7 @@ def show_runs(
     quiet: QuietFlag = False,
 ) -> None:
     """List the runs in a folder."""
-    from kernelwright.cli.show import print_runs
+    from kernelwright.cli.commands.show import print_runs
 
     print_runs(folder, is_json=json)
 
@@ -474,8 +474,8 @@ def show_runs(
 @show_app.command("run", short_help="Show one run: results, failures, time.")
 def show_run(run: RunArgument, *, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_run
+    from kernelwright.cli.commands.show import print_run
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_run(run, is_json=json)
     warn_of_damage(run)
@@ -489,7 +489,7 @@ def show_attempts(
     quiet: QuietFlag = False,
 ) -> None:
     """Show what attempts came to and cost, and what went wrong most often, as Markdown."""
-    from kernelwright.cli.attempts import print_attempts
+    from kernelwright.cli.commands.attempts import print_attempts
 
     print_attempts(runs, is_json=json)
 
@@ -504,8 +504,8 @@ def show_node(
     quiet: QuietFlag = False,
 ) -> None:
     """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_node
+    from kernelwright.cli.commands.show import print_node
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_node(run, node, is_json=json, has_replies=replies)
     warn_of_damage(run, node=node)
@@ -523,7 +523,7 @@ def memory_list(
     quiet: QuietFlag = False,
 ) -> None:
     """List what runs have learnt: each claim with its evidence."""
-    from kernelwright.cli.memory import Chosen, print_list
+    from kernelwright.cli.commands.memory import Chosen, print_list
 
     print_list(Chosen(pattern, device, run, problem, has_expired=expired), is_json=json)
 
@@ -536,7 +536,7 @@ def memory_show(
     quiet: QuietFlag = False,
 ) -> None:
     """Show one lesson with everything that it rests on, and its template."""
-    from kernelwright.cli.memory import print_lesson
+    from kernelwright.cli.commands.memory import print_lesson
 
     print_lesson(lesson, is_json=json)
 
@@ -554,7 +554,7 @@ def memory_forget(
     quiet: QuietFlag = False,
 ) -> None:
     """Remove lessons for good: by id, by where they come from, or all."""
-    from kernelwright.cli.memory import Chosen, forget
+    from kernelwright.cli.commands.memory import Chosen, forget
 
     forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything, is_json=json)
 
@@ -571,8 +571,8 @@ def show_candidate(
 
     'best' is the baseline, with the reason and its source, where the run kept it.
     """
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_candidate
+    from kernelwright.cli.commands.show import print_candidate
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_candidate(run, candidate, is_json=json)
     warn_of_damage(run)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kernelwright.dispatch.table import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst
+from kernelwright.dispatching.table import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst
 from kernelwright.errors import UserError
 from kernelwright.insights.verdict_words import claim_text
 from kernelwright.problem.config import Config
@@ -20,7 +20,7 @@ from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Template
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 
 
 @dataclass(frozen=True)

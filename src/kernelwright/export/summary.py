@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.dispatch.rule import Leaf, Rule, chosen_in
-from kernelwright.dispatch.table import DispatchTable, mean_and_worst
+from kernelwright.dispatching.rule import Leaf, Rule, chosen_in
+from kernelwright.dispatching.table import DispatchTable, mean_and_worst
 from kernelwright.evaluate.stats import Interval
 from kernelwright.export.subject import ExportedRun
 from kernelwright.insights.verdict_words import caveats

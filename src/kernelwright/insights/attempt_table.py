@@ -21,8 +21,8 @@ from kernelwright.errors import StoreError
 from kernelwright.insights.attempts import AttemptFigures, attempts_of
 from kernelwright.llm.chain import OUT_OF_TIME
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
-from kernelwright.optimize.agent import account_of
-from kernelwright.optimize.settings import OptimizeSettings
+from kernelwright.optimization.agent import account_of
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Failure, Tree

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.llm.account import Account
-from kernelwright.optimize.agent import account_of
+from kernelwright.optimization.agent import account_of
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.tree.model import Node, Tree
 from kernelwright.tree.moves import LIFTED_ROLE, attempts, lifted_template, works_at_last

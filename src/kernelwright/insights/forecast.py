@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelwright.search.base import ExpectedGain
 from kernelwright.search.forecast import Records
 from kernelwright.store.view import RunView
-from kernelwright.tune.state import observation
+from kernelwright.tuning.state import observation
 
 MOST_S = 600.0
 """Ten minutes at most are looked ahead, and no longer than the search took. Forecasts were held against recordings for

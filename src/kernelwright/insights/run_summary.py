@@ -23,7 +23,7 @@ from kernelwright.insights.verdict_words import ceiling_words, counted, tried_wo
 from kernelwright.llm.account import Account, Spent
 from kernelwright.llm.recorded import FILE_NAME, Exchange, read_exchanges
 from kernelwright.memory.recall import Recalled
-from kernelwright.optimize.nodes.proof import reproduction_words
+from kernelwright.optimization.nodes.proof import reproduction_words
 from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.results.optimize_result import OptimizeResult, PathStep

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelwright.llm.account import Spent
-from kernelwright.optimize.agent import account_of
+from kernelwright.optimization.agent import account_of
 from kernelwright.problem.outcome import Cost
 from kernelwright.store.event import Evaluated
 from kernelwright.store.run_folder import NODES_FOLDER, RunFolder, is_run

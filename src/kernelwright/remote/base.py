@@ -20,7 +20,7 @@ from kernelwright.store.event import Evaluated, FinalistsCompared, TemplateProve
 
 @dataclass(frozen=True, slots=True)
 class TemplateAsked:
-    """A lifted template is proven against its origin, and at points of its space, see `optimize.nodes.proof`."""
+    """A lifted template is proven against its origin, and at points of its space, see `optimization.nodes.proof`."""
 
     points: int
     seconds: float | None

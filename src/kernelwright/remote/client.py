@@ -55,10 +55,10 @@ from kernelwright.store.event import (
     TemplateProven,
 )
 from kernelwright.template.model import Candidate
-from kernelwright.tune.environment import environment
-from kernelwright.tune.objective import medians_ms
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.environment import environment
+from kernelwright.tuning.objective import medians_ms
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 _R = TypeVar("_R", bound=Result)
 

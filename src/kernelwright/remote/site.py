@@ -24,9 +24,9 @@ from kernelwright.remote.base import CompareJob, Elsewhere, Finalist
 from kernelwright.roofline.speed_of_light import Ceilings, device_ceilings
 from kernelwright.store.event import FinalistsCompared
 from kernelwright.template.model import Candidate
-from kernelwright.tune.environment import environment
-from kernelwright.tune.finals.node_finals import Entrant, compare_entrants
-from kernelwright.tune.finals.time_plan import FinalsPace
+from kernelwright.tuning.environment import environment
+from kernelwright.tuning.finals.node_finals import Entrant, compare_entrants
+from kernelwright.tuning.finals.time_plan import FinalsPace
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _asset(name: str) -> Markup:
 
 
 def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
-    """What the page tells of a search; of a run with a tree, `story` tells of the whole."""
+    """What the page tells of a search; of a run with a tree, `run_summary` tells of the whole."""
     result = TuneResult(view)
     problem = frozen_problem(view)
     rows = rows_of(view)

@@ -19,7 +19,7 @@ from kernelwright.results.verdict import decide
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 
 MOST_LINES = 4000
 """Of one listing; a longer source is cut, and says so."""

@@ -49,7 +49,7 @@ class Facts:
     resources: Mapping[str, float] = field(default_factory=dict)
     """Of the kernel that takes longest: `occupancy`, `spill_bytes`, `registers_per_thread`, ..."""
     counters: Mapping[str, float] = field(default_factory=dict)
-    """By name of `backend.cuda_ncu.COUNTERS`, where they could be read."""
+    """By name of `backend.cuda.measure.nsight_compute.COUNTERS`, where they could be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Why a candidate takes the time that it takes: figures of its run as facts, and the diagnosis of each workload.
 
 What needs no privilege is always there: the times, the floor, achieved rates, and what the compiler said of registers,
-spills and occupancy. Counters come on top where they were read (`tune.counters`).
+spills and occupancy. Counters come on top where they were read (`tuning.counters`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kernelwright.problem.config import Config
 from kernelwright.problem.model import Language, Problem, Workload
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
 from kernelwright.template.model import Candidate
-from kernelwright.tune.settings import TuneSettings
+from kernelwright.tuning.settings import TuneSettings
 
 CostFunction = Callable[[Config, Workload], float | Failed]
 """Milliseconds of a config on a workload, or why it fails. The baseline is asked for with an empty config."""

@@ -24,8 +24,8 @@ from kernelwright.errors import BaselineFailed, StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
 from kernelwright.evaluate.scratch import reserve
 from kernelwright.identity import content_id
-from kernelwright.optimize.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
-from kernelwright.optimize.nodes.run import NodeRun, Shared, unlimited
+from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
+from kernelwright.optimization.nodes.run import NodeRun, Shared, unlimited
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Language
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
@@ -48,13 +48,13 @@ from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode
 from kernelwright.store.event import BaselineMeasured, Evaluated, Event, RunStarted, TemplateProven
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.model import Candidate
-from kernelwright.tune.environment import environment, usable_core_count
-from kernelwright.tune.finals.node_finals import Entrant, compare_entrants
-from kernelwright.tune.listener import RunListener
-from kernelwright.tune.machine import Machine
-from kernelwright.tune.objective import medians_ms
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.environment import environment, usable_core_count
+from kernelwright.tuning.finals.node_finals import Entrant, compare_entrants
+from kernelwright.tuning.listener import RunListener
+from kernelwright.tuning.machine import Machine
+from kernelwright.tuning.objective import medians_ms
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 
 class OtherDevice(Exception):

@@ -30,8 +30,8 @@ from kernelwright.remote.messages import (
     WorkerSeen,
     all_files,
 )
-from kernelwright.tune.listener import RunListener, SilentListener
-from kernelwright.tune.machine import Machine
+from kernelwright.tuning.listener import RunListener, SilentListener
+from kernelwright.tuning.machine import Machine
 from kernelwright.worker.claims import LEASE_S, Claim, Claims
 from kernelwright.worker.server import Desk, OtherDevice
 

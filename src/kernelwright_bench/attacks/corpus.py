@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import MissingDependency, UsageError
-from kernelwright.tune.machine import LocalMachine
+from kernelwright.tuning.machine import LocalMachine
 from kernelwright_bench.attacks.kernels import cuda_only, honest, numbers, outputs, process, state, text
 from kernelwright_bench.attacks.kernels.bases import BASES
 from kernelwright_bench.attacks.kernels.model import Dialect, Family, Sample

@@ -29,9 +29,9 @@ from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate, Template
-from kernelwright.tune.environment import usable_core_count
-from kernelwright.tune.settings import TuneSettings
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.environment import usable_core_count
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 from kernelwright_bench.attacks.kernels.bases import plain, write_problem
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Sample
 

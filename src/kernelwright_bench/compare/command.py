@@ -13,12 +13,12 @@ from typing import Any, cast
 import typer
 from rich.console import Console
 
-from kernelwright.cli.optimize import OptimizeWords, refuse_idle_caps
-from kernelwright.cli.tables import open_console, print_figures
-from kernelwright.cli.tune import stopping_in_words
+from kernelwright.cli.commands.optimize import OptimizeWords, refuse_idle_caps
+from kernelwright.cli.commands.tune import stopping_in_words
+from kernelwright.cli.output.tables import open_console, print_figures
 from kernelwright.cli.words import is_quiet
 from kernelwright.insights.attempts import common_failures
-from kernelwright.optimize.roles_file import read_roles
+from kernelwright.optimization.roles_file import read_roles
 from kernelwright_bench.compare.run import Cell, CompareSettings, Comparison, Memory, Missing, Row, compare
 from kernelwright_bench.compare.statistics import MeanRatio
 

@@ -24,18 +24,18 @@ from kernelwright.errors import InfrastructureError, ModelError, StoreError, Usa
 from kernelwright.insights.attempts import AttemptFigures, accepted_speedup, figures_of
 from kernelwright.insights.spending import spending_of
 from kernelwright.json_text import read_json_text
-from kernelwright.optimize.optimize import optimize, resume_optimize
-from kernelwright.optimize.settings import OptimizeSettings
-from kernelwright.problem.load import PROBLEM_FILE_NAME
+from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.problem.load.problem import PROBLEM_FILE_NAME
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.lock import is_locked
 from kernelwright.store.run_folder import LOG_NAME
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Tree
 from kernelwright.tree.registry import known
-from kernelwright.tune.listener import RunListener
-from kernelwright.tune.machine import Machine
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.listener import RunListener
+from kernelwright.tuning.machine import Machine
+from kernelwright.tuning.tune import Subject
 from kernelwright_bench.compare.statistics import MeanRatio, Paired, holm, mean_ratio, paired, spread
 
 Memory = Literal["on", "read", "off"]

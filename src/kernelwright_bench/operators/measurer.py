@@ -21,7 +21,7 @@ from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Argument, Problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.model import Candidate
-from kernelwright.tune.tune import Subject
+from kernelwright.tuning.tune import Subject
 from kernelwright_bench.operators.messages import (
     Buffer,
     Ceilings,

@@ -33,10 +33,10 @@ from kernelwright.roofline.work import argument_bytes, floor_bytes, operations
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
-from kernelwright.tune.device_limits import build_space
-from kernelwright.tune.machine import LocalMachine, Machine
-from kernelwright.tune.settings import Budget, TuneSettings
-from kernelwright.tune.tune import Subject, tune
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 from kernelwright_bench.operators.measurer import Desk, DeviceDesk
 from kernelwright_bench.operators.messages import CLEAN, Compared, TorchSource
 from kernelwright_bench.operators.suite import Operator, Shape

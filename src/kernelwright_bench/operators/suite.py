@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernelwright import examples
 from kernelwright.errors import UsageError
-from kernelwright.problem.toml_file import did_you_mean
+from kernelwright.problem.toml.file import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

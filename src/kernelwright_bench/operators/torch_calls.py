@@ -12,8 +12,8 @@ from kernelwright.errors import MissingDependency
 from kernelwright.imports import require
 
 if TYPE_CHECKING:
-    from kernelwright.backend.cuda_handles import CudaBuffer
-    from kernelwright.backend.cuda_session import CudaSession
+    from kernelwright.backend.cuda.handles import CudaBuffer
+    from kernelwright.backend.cuda.session import CudaSession
     from kernelwright_bench.operators.messages import Buffer, TorchSource
 
 COMPILE_MODE = "max-autotune-no-cudagraphs"
@@ -77,7 +77,7 @@ class TorchCalls:
             given = function(**self._arguments)
         self._kept = [each.contiguous() for each in (given if isinstance(given, tuple) else (given,))]
         self._session.synchronize()
-        from kernelwright.backend.cuda_handles import CudaBuffer
+        from kernelwright.backend.cuda.handles import CudaBuffer
 
         return [CudaBuffer(each.data_ptr(), each.numel() * each.element_size()) for each in self._kept]
 

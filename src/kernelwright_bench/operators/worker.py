@@ -49,8 +49,8 @@ from kernelwright_bench.operators.messages import (
 )
 
 if TYPE_CHECKING:
-    from kernelwright.backend.cuda_handles import CudaBuffer, CudaModule
-    from kernelwright.backend.cuda_session import CudaSession
+    from kernelwright.backend.cuda.handles import CudaBuffer, CudaModule
+    from kernelwright.backend.cuda.session import CudaSession
     from kernelwright_bench.operators.torch_calls import TorchCalls
 
 MEASURER_FACTORY = "kernelwright_bench.operators.worker:make_measurer"
@@ -253,9 +253,9 @@ class DeviceJudge:
     """By kernels of its own."""
 
     def __init__(self, session: CudaSession, device: DeviceInfo) -> None:
-        from kernelwright.backend.cuda_build import compile_unit
-        from kernelwright.backend.cuda_driver import load_driver
-        from kernelwright.backend.cuda_handles import CudaModule
+        from kernelwright.backend.cuda.compile.build import compile_unit
+        from kernelwright.backend.cuda.driver import load_driver
+        from kernelwright.backend.cuda.handles import CudaModule
 
         entries = tuple(f"{kind}_{dtype}" for kind in ("square_sum", "differ") for dtype in COMPARED)
         compiled = compile_unit(BuildUnit("cuda", DIFFER_SOURCE, "differ.cu", (), (), entries), device)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernelwright.errors import UsageError
-from kernelwright.export.t4 import import_t4
+from kernelwright.export.autotuning.t4 import import_t4
 from kernelwright.problem.outcome import Failed
 from kernelwright.version import VERSION
 from kernelwright_bench.search.files import load_repeats, save_repeats

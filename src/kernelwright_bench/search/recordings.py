@@ -22,7 +22,7 @@ import numpy.typing as npt
 from kernelwright.errors import Location, SpecError
 from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
