@@ -169,10 +169,10 @@ def compress(file: Path) -> Path:
 
 def hub_t4(count: int) -> dict[str, Any]:
     """Results as the hub has them: the unit's spelling, no device, no benchmark times."""
-    document = t4_document(count)
-    for result in document["results"]:
+    results = t4_document(count)["results"][:-1]  # the last repeats the first
+    for result in results:
         del result["times"]["benchmark"]
-    return {"metadata": {"timeunit": "miliseconds"}, "results": document["results"]}
+    return {"metadata": {"timeunit": "miliseconds"}, "results": results}
 
 
 def test_the_hubs_folder_is_read_as_it_is(tmp_path: Path) -> None:
