@@ -13,7 +13,7 @@ from kernelwright.cli import main as commands
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.examples import FOLDER, example_folder, example_names
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_baseline, load_template
 
 Call = Callable[..., tuple[int, str, str]]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kernelwright.analysis.facts import Access, Atom, Comparison, KernelFacts, LoopFact
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.infer.symbols import Symbols
-from kernelwright.refactor.facts import Access, Atom, Comparison, KernelFacts, LoopFact
-from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, named, number
 
 _DEPTH = 16
 _STEPS = 3000
@@ -203,9 +203,7 @@ class Bounds:
             if bound is not None and loop.operator in ("<", "<=", "!="):
                 yield self._constraint(named(name), bound - (ZERO if loop.operator == "<=" else ONE))
 
-    def _division(
-        self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int
-    ) -> Iterator[Constraint]:
+    def _division(self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int) -> Iterator[Constraint]:
         dividend, divisor = (self.symbols.plain(part) for part in atom.parts)
         if self.symbols.moving(divisor):
             raise Unbounded(name)
@@ -230,7 +228,9 @@ class Bounds:
     ) -> Iterator[Constraint]:
         """One of several values: the largest, or, where it keeps an index inside its range, that range's end."""
         if not grows:
-            lows = [self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts]
+            lows = [
+                self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts
+            ]
             if atom.parts and all(low is not None for low in lows):
                 yield Constraint(-named(name), number(-min(low for low in lows if low is not None)))
             return

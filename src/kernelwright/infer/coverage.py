@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelwright.analysis.facts import Access
+from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.infer.bounds import Bounds, Constraint, Unbounded
-from kernelwright.refactor.facts import Access
-from kernelwright.refactor.polynomial import Polynomial, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,9 @@ def _span(name: str, bounds: Bounds) -> _Places | None:
         blocks = symbols.number(named(f"grid_size.{axis}"))
         if threads is None or blocks is None:
             return None
-        return {"thread": _Places(1, threads), "block": _Places(1, blocks), "global": _Places(1, threads * blocks)}.get(kind)
+        return {"thread": _Places(1, threads), "block": _Places(1, blocks), "global": _Places(1, threads * blocks)}.get(
+            kind
+        )
     if atom.kind == "loop":
         return _loop_span(name, bounds)
     if atom.kind == "remainder":
@@ -178,5 +180,3 @@ def _loop_span(name: str, bounds: Bounds) -> _Places | None:
     if span is not None and span.apart == 1 and span.count == step:
         return _Places(1, end)
     return None
-
-

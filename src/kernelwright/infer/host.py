@@ -376,7 +376,11 @@ class _Translation:
         bare = function.rpartition("::")[2]
         if bare in ("min", "max") and len(arguments) == 2:
             return f"{bare}({', '.join(arguments)})"
-        if bare in ("static_cast", "int", "size_t", "ceil", "ceilf") and len(arguments) == 1 and bare not in ("ceil", "ceilf"):
+        if (
+            bare in ("static_cast", "int", "size_t", "ceil", "ceilf")
+            and len(arguments) == 1
+            and bare not in ("ceil", "ceilf")
+        ):
             return f"({arguments[0]})"
         if len(arguments) == 2 and _ROUND.fullmatch(bare):
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"

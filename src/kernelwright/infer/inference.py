@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
 from kernelwright.infer.host import find_launch
@@ -22,14 +23,13 @@ from kernelwright.infer.sizes import guess_sizes
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
-from kernelwright.problem.toml_file import did_you_mean, read_text
-from kernelwright.refactor.analysis import Analysis, analyse
-from kernelwright.refactor.scaffold import SHARED_ARRAY, refuse_impossible_values
-from kernelwright.refactor.scaffold_guesses import argument_names
-from kernelwright.refactor.signature import find_kernel
+from kernelwright.problem.toml.file import did_you_mean, read_text
+from kernelwright.scaffold.guesses import argument_names
+from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_impossible_values
+from kernelwright.scaffold.signature import find_kernel
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""
@@ -217,7 +217,7 @@ class _Inference:
                     return self._host.values[own], str(self._host.values[own])
         return None, ""
 
-    def _set(self, parameter: KernelParameter, value: int | float, text: str) -> None:
+    def _set(self, parameter: KernelParameter, value: float, text: str) -> None:
         name, dtype = parameter.name, self._dtypes[parameter.name]
         if not dtype.is_integer:
             self._scalar_values[name] = text or repr(value)
@@ -242,10 +242,10 @@ class _Inference:
     def _ask_or_guess(self, missing: Sequence[KernelParameter]) -> None:
         if self._given.asks:
             for each in missing:
-                self._questions.append(Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value"))
-        sizes = guess_sizes(
-            [each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts
-        )
+                self._questions.append(
+                    Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value")
+                )
+        sizes = guess_sizes([each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts)
         for each in missing:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":
@@ -301,7 +301,9 @@ class _Inference:
         grid = given_grid or (host.grid if host is not None else ())
         if not grid:
             return reader.launch(numbers, note, is_block_given=bool(block))
-        if not given_grid and host is not None and not host.block:  # OpenCL's global size, with a block left to the driver
+        if (
+            not given_grid and host is not None and not host.block
+        ):  # OpenCL's global size, with a block left to the driver
             grid = tuple(f"ceil_div({text}, {extent})" for text, extent in zip(grid, numbers, strict=False))
         width = max(len(grid), len(numbers))
         texts = (*grid, *(("1",) * (width - len(grid))))
@@ -364,6 +366,3 @@ class _Inference:
                 hint="a result goes to a pointer that is not const",
                 location=Location(self._file, self._signature.line),
             )
-
-
-

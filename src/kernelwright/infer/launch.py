@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelwright.analysis.analysis import Analysis
+from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 from kernelwright.infer.bounds import AXES, Bounds, Constraint
 from kernelwright.infer.model import InferredLaunch, Question
 from kernelwright.infer.symbols import Symbols
 from kernelwright.problem.source_scan import KernelSignature, mask_comments
-from kernelwright.refactor.analysis import Analysis
-from kernelwright.refactor.facts import Access, LoopFact
-from kernelwright.refactor.polynomial import ONE, Polynomial, named, number
 
 USUAL_BLOCKS = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
 """By axes in use: what many kernels are launched with."""
@@ -44,7 +44,9 @@ class _Along:
 class LaunchReader:
     """The launch of one kernel, from its facts."""
 
-    def __init__(self, analysis: Analysis, signature: KernelSignature, symbols: Symbols, spare: tuple[str, ...]) -> None:
+    def __init__(
+        self, analysis: Analysis, signature: KernelSignature, symbols: Symbols, spare: tuple[str, ...]
+    ) -> None:
         """`spare`: by-value integers that the kernel's body never names."""
         self._analysis = analysis
         self._facts = analysis.facts
@@ -109,7 +111,9 @@ class LaunchReader:
         known = self._symbols.fixed.get(word)
         if known is not None:
             return known
-        macro = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(word)}[ \t]+\(?(\d+)\)?[ \t]*$", self._analysis.source, re.M)
+        macro = re.search(
+            rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(word)}[ \t]+\(?(\d+)\)?[ \t]*$", self._analysis.source, re.M
+        )
         constant = re.search(rf"\b{re.escape(word)}\s*=\s*(\d+)\s*;", self._analysis.source)
         return int(macro[1]) if macro else int(constant[1]) if constant else None
 
@@ -320,7 +324,11 @@ class LaunchReader:
     def _row_length(self, axis: str) -> str:
         """The size that rows are apart where this axis moves along them: `c[y * n + x]`."""
         for access in self._facts.accesses:
-            if access.element is None or access.space != "global" or access.element.coefficient(f"global.{axis}") != ONE:
+            if (
+                access.element is None
+                or access.space != "global"
+                or access.element.coefficient(f"global.{axis}") != ONE
+            ):
                 continue
             for other in AXES:
                 apart = access.element.coefficient(f"global.{other}")
@@ -330,5 +338,3 @@ class LaunchReader:
 
 
 UNGUARDED = "no guard says how many threads; the size that fits is taken"
-
-
