@@ -37,7 +37,7 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
         is_forced: whether to overwrite.
         is_json: whether to print one JSON document.
     """
-    if source.suffix == ".json":
+    if source.name.endswith((".json", ".json.gz")):
         space, source, named = read_space(source)
         scaffold = scaffold_problem(source, entry=named if entry is None else entry, space=space)
     else:
