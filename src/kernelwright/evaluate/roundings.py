@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.crew import ALONE, Crew
-from kernelwright.evaluate.tolerance import Allowance, compare
+from kernelwright.evaluate.tolerance import Allowance, compare, wrong_elements
 from kernelwright.problem.reference import Reference
 
 Array = npt.NDArray[Any]
@@ -38,13 +38,16 @@ FACTOR = 3.0
 """A result may be off by this many times the samples' root mean square, as it may be by the baseline's error
 (`tolerance.BASELINE_FACTOR`)."""
 HOPELESS = 32.0
-"""A result that is off by this many times what one sample allows is wrong: no second sample is made."""
+"""Where an element is off by this many times what one sample allows, and most that were wrong still are, the result is
+wrong: no second sample is made. One element alone may be unlucky."""
 PRODUCTS_MAX = 1 << 24
 """Products of a matrix product that are summed one after the other; larger ones have the tolerance by scales alone."""
 ALIKE_SHARE = 0.5
 """A sum has terms that are rounded alike where more than this part of them differ from their neighbour, if at all, by
-less than the total's last place. Then errors add up, to `n / 4` epsilons of the total at most: partial sums are half of
-it on average, each rounded by half a unit. Samples are off by half of that, beside what they are off by anyway."""
+less than the total's last place. Then errors do not cancel out, but add up."""
+ALIKE_ERROR = 1 / 6
+"""What such a sum is off by, in epsilons of itself for each term. The bound is 1/4, since partial sums are half of the
+total on average, each rounded by half a unit; a `FACTOR`th of that would do for the sum, but not for its square."""
 _NOISES = 65521
 """Random factors that are used again and again: a prime, so that no row gets those of the row before."""
 
@@ -69,10 +72,16 @@ def is_rounding(
             found = compare(got, expected, wide, crew=crew)
             if found.is_within:
                 return wide
-            if found.fraction > HOPELESS:
+            if found.fraction > HOPELESS and 2 * _wrong_count(got, expected, wide) > _wrong_count(
+                got, expected, allowance
+            ):
                 return None
         if not roundings.add():
             return None
+
+
+def _wrong_count(got: Array, expected: FloatArray, allowance: Allowance) -> int:
+    return wrong_elements(got, expected, allowance, limit=1)[0]
 
 
 def _with(allowance: Allowance, deviation: FloatArray, expected: FloatArray) -> Allowance:
@@ -217,14 +226,20 @@ class _Arithmetic:
         return result
 
     def _in_order(self, values: Any, axis: int) -> Any:
-        """Partial sums in the working type. All but the first sample take another unit: other numbers, other ties."""
+        """Partial sums in the working type, or off by what terms that are rounded alike may make of them.
+
+        All samples but the first add in another unit: other last places, other ties.
+        """
+        length = values.shape[axis]
+        if _alike_share(values, axis, length * self._epsilon) > ALIKE_SHARE:
+            shape = [1] * values.ndim
+            shape[axis] = length
+            error = ALIKE_ERROR * self._epsilon * np.arange(length).reshape(shape)
+            signs = self._rng.choice((-1.0, 1.0), np.expand_dims(values.take(0, axis), axis).shape)
+            return np.add.accumulate(values, axis=axis) * (1.0 + signs * error)
         unit = 1.0 if self._is_first else float(self._rng.uniform(1.0, 2.0))
         sums = np.add.accumulate((values * unit).astype(self._working), axis=axis).astype(np.float64)
         sums /= unit
-        length = values.shape[axis]
-        if length > 1 and _alike_share(values, axis, length * self._epsilon) > ALIKE_SHARE:
-            shape = [1 if place == axis % values.ndim else extent for place, extent in enumerate(values.shape)]
-            sums *= 1.0 + self._rng.choice((-1.0, 1.0), shape) * self._epsilon * length / 8
         return sums
 
     def _sum(self, values: Any, axis: int | tuple[int, ...] | None, *, keeps: bool) -> Any:

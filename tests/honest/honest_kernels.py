@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from problems import CASES, kernel_text, parameters_of
+from honest_problems import CASES, kernel_text, parameters_of
 
 ROWS = {
     "sums": {
@@ -151,7 +151,8 @@ ROWS = {
         float v = fmax(x[r * cols + i] - top, -87.0f);
         float n = rint(v * 1.44269504f);
         float t = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, v));
-        float p = fma(t, fma(t, fma(t, fma(t, fma(t, fma(t, 1.0f / 720, 1.0f / 120), 1.0f / 24), 1.0f / 6), 0.5f), 1.0f), 1.0f);
+        float p = fma(t, fma(t, fma(t, 1.0f / 720, 1.0f / 120), 1.0f / 24), 1.0f / 6);
+        p = fma(t, fma(t, fma(t, p, 0.5f), 1.0f), 1.0f);
         y[r * cols + i] = ldexp(p, (int)n);
         sum += y[r * cols + i];
     }
@@ -236,14 +237,6 @@ ROWS = {
     float mean = sum / cols;
     for (int i = 0; i < cols; i++) squares += (x[r * cols + i] - mean) * (x[r * cols + i] - mean);
     y[r] = squares / cols;""",
-        "one pass, shifted by the first element": """
-    float sum = 0.0f, squares = 0.0f, first = x[r * cols];
-    for (int i = 0; i < cols; i++) {
-        float away = x[r * cols + i] - first;
-        sum += away;
-        squares += away * away;
-    }
-    y[r] = squares / cols - (sum / cols) * (sum / cols);""",
         "Welford": """
     float mean = 0.0f, squares = 0.0f;
     for (int i = 0; i < cols; i++) {

@@ -146,7 +146,8 @@ CASES = {
         "rows = 32\ncols = 16384",
     ),
     "scalar_product": Case(
-        'a = { role = "input", dtype = "float32", shape = ["n"] }\nb = { role = "input", dtype = "float32", shape = ["n"] }\n'
+        'a = { role = "input", dtype = "float32", shape = ["n"] }\n'
+        'b = { role = "input", dtype = "float32", shape = ["n"] }\n'
         'y = { role = "output", dtype = "float32", shape = ["1"] }',
         "__global const float *a, __global const float *b, __global float *y",
         "def scalar_product(a, b):\n    return np.array([a @ b])",
@@ -219,7 +220,8 @@ CASES = {
         "rows = 64\ncols = 1024",
     ),
     "gelu_line": Case(
-        'x = { role = "input", dtype = "float32", shape = ["n"] }\ny = { role = "output", dtype = "float32", shape = ["n"] }',
+        'x = { role = "input", dtype = "float32", shape = ["n"] }\n'
+        'y = { role = "output", dtype = "float32", shape = ["n"] }',
         X_TO_Y,
         "def gelu_line(x):\n    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))",
         "    double v = x[r];\n    y[r] = 0.5 * v * erfc(-v * 0.7071067811865476);",
