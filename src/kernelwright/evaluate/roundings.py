@@ -14,6 +14,7 @@ tensors, so sums are in its order. What neither sees (another library) still get
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -48,6 +49,8 @@ less than the total's last place. Then errors do not cancel out, but add up."""
 ALIKE_ERROR = 1 / 6
 """What such a sum is off by, in epsilons of itself for each term. The bound is 1/4, since partial sums are half of the
 total on average, each rounded by half a unit; a `FACTOR`th of that would do for the sum, but not for its square."""
+LOOKED_AT = 256
+"""Terms and sums that are looked at for that."""
 _NOISES = 65521
 """Random factors that are used again and again: a prime, so that no row gets those of the row before."""
 
@@ -225,20 +228,22 @@ class _Arithmetic:
                     return np.asarray(each * self._noise[self._rng.integers(_NOISES)])
         return result
 
-    def _in_order(self, values: Any, axis: int) -> Any:
+    def _in_order(self, values: Any, axis: int, *, is_total: bool = False) -> Any:
         """Partial sums in the working type, or off by what terms that are rounded alike may make of them.
 
-        All samples but the first add in another unit: other last places, other ties.
+        All samples but the first add in another unit: other last places, other ties. `is_total`: the last ones alone.
         """
         length = values.shape[axis]
+        last = (..., -1) if is_total else ...
         if _alike_share(values, axis, length * self._epsilon) > ALIKE_SHARE:
             shape = [1] * values.ndim
             shape[axis] = length
             error = ALIKE_ERROR * self._epsilon * np.arange(length).reshape(shape)
             signs = self._rng.choice((-1.0, 1.0), np.expand_dims(values.take(0, axis), axis).shape)
-            return np.add.accumulate(values, axis=axis) * (1.0 + signs * error)
+            sums = np.add.accumulate(values, axis=axis) * (1.0 + signs * error)
+            return sums[last]
         unit = 1.0 if self._is_first else float(self._rng.uniform(1.0, 2.0))
-        sums = np.add.accumulate((values * unit).astype(self._working), axis=axis).astype(np.float64)
+        sums = np.add.accumulate((values * unit).astype(self._working), axis=axis)[last].astype(np.float64)
         sums /= unit
         return sums
 
@@ -247,7 +252,7 @@ class _Arithmetic:
         axes = tuple(each % values.ndim for each in axes)
         last = np.moveaxis(values, axes, range(values.ndim - len(axes), values.ndim))
         last = last.reshape(*last.shape[: values.ndim - len(axes)], -1)
-        result = self._in_order(last[..., ::-1] if self._is_backward else last, -1)[..., -1]
+        result = self._in_order(last[..., ::-1] if self._is_backward else last, -1, is_total=True)
         return np.expand_dims(result, axes) if keeps else np.asarray(result)
 
     def _product(self, left: Any, right: Any) -> Any:
@@ -263,12 +268,17 @@ class _Arithmetic:
 
 
 def _alike_share(values: Any, axis: int, closeness: float) -> float:
-    """The part of the terms that are not zero and, relative to themselves, this close to the one before."""
-    terms = np.moveaxis(values, axis, -1)
-    before, after = terms[..., :-1], terms[..., 1:]
-    is_alike = np.abs(after - before) <= closeness * np.abs(after)
-    is_alike &= after != 0
-    return float(np.mean(is_alike))
+    """The part of the terms that are not zero and, relative to themselves, this close to the one before.
+
+    Of the last `LOOKED_AT` terms of as many sums, spread evenly.
+    """
+    terms = np.atleast_2d(np.moveaxis(values, axis, -1))
+    count = math.prod(terms.shape[:-1])
+    rows = np.unravel_index(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(np.int64), terms.shape[:-1])
+    some = terms[..., -LOOKED_AT - 1 :][rows]
+    before, after = some[:, :-1], some[:, 1:]
+    is_alike = (np.abs(after - before) <= closeness * np.abs(after)) & (after != 0)
+    return float(np.mean(is_alike)) if after.size else 0.0
 
 
 def _is_plain_sum(named: Mapping[str, Any]) -> bool:
