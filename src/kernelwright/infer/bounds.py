@@ -1,8 +1,8 @@
 """The largest value of an index expression wherever an access happens: from guards, loops and the launch.
 
-A bound is a linear constraint `P <= U`. What moves in an index is eliminated constraint by constraint: an index of
-`c * P + rest` with `c >= 0` is at most `c * U + rest`. Of several ways the one that gives the least is taken, so a guard
-on `32*block.x + thread.x` counts for more than the block's and the grid's extents do.
+A bound is a linear constraint `P <= U`. What moves in an index is eliminated, constraint by constraint: an index of
+`c * P + rest` with `c >= 0` is at most `c * U + rest`. Of several ways the one that gives the least is taken, so that a
+guard on `32*block.x + thread.x` counts for more than the extents of block and grid do.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bounds:
         )
 
     def of_comparison(self, comparison: Comparison) -> Iterator[Constraint]:
-        """One or two constraints; none where it says nothing that has a direction, or only of other sizes than these."""
+        """One or two constraints; none where it has no direction, or holds for other sizes only."""
         for need in comparison.needs:
             value = self.symbols.number(need)
             if value is None or value < 0:
@@ -203,9 +203,7 @@ class Bounds:
             if bound is not None and loop.operator in ("<", "<=", "!="):
                 yield self._constraint(named(name), bound - (ZERO if loop.operator == "<=" else ONE))
 
-    def _division(
-        self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int
-    ) -> Iterator[Constraint]:
+    def _division(self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int) -> Iterator[Constraint]:
         dividend, divisor = (self.symbols.plain(part) for part in atom.parts)
         if self.symbols.moving(divisor):
             raise Unbounded(name)
@@ -230,7 +228,9 @@ class Bounds:
     ) -> Iterator[Constraint]:
         """One of several values: the largest, or, where it keeps an index inside its range, that range's end."""
         if not grows:
-            lows = [self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts]
+            lows = [
+                self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts
+            ]
             if atom.parts and all(low is not None for low in lows):
                 yield Constraint(-named(name), number(-min(low for low in lows if low is not None)))
             return

@@ -84,7 +84,8 @@ def _places(
 ) -> list[_Places] | None:
     """The index as coordinates that each start at 0 and have no gaps; None where that is not seen."""
     symbols = bounds.symbols
-    rest, found = element, []
+    rest = element
+    found: list[_Places] = []
     for constraint in sorted(own, key=lambda each: -len(each.left.names)):
         names = symbols.moving(constraint.left)
         if not set(names) <= set(symbols.moving(rest)):
@@ -143,7 +144,9 @@ def _span(name: str, bounds: Bounds) -> _Places | None:
         blocks = symbols.number(named(f"grid_size.{axis}"))
         if threads is None or blocks is None:
             return None
-        return {"thread": _Places(1, threads), "block": _Places(1, blocks), "global": _Places(1, threads * blocks)}.get(kind)
+        return {"thread": _Places(1, threads), "block": _Places(1, blocks), "global": _Places(1, threads * blocks)}.get(
+            kind
+        )
     if atom.kind == "loop":
         return _loop_span(name, bounds)
     if atom.kind == "remainder":
@@ -178,5 +181,3 @@ def _loop_span(name: str, bounds: Bounds) -> _Places | None:
     if span is not None and span.apart == 1 and span.count == step:
         return _Places(1, end)
     return None
-
-

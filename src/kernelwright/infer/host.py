@@ -255,8 +255,8 @@ class HostReader:
         known = self.numbers().get(name)
         if known is not None:
             return str(known)
-        assigned = re.findall(rf"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)\s+{re.escape(name)}\s*=\s*([^;]+);",
-                              self._before)  # fmt: skip
+        kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
+        assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
         again = re.findall(rf"(?<![\w.]){re.escape(name)}\s*(?:[-+*/%]|<<|>>)?=(?!=)", self._before)
         if len(assigned) == 1 and len(again) == 1:
             return self.text(split_commas(assigned[0])[0])
@@ -350,19 +350,19 @@ class _Translation:
         return f"{_bound(text, binding, 1)} // {divisor}", 1
 
     def _one(self) -> tuple[str, int]:
-        token = self._take()
-        if token == "(":
+        word = self._take()
+        if word == "(":
             text, binding = self._sum()
             if self._take() != ")":
                 raise Untranslatable(text)
             return (text, 2) if binding == 2 else (f"({text})", 2)
-        if token.isdigit():
-            return token, 2
-        if not token or not (token[0].isalpha() or token[0] == "_"):
-            raise Untranslatable(token or "nothing")
+        if word.isdigit():
+            return word, 2
+        if not word or not (word[0].isalpha() or word[0] == "_"):
+            raise Untranslatable(word or "nothing")
         if self._peek() == "(":
-            return self._call(token), 2
-        text = self._reader.variable(token)
+            return self._call(word), 2
+        text = self._reader.variable(word)
         return (text, 2) if re.fullmatch(r"\w+|ceil_div\([^()]*\)", text) else (f"({text})", 2)
 
     def _call(self, function: str) -> str:
@@ -376,7 +376,11 @@ class _Translation:
         bare = function.rpartition("::")[2]
         if bare in ("min", "max") and len(arguments) == 2:
             return f"{bare}({', '.join(arguments)})"
-        if bare in ("static_cast", "int", "size_t", "ceil", "ceilf") and len(arguments) == 1 and bare not in ("ceil", "ceilf"):
+        if (
+            bare in ("static_cast", "int", "size_t", "ceil", "ceilf")
+            and len(arguments) == 1
+            and bare not in ("ceil", "ceilf")
+        ):
             return f"({arguments[0]})"
         if len(arguments) == 2 and _ROUND.fullmatch(bare):
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"

@@ -119,7 +119,7 @@ class _Inference:
         if launch is not None:
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
-                self._symbols, self._words, self._spare(),
+                self._symbols, self._words, self._spare(), self._given.asks,
             )  # fmt: skip
             arguments = reader.arguments(self._dtypes, self._shown)
             self._questions += reader.questions
@@ -148,11 +148,11 @@ class _Inference:
 
     def _left_out(self) -> list[str]:
         others = [
-            each.name
+            f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
             for each in scan_kernels(self._source, self._language)
             if each.name != self._signature.name and each.body != self._signature.body
         ]
-        return [f"{', '.join(dict.fromkeys(others))} of the same file left out"] if others else []
+        return [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
 
     # -- by value ------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class _Inference:
                     return self._host.values[own], str(self._host.values[own])
         return None, ""
 
-    def _set(self, parameter: KernelParameter, value: int | float, text: str) -> None:
+    def _set(self, parameter: KernelParameter, value: float, text: str) -> None:
         name, dtype = parameter.name, self._dtypes[parameter.name]
         if not dtype.is_integer:
             self._scalar_values[name] = text or repr(value)
@@ -242,10 +242,10 @@ class _Inference:
     def _ask_or_guess(self, missing: Sequence[KernelParameter]) -> None:
         if self._given.asks:
             for each in missing:
-                self._questions.append(Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value"))
-        sizes = guess_sizes(
-            [each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts
-        )
+                self._questions.append(
+                    Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value")
+                )
+        sizes = guess_sizes([each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts)
         for each in missing:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":
@@ -301,7 +301,9 @@ class _Inference:
         grid = given_grid or (host.grid if host is not None else ())
         if not grid:
             return reader.launch(numbers, note, is_block_given=bool(block))
-        if not given_grid and host is not None and not host.block:  # OpenCL's global size, with a block left to the driver
+        if (
+            not given_grid and host is not None and not host.block
+        ):  # OpenCL's global size, with a block left to the driver
             grid = tuple(f"ceil_div({text}, {extent})" for text, extent in zip(grid, numbers, strict=False))
         width = max(len(grid), len(numbers))
         texts = (*grid, *(("1",) * (width - len(grid))))
@@ -364,6 +366,3 @@ class _Inference:
                 hint="a result goes to a pointer that is not const",
                 location=Location(self._file, self._signature.line),
             )
-
-
-

@@ -1,8 +1,8 @@
 """Grid and block from the kernel's own text: guards, strides and local arrays say how many threads it needs.
 
 Along each axis, in this order: what the source requires of a block (`reqd_work_group_size`, `__launch_bounds__`), what
-strides and tiles agree with, else a usual block; and as many blocks as the widest guard, or the walk over the grid, asks
-for. An axis without either is one block where only threads of a block are told apart; else it must be asked for.
+strides and tiles agree with, else a usual block; and as many blocks as the widest guard, or the walk over the grid,
+asks for. An axis without either is one block where only threads of a block are told apart; else it must be asked for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class _Along:
 class LaunchReader:
     """The launch of one kernel, from its facts."""
 
-    def __init__(self, analysis: Analysis, signature: KernelSignature, symbols: Symbols, spare: tuple[str, ...]) -> None:
+    def __init__(
+        self, analysis: Analysis, signature: KernelSignature, symbols: Symbols, spare: tuple[str, ...]
+    ) -> None:
         """`spare`: by-value integers that the kernel's body never names."""
         self._analysis = analysis
         self._facts = analysis.facts
@@ -68,7 +70,7 @@ class LaunchReader:
         axes = self.axes()
         required = self._required()
         if required:
-            return (required + (1, 1, 1))[: max(len(axes), 1)], ""
+            return (*required, 1, 1, 1)[: max(len(axes), 1)], ""
         found = [self._fixed_extent(axis) for axis in axes]
         told = [axis for axis in axes if self._uses(axis, "thread", "global")]
         usual = iter(USUAL_BLOCKS[max(1, sum(1 for axis in told if found[AXES.index(axis)] is None) or 1)])
@@ -109,7 +111,9 @@ class LaunchReader:
         known = self._symbols.fixed.get(word)
         if known is not None:
             return known
-        macro = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(word)}[ \t]+\(?(\d+)\)?[ \t]*$", self._analysis.source, re.M)
+        macro = re.search(
+            rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(word)}[ \t]+\(?(\d+)\)?[ \t]*$", self._analysis.source, re.M
+        )
         constant = re.search(rf"\b{re.escape(word)}\s*=\s*(\d+)\s*;", self._analysis.source)
         return int(macro[1]) if macro else int(constant[1]) if constant else None
 
@@ -208,13 +212,13 @@ class LaunchReader:
         for each, extent in zip(found, block, strict=True):
             threads = None if each.items is None else self._symbols.number(each.items)
             if threads is not None and each.note == UNGUARDED:
-                extent = math.gcd(threads, extent)
+                extents.append(math.gcd(threads, extent))
             elif threads is not None and len(block) == 1 and threads < FEW_THREADS:
-                extent = min(extent, SMALL_BLOCK)
+                extents.append(min(extent, SMALL_BLOCK))
             elif threads is not None and len(block) > 1:
-                while extent > 1 and extent >= 2 * threads:
-                    extent //= 2
-            extents.append(extent)
+                extents.append(min(extent, 1 << (threads - 1).bit_length()))
+            else:
+                extents.append(extent)
         return tuple(extents)
 
     def _blocks_text(self, along: _Along, extent: int) -> str | None:
@@ -320,7 +324,11 @@ class LaunchReader:
     def _row_length(self, axis: str) -> str:
         """The size that rows are apart where this axis moves along them: `c[y * n + x]`."""
         for access in self._facts.accesses:
-            if access.element is None or access.space != "global" or access.element.coefficient(f"global.{axis}") != ONE:
+            if (
+                access.element is None
+                or access.space != "global"
+                or access.element.coefficient(f"global.{axis}") != ONE
+            ):
                 continue
             for other in AXES:
                 apart = access.element.coefficient(f"global.{other}")
@@ -330,5 +338,3 @@ class LaunchReader:
 
 
 UNGUARDED = "no guard says how many threads; the size that fits is taken"
-
-

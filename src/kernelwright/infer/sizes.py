@@ -39,5 +39,3 @@ def _is_window(name: str, facts: KernelFacts) -> bool:
             if named_here and named_here[0] < 0 and others:
                 return True
     return False
-
-
