@@ -77,7 +77,8 @@ class ArrayReader:
                 self.questions.append(Question(f"{array}=FILE.npy", why))
             else:
                 self.notes[array] = f"{why}: give a file"
-            self.ranges[array] = ZERO, ZERO
+            if self.asks:
+                self.ranges[array] = ZERO, ZERO
             del waiting[array]
         for is_last in (False, True):
             for array in list(waiting):

@@ -27,7 +27,7 @@ from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
 from kernelwright.problem.toml_file import did_you_mean, read_text
 from kernelwright.refactor.analysis import Analysis, analyse
-from kernelwright.refactor.scaffold import SHARED_ARRAY, refuse_impossible_values
+from kernelwright.refactor.scaffold import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.refactor.scaffold_guesses import argument_names
 from kernelwright.refactor.signature import find_kernel
 
@@ -71,6 +71,7 @@ def infer(file: Path, given: Given) -> Inferred:
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
     source = read_text(file, what="the kernel source")
+    refuse_header(source, file)
     signature = find_kernel(source, language, file=file, entry=given.entry)
     refuse_impossible_values(source, signature, language, file)
     analysis = analyse(source, language, entry=signature.name, file=file)
@@ -282,6 +283,12 @@ class _Inference:
                 return None
             block, _ = reader.block()
             found = InferredLaunch(("1",) * len(block), tuple(map(str, block)), "not known", f"the grid: {found.why}")
+        array = reader.overrun(tuple(map(int, found.block)))
+        if array and self._given.asks:
+            why = f"threads of a block of {' x '.join(found.block)} leave {array!r} in local memory, or seem to"
+            self._questions.append(Question("--block X,Y", why))
+        elif array:
+            found = replace(found, note=f"a block of these extents leaves {array!r} in local memory, or seems to")
         found = replace(found, shared_bytes=found.shared_bytes or self._shared_bytes(found))
         return found if self._settle(found) else None
 
