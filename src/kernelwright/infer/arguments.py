@@ -99,6 +99,10 @@ class ArrayReader:
         for access in self._accesses:
             for name in access.element.names if access.element is not None else ():
                 yield from self._behind(name, bounds)
+        for loop in self.analysis.facts.loops:
+            for part in (loop.start, loop.bound):
+                for name in part.names if part is not None else ():
+                    yield from self._behind(name, bounds)
 
     def _behind(self, name: str, bounds: Bounds, depth: int = 0) -> Iterator[str]:
         """The parameter arrays whose values are in a name."""

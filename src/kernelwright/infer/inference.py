@@ -284,7 +284,8 @@ class _Inference:
             block, _ = reader.block()
             found = InferredLaunch(("1",) * len(block), tuple(map(str, block)), "not known", f"the grid: {found.why}")
         array = reader.overrun(tuple(map(int, found.block)))
-        if array and self._given.asks:
+        is_said = bool(self._given.block) or (self._host is not None and bool(self._host.block))
+        if array and self._given.asks and not is_said:
             why = f"threads of a block of {' x '.join(found.block)} leave {array!r} in local memory, or seem to"
             self._questions.append(Question("--block X,Y", why))
         elif array:

@@ -19,7 +19,7 @@ _LITERAL = re.compile(r"(?<![\w.])((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFhH]\b
 
 _IMPOSSIBLE = re.compile(
     r"\b(?:as_\w+|__float_as_\w+|__(?:u?int)_as_float|__half_as_\w+|__(?:u?short)_as_half|union|vloada?_half\w*"
-    r"|vstorea?_half\w*|half2|__half2|__nv_bfloat162|__half22\w+|__floats2\w+|__h\w+2?|h(?:exp|log|sqrt|rsqrt|rcp|sin|cos)2?"
+    r"|vstorea?_half\w*|half2|__half2|__nv_bfloat162|__half22\w+|__floats2\w+|__h(?!alf\b|alf2float\b|ip_bfloat16\b)\w+|h(?:exp|log|sqrt|rsqrt|rcp|sin|cos)2?"
     r"|__f(?:add|mul|sub|div|sqrt|rcp|ma)f?_r[nzud]|mma|wmma|asm|__asm__|fp16|__nv_fp8\w*|__ldg_\w+|tex\w+)\b"
     r"|\(\s*(?:__global\s+|global\s+|const\s+|volatile\s+)*(?:unsigned\s+)?(?:u?int|u?char|u?short|u?long|u?int\d+_t|void)"
     r"(?:\d+)?\s*(?:const\s*)?\*\s*\)"
