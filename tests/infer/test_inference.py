@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from truths import differences, infer_case, truths
+from kernel_truths import differences, infer_case, truths
 
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.infer.inference import Given, infer

@@ -41,6 +41,6 @@ def test_text_without_floats_stays() -> None:
     ],
 )
 def test_types_literals_and_functions_change_their_names(before: str, after: str, language: Language) -> None:
-    text = widened(before if "float" in before.split("//")[0] else "float x; " + before, language)
+    text = widened(before if "float" in before.split("//", maxsplit=1)[0] else "float x; " + before, language)
     assert text is not None
     assert after in text

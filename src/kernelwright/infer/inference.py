@@ -75,6 +75,12 @@ def infer(file: Path, given: Given) -> Inferred:
     signature = find_kernel(source, language, file=file, entry=given.entry)
     refuse_impossible_values(source, signature, language, file)
     analysis = analyse(source, language, entry=signature.name, file=file)
+    if analysis.facts.template_parameters and given.asks:
+        raise SpecError(
+            f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
+            hint=f'write the problem with `kernelwright init {file.name}`, and name one: entry = "{signature.name}<...>"',
+            location=Location(file, signature.line),
+        )
     return _Inference(file, source, language, signature, analysis, given).result()
 
 
@@ -161,6 +167,13 @@ class _Inference:
         found = dtype_of(parameter.c_type, self._analysis, self._language)
         if found is not None:
             return found
+        if parameter.c_type not in self._analysis.facts.template_parameters:
+            raise SpecError(
+                f"parameter {parameter.name!r} of {self._signature.name!r} is `{parameter.c_type}`, which is no dtype of "
+                "a problem",
+                hint="pass arrays of numbers; a structure's members as arrays of their own",
+                location=Location(self._file, parameter.line),
+            )
         self._notes[parameter.name] = f"the source's type is {parameter.c_type}"
         return DTYPES["float32"]
 
