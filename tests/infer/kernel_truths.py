@@ -1,4 +1,4 @@
-"""Plain kernels in twenty styles with what a careful reader writes down for each, and how far an inference is from it."""
+"""Plain kernels in twenty styles, what a careful reader writes down for each, and how an inference differs."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def infer(file: Path, given: Given) -> Inferred:
     if analysis.facts.template_parameters and given.asks:
         raise SpecError(
             f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
-            hint=f'write the problem with `kernelwright init {file.name}`, and name one: entry = "{signature.name}<...>"',
+            hint=f'`kernelwright init {file.name}`, then name one in problem.toml: entry = "{signature.name}<...>"',
             location=Location(file, signature.line),
         )
     return _Inference(file, source, language, signature, analysis, given).result()
@@ -169,8 +169,8 @@ class _Inference:
             return found
         if parameter.c_type not in self._analysis.facts.template_parameters:
             raise SpecError(
-                f"parameter {parameter.name!r} of {self._signature.name!r} is `{parameter.c_type}`, which is no dtype of "
-                "a problem",
+                f"parameter {parameter.name!r} of {self._signature.name!r} is `{parameter.c_type}`, which is no dtype "
+                "of a problem",
                 hint="pass arrays of numbers; a structure's members as arrays of their own",
                 location=Location(self._file, parameter.line),
             )
