@@ -10,7 +10,7 @@ from typing import Any
 from kernelwright.infer.inference import Given, infer, split_kernel
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.words import read_words
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 
 FOLDER = Path(__file__).parent / "kernels"
 SPARE = 1.3

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kernel_truths import FOLDER
 
-from kernelwright.cli.infer import KernelWords, inferred_problem
+from kernelwright.cli.commands.infer import KernelWords, inferred_problem
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def test_bad_words_are_told_by_name(
 
 def test_words_behind_a_problem_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="only for a kernel source"):
-        inferred_problem(KernelWords(tmp_path, ("rows=1",)), is_quiet=True)
+        inferred_problem(KernelWords(tmp_path, ("rows=1",)), is_silent=True)
 
 
 def test_five_lines_and_a_folder_that_loads(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = KernelWords(kernel, ("rows=64", "hidden=32", "eps=1e-5"))
-    folder = inferred_problem(said, is_quiet=False)
+    folder = inferred_problem(said, is_silent=False)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["kernel", "launch", "sizes", "guesses", "problem"]
     assert "a usual block" in lines[3]
@@ -76,14 +76,14 @@ def test_five_lines_and_a_folder_that_loads(kernel: Path, capsys: pytest.Capture
 
 def test_a_folder_is_used_again_or_left_alone(kernel: Path) -> None:
     words = ("rows=64", "hidden=32", "eps=1e-5")
-    first = inferred_problem(KernelWords(kernel, words), is_quiet=True)
-    assert inferred_problem(KernelWords(kernel, words), is_quiet=True) == first
+    first = inferred_problem(KernelWords(kernel, words), is_silent=True)
+    assert inferred_problem(KernelWords(kernel, words), is_silent=True) == first
     (first / "problem.toml").write_text("mine")
-    second = inferred_problem(KernelWords(kernel, words), is_quiet=True)
+    second = inferred_problem(KernelWords(kernel, words), is_silent=True)
     assert second != first
     assert (first / "problem.toml").read_text() == "mine"
     with pytest.raises(UsageError, match="already holds"):
-        inferred_problem(KernelWords(kernel, words, out=first), is_quiet=True)
+        inferred_problem(KernelWords(kernel, words, out=first), is_silent=True)
 
 
 def test_one_of_several_kernels_is_named_behind_the_file(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_one_of_several_kernels_is_named_behind_the_file(kernel: Path, capsys: p
     assert status == 2
     assert "partial_sums" in error
     assert "::" in error
-    folder = inferred_problem(KernelWords(Path("two_step_sum.cl::partial_sums"), ("n=1000",)), is_quiet=True)
+    folder = inferred_problem(KernelWords(Path("two_step_sum.cl::partial_sums"), ("n=1000",)), is_silent=True)
     assert load_problem(folder).kernel.entry == "partial_sums"
 
 

@@ -10,7 +10,7 @@ from kernel_truths import FOLDER, infer_case
 
 from kernelwright.evaluate.kernel_reference import KernelReference
 from kernelwright.infer.problem_files import check_loads, files_of, write_files
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.problem.reference import call_reference
 

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_kernels import CASES
 
+from kernelwright.analysis.analysis import analyse, analyse_function
+from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.problem.model import Language
-from kernelwright.refactor import nodes
-from kernelwright.refactor.analysis import analyse, analyse_function
-from kernelwright.refactor.conditions import condition_value
-from kernelwright.refactor.pattern import recognise
-from kernelwright.refactor.preprocess import preprocess
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tokens import integer_value, tokens_of
+from kernelwright.source import nodes
+from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.preprocess import preprocess
+from kernelwright.source.syntax import parse
+from kernelwright.source.tokens import integer_value, tokens_of
 from tiers import examples
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 LANGUAGES: tuple[Language, ...] = ("cuda", "hip", "opencl")
 SOURCES = [case.source for case in CASES] + [path.read_text() for path in EXAMPLES.glob("**/*.c[lu]")]
 PIECES = (*"{}()[];,#\"'\\<>*&%/?:=+-.\n", "##", "/*", "*/", "//", "\n#define X X X\n", "\n#define F(a) a F(a)\n",

@@ -9,11 +9,11 @@ import plain_kernels
 import pytest
 
 from kernelwright.errors import ReferenceFailed, SpecError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Problem
 from kernelwright.problem.reference import call_reference, load_reference
-from kernelwright.refactor.scaffold import scaffold_problem
-from kernelwright.refactor.signature import read_kernels
+from kernelwright.scaffold.problem_folder import scaffold_problem
+from kernelwright.scaffold.signature import read_kernels
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Template
 
@@ -270,7 +270,7 @@ def test_parameters_that_no_argument_can_be_are_refused(name: str, parameter: st
 
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted(path for suffix in ("cl", "cu") for path in (ROOT / "examples").rglob(f"*.{suffix}"))
+EXAMPLES = sorted(path for suffix in ("cl", "cu") for path in (ROOT / "src/kernelwright/examples").rglob(f"*.{suffix}"))
 
 
 def corpus() -> list[tuple[str, str, str]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kernelwright.analysis.analysis import Analysis
+from kernelwright.analysis.facts import Access
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.infer.bounds import AXES, Bounds, Unbounded
 from kernelwright.infer.coverage import is_covered
 from kernelwright.infer.model import InferredArgument, Question
@@ -13,9 +16,6 @@ from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import Dtype, dtype_of_c_type, integer_range
 from kernelwright.problem.model import Language, Role
 from kernelwright.problem.source_scan import KernelParameter
-from kernelwright.refactor.analysis import Analysis
-from kernelwright.refactor.facts import Access
-from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, named, number
 
 ROUNDED_UP = 1.3
 """By how much more than is touched an array may be, so that its extents are plain sizes."""

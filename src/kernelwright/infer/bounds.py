@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from kernelwright.analysis.facts import Access, Atom, Comparison, KernelFacts, LoopFact
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.infer.symbols import Symbols
-from kernelwright.refactor.facts import Access, Atom, Comparison, KernelFacts, LoopFact
-from kernelwright.refactor.polynomial import ONE, ZERO, Polynomial, named, number
 
 _DEPTH = 16
 _STEPS = 3000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelwright.analysis.facts import Access
+from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.infer.bounds import Bounds, Constraint, Unbounded
-from kernelwright.refactor.facts import Access
-from kernelwright.refactor.polynomial import Polynomial, named
 
 
 @dataclass(frozen=True, slots=True)

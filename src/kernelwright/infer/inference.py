@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
 from kernelwright.infer.host import find_launch
@@ -22,14 +23,13 @@ from kernelwright.infer.sizes import guess_sizes
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
-from kernelwright.problem.toml_file import did_you_mean, read_text
-from kernelwright.refactor.analysis import Analysis, analyse
-from kernelwright.refactor.scaffold import SHARED_ARRAY, refuse_header, refuse_impossible_values
-from kernelwright.refactor.scaffold_guesses import argument_names
-from kernelwright.refactor.signature import find_kernel
+from kernelwright.problem.toml.file import did_you_mean, read_text
+from kernelwright.scaffold.guesses import argument_names
+from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
+from kernelwright.scaffold.signature import find_kernel
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelwright.analysis.analysis import Analysis
+from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 from kernelwright.infer.bounds import AXES, Bounds, Constraint, Unbounded
 from kernelwright.infer.model import InferredLaunch, Question
 from kernelwright.infer.symbols import Symbols
 from kernelwright.problem.source_scan import KernelSignature, mask_comments
-from kernelwright.refactor.analysis import Analysis
-from kernelwright.refactor.facts import Access, LoopFact
-from kernelwright.refactor.polynomial import ONE, Polynomial, named, number
 
 USUAL_BLOCKS = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
 """By axes in use: what many kernels are launched with."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
 from kernelwright.infer.model import Inferred, InferredArgument
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.source_scan import mask_comments
-from kernelwright.problem.toml_file import read_text
+from kernelwright.problem.toml.file import read_text
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.refactor.facts import KernelFacts
+from kernelwright.analysis.facts import KernelFacts
 
 _BY_COUNT = {1: 1 << 20, 2: 1024, 3: 128}
 _MANY = 64

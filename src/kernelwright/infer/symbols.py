@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.refactor.facts import Atom
-from kernelwright.refactor.polynomial import ONE, Polynomial, named, number
+from kernelwright.analysis.facts import Atom
+from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
 
 _NESTING = 20
 
