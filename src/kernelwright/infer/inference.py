@@ -8,6 +8,7 @@ inferred.questions      # empty: nothing has to be asked
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch,
 from kernelwright.infer.sizes import guess_sizes
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
+from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
@@ -34,6 +36,8 @@ from kernelwright.scaffold.signature import find_kernel
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""
 ELEMENTS = 1 << 20
+
+_HALVINGS = 16
 
 _RESERVED = frozenset(("name", "weight"))
 
@@ -81,7 +85,12 @@ def infer(file: Path, given: Given) -> Inferred:
             hint=f'`kernelwright init {file.name}`, then name one in problem.toml: entry = "{signature.name}<...>"',
             location=Location(file, signature.line),
         )
-    return _Inference(file, source, language, signature, analysis, given).result()
+    for halvings in range(_HALVINGS):
+        found = _Inference(file, source, language, signature, analysis, given, halvings).result()
+        is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
+        if is_small or not found.guessed_sizes or found.questions:
+            break
+    return found
 
 
 class _Inference:
@@ -95,7 +104,9 @@ class _Inference:
         signature: KernelSignature,
         analysis: Analysis,
         given: Given,
+        halvings: int,
     ) -> None:
+        """`halvings`: of the sizes that nobody says."""
         self._file = file
         self._source = source
         self._language = language
@@ -103,6 +114,7 @@ class _Inference:
         self._analysis = analysis
         self._given = given
         self._words = given.words
+        self._halvings = halvings
         self._parameters = signature.parameters or ()
         shown = argument_names(self._parameters)
         self._shown = {each.name: name for each, name in zip(self._parameters, shown, strict=True)}
@@ -123,6 +135,7 @@ class _Inference:
         self._read_scalars()
         launch = self._launch()
         arguments: dict[str, InferredArgument] = {}
+        steps = 1
         if launch is not None:
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
@@ -132,6 +145,7 @@ class _Inference:
             self._questions += reader.questions
             self._guessed |= reader.guessed_sizes
             self._refuse_nothing_written(arguments)
+            steps = steps_of(reader.bounds(), self._threads(launch))
         return Inferred(
             file=self._file,
             language=self._language,
@@ -141,8 +155,13 @@ class _Inference:
             sizes=dict(self._symbols.values),
             guessed_sizes=frozenset(self._guessed),
             questions=tuple(self._questions),
+            steps=steps,
             notes=tuple(self._left_out()),
         )
+
+    def _threads(self, launch: InferredLaunch) -> int:
+        texts = (*launch.grid, *launch.block)
+        return math.prod(self._value(text, what="the launch") or 1 for text in texts)
 
     def _argument(self, parameter: KernelParameter, arrays: dict[str, InferredArgument]) -> InferredArgument:
         found = arrays.get(parameter.name)
@@ -259,7 +278,9 @@ class _Inference:
                 self._questions.append(
                     Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value")
                 )
-        sizes = guess_sizes([each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts)
+        sizes = guess_sizes(
+            [each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts, self._halvings
+        )
         for each in missing:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":
@@ -286,7 +307,7 @@ class _Inference:
     def _launch(self) -> InferredLaunch | None:
         reader = LaunchReader(self._analysis, self._signature, self._symbols, self._spare())
         if not self._symbols.values:
-            self._symbols.values[ONE_SIZE] = ELEMENTS
+            self._symbols.values[ONE_SIZE] = ELEMENTS >> self._halvings
             self._guessed.add(ONE_SIZE)
             reader = LaunchReader(self._analysis, self._signature, self._symbols, (ONE_SIZE,))
         found = self._told(reader)

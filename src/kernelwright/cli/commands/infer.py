@@ -133,7 +133,7 @@ def five_lines(inferred: Inferred, folder: Path) -> tuple[str, ...]:
     return (
         f"kernel:    {inferred.entry}({', '.join(map(_array_text, arrays))})",
         f"launch:    grid ({', '.join(launch.grid)}), block ({', '.join(launch.block)}), {launch.origin}",
-        f"sizes:     {', '.join((*sizes, *scalars)) or 'none'}; {_megabytes(inferred)}",
+        f"sizes:     {', '.join((*sizes, *scalars)) or 'none'}; {inferred.array_bytes / 1e6:.3g} MB in all arrays",
         f"guesses:   {'; '.join(inferred.guesses) or certain}",
         f"problem:   {folder}; right is what the original kernel computes, in a wider type where its text allows it",
     )
@@ -142,25 +142,6 @@ def five_lines(inferred: Inferred, folder: Path) -> tuple[str, ...]:
 def _array_text(argument: InferredArgument) -> str:
     within = f" in {argument.bounds[0]}..{argument.bounds[1]}" if argument.bounds is not None else ""
     return f"{argument.name}: {argument.role} {argument.dtype.name}[{', '.join(argument.shape)}]{within}"
-
-
-def _megabytes(inferred: Inferred) -> str:
-    total = array_bytes(inferred)
-    return f"{total / 1e6:.3g} MB in all arrays"
-
-
-def array_bytes(inferred: Inferred) -> int:
-    """Bytes of all arrays together."""
-    total = 0
-    for each in inferred.arguments:
-        if each.role in ("scalar", "local"):
-            continue
-        count = 1
-        for extent in each.shape:
-            value = Expression.parse(extent).evaluate(dict(inferred.sizes))
-            count *= int(value)
-        total += count * each.dtype.item_bytes
-    return total
 
 
 def _extents(text: str | None, option: str) -> tuple[str, ...]:
