@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernelwright.infer.device_text import device_text
 from kernelwright.infer.host import find_launch
 
 KERNEL = "__global__ void k(float *x, int n, int m, float a) {}\n"
@@ -60,3 +61,15 @@ def test_opencl_calls_are_read() -> None:
     found = find_launch(source, "k", ["x", "n", "m", "a"], frozenset())
     assert found is not None
     assert (found.grid, found.block) == (("ceil_div(n, 16)", "ceil_div(m, 4)"), ("16", "4"))
+
+
+def test_host_code_is_left_out_of_what_is_compiled() -> None:
+    source = b"#include <vector>\n__device__ float twice(float x) { return 2 * x; }\n#define INLINE static __device__\n"
+    source += b"INLINE float once(float x) { return x; }\n__global__ void k(float *x) { x[0] = twice(once(x[0])); }\n"
+    host = b"void run(float *x)\n{\n  k<<<1, 1>>>(x);\n}\n"
+    left = device_text(source + host, "cuda")
+    assert left.count(b"\n") == (source + host).count(b"\n")
+    assert b"<<<" not in left
+    assert b"vector" not in left
+    assert all(name in left for name in (b"twice(float", b"once(float", b"void k("))
+    assert device_text(source, "cuda") == source

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
+from kernelwright.infer.device_text import device_text
 from kernelwright.infer.model import Inferred, InferredArgument
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.source_scan import mask_comments
@@ -24,9 +25,10 @@ MOST_FOLDERS = 1000
 def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """By name, the files of the problem; and what a person must copy.
 
-    The kernel's file, byte for byte, twice: as what is tuned, and as the reference, which stays as it is.
+    The kernel's file twice, byte for byte but for host code: as what is tuned, and as the reference, which stays.
     """
-    text = inferred.file.read_bytes()
+    source = inferred.file.read_bytes()
+    text = device_text(source, inferred.language)
     original = f"original{inferred.file.suffix}"
     if inferred.file.name == original:
         original = f"reference{inferred.file.suffix}"
@@ -39,6 +41,8 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
         if argument.file:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
     headers, notes = headers_of(inferred.file)
+    if text != source:
+        notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
     return {**files, **{name: header.encode() for name, header in headers.items()}}, notes
 
 
