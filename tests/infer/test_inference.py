@@ -125,3 +125,14 @@ SEEN, ASIDE = truths("seen"), truths("aside")
 @pytest.mark.parametrize("name", SEEN)
 def test_a_kernel_of_ten_styles_is_inferred_whole(name: str) -> None:
     assert differences(infer_case("seen", name, SEEN[name]), SEEN[name]) == []
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_a_kernel_that_was_put_aside_is_inferred_whole(name: str) -> None:
+    assert differences(infer_case("aside", name, ASIDE[name]), ASIDE[name]) == []
+
+
+def test_rows_of_a_table_that_nothing_counts_are_marked_as_a_guess() -> None:
+    found = infer_case("aside", "rotary.hip", ASIDE["rotary.hip"])
+    assert "positions_values" in found.guessed_sizes
+    assert any("positions" in each for each in found.guesses)

@@ -112,7 +112,8 @@ class Symbols:
         left, right = self.text(parts[0]), self.text(parts[1])
         if left is None or right is None:
             return None
-        return f"(({left}) {'%' if self._is_remainder(name) else '//'} ({right}))"
+        sign = "%" if self._is_remainder(name) else "//"
+        return f"({_bracketed(left)} {sign} {_bracketed(right)})"
 
     def plain(self, value: Polynomial) -> Polynomial:
         """With macros, constants and block extents as numbers."""
@@ -139,3 +140,7 @@ class Symbols:
         name = f"({value} // {divisor})"
         self.quotients[name] = value, divisor
         return named(name)
+
+
+def _bracketed(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
