@@ -32,14 +32,14 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_a_kernel_for_which_nothing_loads_is_refused_and_nothing_written(
     in_tmp: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second definition of a macro wins over the parameter."""
-    redefined = "#ifndef BLOCK\n#define BLOCK 16\n#endif\n#undef BLOCK\n#define BLOCK 32\n"
-    (in_tmp / "bad.cl").write_text(redefined + "__kernel void bad(__global float *y) { y[BLOCK] = 1; }\n")
+    """No dtype of a problem is a structure."""
+    structure = "typedef struct { float a, b; } pair;\n"
+    (in_tmp / "bad.cl").write_text(structure + "__kernel void bad(__global pair *y) { y[0].a = 1; }\n")
     status, out, error = run(capsys, "init", "bad.cl")
     assert status == 2
     assert out == ""
-    assert "no problem can be written for 'bad' of bad.cl" in error
-    assert "defines BLOCK itself" in error
+    assert "no dtype of a problem" in error
+    assert "pair" in error
     assert "kernelwright-init-" not in error
     assert not (in_tmp / "bad").exists()
 

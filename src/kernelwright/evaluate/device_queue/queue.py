@@ -204,7 +204,8 @@ class DeviceLane(QuickLane):
             finally:
                 asker.shutdown(wait=True, cancel_futures=True)
         for calibration in calibrations:
-            self.notes += [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
+            told = [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
+            self.notes += [text for text in told if text not in self.notes]
         self._note_session()
         return tuple(error for calibration in calibrations for error in calibration.errors)
 

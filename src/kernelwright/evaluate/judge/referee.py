@@ -80,6 +80,7 @@ from kernelwright.evaluate.judge.judgement import (
     has_same_bytes,
     overflow_hint,
 )
+from kernelwright.evaluate.judge.kernel_reference import KernelReference
 from kernelwright.evaluate.judge.roundings import Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
@@ -163,7 +164,8 @@ class Referee:
         self._crew = Crew()
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
-        loaded = load_reference(problem.reference)
+        self._original = KernelReference(problem) if problem.reference.is_kernel else None
+        loaded = load_reference(problem.reference) if self._original is None else self._original.as_reference()
         self._reference = replace(loaded, function=_one_at_a_time(loaded.function))
         self._lock = threading.Lock()
         """Around `_entries` and `_making`."""
@@ -418,6 +420,8 @@ class Referee:
             if factors.get(layout.argument, 1.0) > LOOSE_FACTOR
             and hides_downgrade(self._allowance(job.workload, job.dataset, layout), DTYPES[layout.dtype])
         ]
+        if self._original is not None:
+            notes.append(self._original.note)
         return Calibration(tuple(errors), None, factors, tuple(notes))
 
     def _widen(
