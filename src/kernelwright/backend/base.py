@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.backend.redraw import Closeness, Draw, Redraw, redrawn
+from kernelwright.errors import InfrastructureError
 from kernelwright.identity import content_id
 from kernelwright.problem.model import Language
 
@@ -311,6 +312,13 @@ class DeviceSession(ABC):
     @abstractmethod
     def allocate(self, byte_count: int) -> Buffer:
         """Device memory of `byte_count` bytes. Raises `InfrastructureError` when there is none."""
+
+    def allocate_in_file(self, path: Path, byte_count: int) -> Buffer:
+        """Memory that is a file: what a launch has written is in it at once, also when this process is ended.
+
+        Only where the device's memory is the host's. Raises `InfrastructureError` when there is no room.
+        """
+        raise InfrastructureError(f"{type(self).__name__} has no memory that is a file: {path} ({byte_count:,} bytes)")
 
     @abstractmethod
     def free(self, buffer: Buffer) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import shutil
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -151,6 +154,19 @@ class OpenclSession(DeviceSession):
             memory = cl.Buffer(self._target.context, cl.mem_flags.READ_WRITE, max(byte_count, 1))
         except (cl.Error, MemoryError) as error:
             raise machine_error(error, f"allocating {byte_count:,} bytes on {self._device.id}") from error
+        return ClBuffer(memory, byte_count)
+
+    def allocate_in_file(self, path: Path, byte_count: int) -> ClBuffer:
+        """Memory of a CPU device that is a file."""
+        cl, size = self._cl, max(byte_count, 1)
+        try:
+            with path.open("w+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk would end the process at some page
+                content = np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
+            flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+            memory = cl.Buffer(self._target.context, flags, hostbuf=content)
+        except (cl.Error, MemoryError, OSError) as error:
+            raise InfrastructureError(f"{byte_count:,} bytes of memory in {path}: {error}") from error
         return ClBuffer(memory, byte_count)
 
     def free(self, buffer: ClBuffer) -> None:

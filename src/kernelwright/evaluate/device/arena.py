@@ -70,6 +70,7 @@ class Arena:
         has_own_outputs: bool = False,
         is_timed: bool = True,
         store: InputStore | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Allocate and fill.
 
@@ -81,6 +82,7 @@ class Arena:
                 memory in several places; without, launches on one set find the outputs of another.
             is_timed: keep the first values of all inputs; without, only those of in-out arguments.
             store: where inputs are kept between jobs; None: they come from their files.
+            folder: the memory that kernels are given is files there, `NAME.bin`, of one set; None: the device's own.
         """
         self._session = session
         self._specs = _largest(jobs)
@@ -92,6 +94,7 @@ class Arena:
         self._results: dict[object, dict[str, Buffer]] = {}
         """Results of launches that are kept, by what they were kept as."""
         self._store = store
+        self._folder = folder
         self._kept: list[dict[str, Buffer]] = []
         """By input set, the store's own buffers of its inputs."""
         self._guard: Buffer | None = None
@@ -370,7 +373,11 @@ class Arena:
             self._session.fill(buffer, pattern, spec.byte_count, offset_bytes=GUARD_BYTES)
 
     def _allocate(self, spec: BufferSpec) -> Buffer:
-        buffer = self._session.allocate(_guarded_bytes(spec))
+        byte_count = _guarded_bytes(spec)
+        if self._folder is None:
+            buffer = self._session.allocate(byte_count)
+        else:
+            buffer = self._session.allocate_in_file(self._folder / f"{spec.name}.bin", byte_count)
         self._owned.append(buffer)
         self._session.fill(buffer, GUARD_PATTERN, _guarded_bytes(spec))
         return buffer

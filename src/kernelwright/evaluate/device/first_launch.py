@@ -1,14 +1,14 @@
 """A candidate's first launch, in a process that has launched only the baseline before.
 
-What later launches gain from earlier ones, wherever that is kept, the first one cannot have. The lane times it from
-outside too: on a device that shares the host's processor a kernel can reach the records of the timer, and the clock of
-its process, but not another process's.
+What later launches gain from earlier ones, wherever that is kept, the first one cannot have. The queue times it from
+outside too: on a device that shares the host's processor a kernel can reach the records of the timer, and all else in
+its process, but not another process's clock. So the memory of the launch is files: the process is ended at its answer,
+and what the files hold then is judged. Nothing is done between the launch and the judgement that a kernel could change.
 
 ```
-SetUpJob    a fresh process: memory, modules of the baseline and the candidate
+SetUpJob    a fresh process: memory in files, modules of the baseline and the candidate
 DrawJob     inputs of its own, as before every timed launch
 FireJob     the launch and nothing else, so that a clock outside can time it
-WriteJob    what it left, for the referee
 ```
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from kernelwright.backend.base import DeviceSession, Module
 from kernelwright.evaluate.device.arena import Arena, Job
-from kernelwright.evaluate.device.fresh_launches import Picked, settle_cache
+from kernelwright.evaluate.device.fresh_launches import settle_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class SetUpJob:
     """The first values that each launch's are made from."""
     cache: Literal["hot", "cold"]
     out_folder: Path
+    """Where the memory of launches is: `NAME.bin` for each buffer, with its guards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,6 @@ class DrawJob:
 @dataclass(frozen=True, slots=True)
 class FireJob:
     """The launch that was made ready."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteJob:
-    """Write what the last launch left to the folder of `SetUpJob`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +68,11 @@ class FirstLaunch:
         self._modules = modules
         self._jobs = (job.baseline, job.candidate)
         self._cache = job.cache
-        self._out_folder = job.out_folder
         self._rng = np.random.default_rng()
-        self._arena = Arena(session, self._jobs, [job.inputs], has_own_outputs=True)
+        job.out_folder.mkdir(parents=True, exist_ok=True)
+        for path in job.out_folder.iterdir():  # of an earlier launch
+            path.unlink()
+        self._arena = Arena(session, self._jobs, [job.inputs], has_own_outputs=True, folder=job.out_folder)
         self._ready = DrawJob(False, 0)
 
     def draw(self, job: DrawJob) -> Fired:
@@ -92,12 +90,3 @@ class FirstLaunch:
         elapsed_ms = self._session.time(launches)
         self._session.synchronize()
         return Fired(elapsed_ms)
-
-    def write(self) -> Picked:
-        """What the launch left, with all that it must not have changed."""
-        job = self._jobs[self._ready.is_candidate]
-        self._arena.expect_untouched_by(0, job, self._ready.secret)
-        is_damaged = not self._session.as_expected()
-        return Picked(
-            self._ready.secret, self._arena.write(0, self._out_folder, job, is_all=is_damaged), is_damaged=is_damaged
-        )

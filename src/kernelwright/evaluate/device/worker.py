@@ -28,7 +28,7 @@ from kernelwright.evaluate.device.arena import Arena, Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare
 from kernelwright.evaluate.device.conditions import Readings
 from kernelwright.evaluate.device.fast_check import QuickBench, QuickJob
-from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, FirstLaunch, SetUpJob, WriteJob
+from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, FirstLaunch, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import FreshLaunches, Picked
 from kernelwright.evaluate.device.input_store import InputStore
 from kernelwright.evaluate.device.probe import make_prober
@@ -199,7 +199,7 @@ class DeviceWorker:
                 return self._compare(job)
             case StressJob():
                 return stress(self._session, self._module(job.job.artifact), job)
-            case SetUpJob() | DrawJob() | FireJob() | WriteJob():
+            case SetUpJob() | DrawJob() | FireJob():
                 return self._first_launch(job)
             case CeilingJob():
                 return self._ceiling(job)
@@ -276,7 +276,7 @@ class DeviceWorker:
         modules = [self._module(each.artifact) for each in job.jobs]
         return compare(self._session, modules, job)
 
-    def _first_launch(self, job: SetUpJob | DrawJob | FireJob | WriteJob) -> Fired | Picked:
+    def _first_launch(self, job: SetUpJob | DrawJob | FireJob) -> Fired:
         if isinstance(job, SetUpJob):
             modules = self._module(job.baseline.artifact), self._module(job.candidate.artifact)
             self._first = FirstLaunch(self._session, modules, job)
@@ -287,8 +287,6 @@ class DeviceWorker:
                 return self._first.draw(job)
             case FireJob():
                 return self._first.fire()
-            case WriteJob():
-                return self._first.write()
 
     def _forget(self) -> None:
         self._bench.clear()

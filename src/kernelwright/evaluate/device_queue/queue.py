@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import shutil
 import threading
@@ -18,8 +19,9 @@ from kernelwright.errors import BaselineFailed, InfrastructureError, Kernelwrigh
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
+from kernelwright.evaluate.data.layout import GUARD_BYTES
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
-from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob, WriteJob
+from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.stress import StressDone, StressJob
 from kernelwright.evaluate.device.timing import (
@@ -39,8 +41,6 @@ from kernelwright.evaluate.device.worker import (
 )
 from kernelwright.evaluate.device_queue.confirm import (
     FRESH_PROCESSES,
-    LATER_BELOW_MS,
-    LATER_ROUNDS,
     MOST_FRESH_PROCESSES,
     FreshProcess,
     FreshTimes,
@@ -566,25 +566,21 @@ class DeviceLane(QuickLane):
                 wrong[place] = f"not confirmed on workload {workload!r}: {reason}"
 
     def _why_not_confirmed(self, baseline: Built, candidate: Built, speedup: float) -> str | None:
-        """Why this speedup is not believed. The referee judges one of the launches, which the candidate cannot know."""
+        """Why this speedup is not believed; every launch of the candidate is judged."""
         processes: list[FreshProcess] = []
-        judged = secrets.randbelow(FRESH_PROCESSES)
         reason: str | None = None
-        try:
-            for index in range(MOST_FRESH_PROCESSES):
-                found = self._first_launch(baseline, candidate, is_judged=index == judged)
-                if not isinstance(found, FreshProcess):
-                    return found.message
-                processes.append(found)
-                if len(processes) % FRESH_PROCESSES == 0:
-                    reason = not_confirmed(processes, speedup)
-                    if reason is None:
-                        break
-        finally:
-            self._worker.kill()
+        for _ in range(MOST_FRESH_PROCESSES):
+            found = self._first_launch(baseline, candidate)
+            if not isinstance(found, FreshProcess):
+                return found.message
+            processes.append(found)
+            if len(processes) % FRESH_PROCESSES == 0:
+                reason = not_confirmed(processes, speedup)
+                if reason is None:
+                    break
         return reason
 
-    def _first_launch(self, baseline: Built, candidate: Built, *, is_judged: bool) -> FreshProcess | Failed:
+    def _first_launch(self, baseline: Built, candidate: Built) -> FreshProcess | Failed:
         """The times of one fresh process; why the candidate failed in two of them, where it did.
 
         Raises:
@@ -594,44 +590,40 @@ class DeviceLane(QuickLane):
             self._worker.kill()
             clocks: list[tuple[float, float]] = []
             try:
-                return self._times_of_fresh(baseline, candidate, clocks, is_judged=is_judged)
+                return self._times_of_fresh(baseline, candidate, clocks)
             except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
                 self._refuse_when_closed()
                 if is_last and len(clocks) < BASELINE_LAUNCHES:
                     raise InfrastructureError(f"the baseline failed in a fresh process: {error}") from error
                 reason = f"it failed in a fresh process, after the baseline: {error}"
+            finally:
+                self._worker.kill()
         return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
 
     def _times_of_fresh(
-        self, baseline: Built, candidate: Built, clocks: list[tuple[float, float]], *, is_judged: bool
+        self, baseline: Built, candidate: Built, clocks: list[tuple[float, float]]
     ) -> FreshProcess | Failed:
         """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
         workload = candidate.rendered.workload
-        timeout_s = self._settings.launch_timeout_s
         inputs = self._files(workload, self._timed(workload))
         jobs = self._job(baseline), self._job(candidate)
         self._call_worker(SetUpJob(*jobs, inputs, self._settings.cache, self._out), LOAD_TIMEOUT_S)
-        for place in (*(0,) * BASELINE_LAUNCHES, 1):
-            clocks.append(self._fired(place, timeout_s))  # noqa: PERF401 - those before a failure count
-        if is_judged:
-            picked = self._call_worker(WriteJob(), LOAD_TIMEOUT_S)
-            assert isinstance(picked, Picked)
-            failure = self._failure_of(workload, self._out, picked)
-            if failure is not None:
-                return replace(failure, message=f"wrong at its first launch: {failure.message}")
-        rounds = LATER_ROUNDS if clocks[-2][0] < LATER_BELOW_MS else 0
-        later = [(self._fired(0, timeout_s)[1], self._fired(1, timeout_s)[1]) for _ in range(rounds)]
+        for is_candidate in (*(False,) * BASELINE_LAUNCHES, True):
+            secret = new_secret()
+            self._call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
+            start_s = time.perf_counter()
+            fired = self._call_worker(FireJob(), self._settings.launch_timeout_s)
+            wall_ms = (time.perf_counter() - start_s) * 1e3
+            assert isinstance(fired, Fired)
+            clocks.append((fired.elapsed_ms, wall_ms))
+        self._worker.kill()  # before anything looks at the results: from here on nobody can mend them
+        for spec in jobs[1].buffers:
+            os.truncate(self._out / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+        failure = self._failure_of(workload, self._out, Picked(secret))
+        if failure is not None:
+            return replace(failure, message=f"wrong at its first launch: {failure.message}")
         timer, outside = (FreshTimes(*each) for each in zip(*clocks, strict=True))
-        return FreshProcess(timer, outside, tuple(later))
-
-    def _fired(self, place: int, timeout_s: float) -> tuple[float, float]:
-        """Milliseconds of one launch on inputs of its own, by the timer and by the clock out here."""
-        self._call_worker(DrawJob(bool(place), new_secret()), LOAD_TIMEOUT_S)
-        start_s = time.perf_counter()
-        fired = self._call_worker(FireJob(), timeout_s)
-        wall_ms = (time.perf_counter() - start_s) * 1e3
-        assert isinstance(fired, Fired)
-        return fired.elapsed_ms, wall_ms
+        return FreshProcess(timer, outside)
 
     def _judge_compared(
         self, workload: Workload, folder: Path, picked: Picked, place: int, wrong: dict[int, str]
