@@ -30,7 +30,7 @@ from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -70,8 +70,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
     readme = text_of("README.md")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"(docs/{page.name})" in readme, page.name
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert f"({page.relative_to(ROOT)})" in readme, page.name
 
 
 @every_page
