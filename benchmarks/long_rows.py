@@ -26,8 +26,8 @@ import numpy as np
 import pyopencl as cl
 
 from kernelwright.problem.model import Workload
-from kernelwright.refactor.tactics.base import Rewrite, Subject
-from kernelwright.refactor.tactics.registry import tactic
+from kernelwright.tactics.base import Rewrite, Subject
+from kernelwright.tactics.registry import tactic
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "refactor"))

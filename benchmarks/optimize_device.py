@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import OptimizeResult, optimize, tune
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
 from kernelwright.evaluate.stats import Interval, geometric_mean_interval, speedup_interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.template.model import Candidate
 from kernelwright.tree.model import Node
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "cuda"
 

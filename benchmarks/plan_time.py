@@ -22,8 +22,8 @@ from kernelwright.agent.base import CodeContext, Draft, PlanContext, Task, Templ
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.tune import Subject
 from kernelwright.tree.model import Node, Tree
+from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "refactor"))

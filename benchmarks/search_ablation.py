@@ -22,17 +22,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernelwright.bench.leave_one_out import Options, choose_without_each, leave_one_out_table
-from kernelwright.bench.pool import process_pool
-from kernelwright.bench.priors import priors_for, sources_for
-from kernelwright.bench.recorded import RecordedSpace, load_recorded
-from kernelwright.bench.score import Repeat, baseline_of, score_of
-from kernelwright.bench.search import SpaceResult, Strategy, run_benchmark, run_repeats
-from kernelwright.bench.search_files import load_repeats, save_repeats
-from kernelwright.bench.search_results import markdown, summarise
-from kernelwright.cli.main import parse_option
+from kernelwright.cli.words import parse_option
 from kernelwright.problem.config import Value
 from kernelwright.search.registry import SEARCHERS
+from kernelwright_bench.processes import process_pool
+from kernelwright_bench.search.files import load_repeats, save_repeats
+from kernelwright_bench.search.leave_one_out import Options, choose_without_each, leave_one_out_table
+from kernelwright_bench.search.priors import priors_for, sources_for
+from kernelwright_bench.search.recordings import RecordedSpace, load_recorded
+from kernelwright_bench.search.repeats import SpaceResult, Strategy, run_benchmark, run_repeats
+from kernelwright_bench.search.results import markdown, summarise
+from kernelwright_bench.search.score import Repeat, baseline_of, score_of
 
 AT_ONCE = 5
 """Repeats of one job."""

@@ -14,11 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.engine.limits import build_space
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.objective import medians_ms, objective
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.lane import Built
 from kernelwright.evaluate.local import LocalRunner
@@ -26,6 +21,11 @@ from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Passed
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.objective import medians_ms, objective
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).resolve().parent.parent
 

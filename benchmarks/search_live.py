@@ -25,14 +25,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwright.bench.intervals import holm
-from kernelwright.bench.optuna_search import PREFIX, OptunaSearch
-from kernelwright.bench.recorded_results import RecordedResults, ResultRow, space_of
-from kernelwright.engine.limits import build_space
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.objective import medians_ms, objective
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.imports import require
 from kernelwright.problem.config import Config
@@ -41,6 +33,14 @@ from kernelwright.search.base import Observation, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.objective import medians_ms, objective
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
+from kernelwright_bench.search.intervals import holm
+from kernelwright_bench.search.recorded_results import RecordedResults, ResultRow, space_of
+from kernelwright_bench.search.tuners.optuna import PREFIX, OptunaSearch
 
 ROOT = Path(__file__).resolve().parent.parent
 SEARCHERS = ("auto", "random", "optuna:tpe")

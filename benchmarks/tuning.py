@@ -3,7 +3,7 @@
     python benchmarks/tuning.py speedups [--budget 60s] [--runs FOLDER]
     python benchmarks/tuning.py throughput
 
-Prints Markdown tables for docs/benchmarks.md. Run it on a quiet machine: a CPU device shares the cores with all else.
+Prints Markdown tables for docs/measurements. Run it on a quiet machine: a CPU device shares the cores with all else.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
-from kernelwright.engine.tune import tune
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.tuning.settings import Budget, TuneSettings, parse_budget
+from kernelwright.tuning.tune import tune
 
 EXAMPLES = ("matmul", "transpose", "softmax", "stencil", "reduction", "silu_and_mul")
 ROOT = Path(__file__).resolve().parent.parent

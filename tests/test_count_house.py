@@ -12,7 +12,8 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "count_house"
 FILES = {
     "README.md": "# Title\n\nOne two three four. Five six seven!\n\n```\nnot counted as a sentence here\n```\n",
-    "CONTRIBUTING.md": "- A first `inline code here` item of six.\n- A [second one](docs/page.md) is here.\n\n| a table | is none |\n",
+    "CONTRIBUTING.md": "- A first `inline code here` item of six.\n- A [second one](docs/page.md) is here.\n\n"
+    "| a table | is none |\n",
     "docs/design/page.md": "Label.\n\n1. A number begins this sentence, which\n   goes on.\n",
     "src/kernelwright/__init__.py": "",
     "src/kernelwright/one/__init__.py": "",

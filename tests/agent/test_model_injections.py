@@ -23,7 +23,7 @@ from kernelwright.agent.model.replies import Malformed, claims_of, code_of, give
 from kernelwright.agent.written import written_template
 from kernelwright.evaluate.render import render
 from kernelwright.llm.base import Reply
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.template.model import Candidate

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.backend.cuda_ncu import (
+from kernelwright.backend.cuda.measure.nsight_compute import (
     COUNTERS,
     ProfilerFailed,
     find_ncu,
@@ -98,7 +98,7 @@ def test_command_asks_for_each_counter_once_and_leaves_clocks_alone():
 @pytest.fixture
 def no_ncu(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("kernelwright.backend.cuda_ncu.toolkit_roots", lambda: iter(()))
+    monkeypatch.setattr("kernelwright.backend.cuda.measure.nsight_compute.toolkit_roots", lambda: iter(()))
     return tmp_path
 
 

@@ -22,7 +22,7 @@ from kernelwright.backend.base import (
     PlanStep,
     ScalarArgument,
 )
-from kernelwright.backend.opencl_driver import is_pocl, pocl_cache
+from kernelwright.backend.opencl.driver import is_pocl, pocl_cache
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.artifact_cache import ArtifactCache

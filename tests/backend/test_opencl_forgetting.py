@@ -24,7 +24,7 @@ from kernelwright.backend.base import (
     LaunchPlan,
     PlanStep,
 )
-from kernelwright.backend.opencl_driver import is_pocl
+from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.backend.registry import get_backend
 from kernelwright.evaluate.arena import Arena, BufferSpec, Job
 from kernelwright.evaluate.process import WorkerProcess, WorkerSettings

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
-from kernelwright.backend.opencl_build import build_options, first_error, source_text, specialisation
-from kernelwright.backend.opencl_driver import platform_slug
-from kernelwright.backend.opencl_errors import DRIVER_ERRORS, launch_error, machine_error
+from kernelwright.backend.opencl.build import build_options, first_error, source_text, specialisation
+from kernelwright.backend.opencl.driver import platform_slug
+from kernelwright.backend.opencl.errors import DRIVER_ERRORS, launch_error, machine_error
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import InfrastructureError, UsageError
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from recordings import cache_document, t4_document, write_recording
 
-from kernelwright.bench.intervals import Binned, holm, permutation_p, wilcoxon_p
-from kernelwright.bench.leave_one_out import choose_without_each, leave_one_out, leave_one_out_table
-from kernelwright.bench.priors import priors_of
-from kernelwright.bench.recorded import RecordedSpace, load_recorded
-from kernelwright.bench.score import baseline_of
-from kernelwright.bench.search import SpaceResult, Strategy, pairs_of, run_benchmark, run_once, run_space
-from kernelwright.bench.search_files import load_repeats, repeats_file, save_repeats
-from kernelwright.bench.search_plot import draw_html, draw_svg
-from kernelwright.bench.search_results import markdown, summarise
 from kernelwright.cli.main import main
 from kernelwright.errors import MissingDependency, StoreError, UsageError
+from kernelwright_bench.search.files import load_repeats, repeats_file, save_repeats
+from kernelwright_bench.search.intervals import Binned, holm, permutation_p, wilcoxon_p
+from kernelwright_bench.search.leave_one_out import choose_without_each, leave_one_out, leave_one_out_table
+from kernelwright_bench.search.plot import draw_html, draw_svg
+from kernelwright_bench.search.priors import priors_of
+from kernelwright_bench.search.recordings import RecordedSpace, load_recorded
+from kernelwright_bench.search.repeats import SpaceResult, Strategy, pairs_of, run_benchmark, run_once, run_space
+from kernelwright_bench.search.results import markdown, summarise
+from kernelwright_bench.search.score import baseline_of
 
 HAS_OPTUNA = importlib.util.find_spec("optuna") is not None
 HAS_KERNEL_TUNER = importlib.util.find_spec("kernel_tuner") is not None

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from recordings import A_VALUES, cache_document, t4_document, write_recording
 
-from kernelwright.bench.recorded import load_recorded, select
-from kernelwright.cli.bench import read_t4
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config
+from kernelwright_bench.search.command import read_t4
+from kernelwright_bench.search.recordings import load_recorded, select
 
 
 def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_template
 
 TWO = """\

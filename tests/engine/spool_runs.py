@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernelwright.engine.listener import RunListener
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.spool.client import SpoolMachine
-from kernelwright.engine.spool.folder import SpoolFolder
-from kernelwright.engine.spool.worker import SpoolWorker
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
+from kernelwright.remote.client import SpoolMachine
+from kernelwright.remote.folder import SpoolFolder
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.listener import RunListener
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.worker.worker import SpoolWorker
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 VECTOR = ScriptedTactic("vector", 1.8, "map")

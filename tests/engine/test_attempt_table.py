@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine.attempt_table import attempt_table, kind_of
 from kernelwright.errors import StoreError
+from kernelwright.insights.attempt_table import attempt_table, kind_of
 
 RECORDINGS = Path(__file__).parents[1] / "agent" / "recordings"
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.attempts import attempts_of, common_failures
-from kernelwright.engine.compare import figures_of
-from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.insights.attempts import attempts_of, common_failures, figures_of
 from kernelwright.llm.account import Account
 from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
 from kernelwright.llm.recorded import FILE_NAME
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.event import NodeJudged, NodeProposed, TreeEvent
 from kernelwright.tree.model import Tree
 

@@ -9,11 +9,11 @@ import pytest
 import spool_runs
 
 from interleaved import interleaved, told
-from kernelwright.engine.optimize import optimize, replay_optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 MACHINE = SimulatedMachine(spool_runs.cost, noise=0.01)
 

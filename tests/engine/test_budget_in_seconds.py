@@ -10,23 +10,18 @@ from typing import Self
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli.progress import status_line
-from kernelwright.engine.finals_plan import AFTER_BASELINE, is_short, least_rounds, limit_s
-from kernelwright.engine.listener import Progress, RunListener, SilentListener
-from kernelwright.engine.loop import RunClock
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.site import LocalSite
-from kernelwright.engine.time_spent import BASELINE, FINALS, KILLED, SEARCH, SET_UP, Ledger, time_words
-from kernelwright.engine.tune import resume, tune
-from kernelwright.engine.verdict_words import tree_verdict_text as verdict_of_tree
-from kernelwright.engine.verdict_words import verdict_text as verdict
+from kernelwright.cli.output.progress import status_line
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.evaluate.lane import STRESS_SECONDS
+from kernelwright.insights.verdict_words import tree_verdict_text as verdict_of_tree
+from kernelwright.insights.verdict_words import verdict_text as verdict
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Cost, Evaluation, Passed
+from kernelwright.remote.site import LocalSite
+from kernelwright.results.verdict import is_short
 from kernelwright.store.event import Evaluated, Event
 from kernelwright.store.run_folder import LOG_NAME
 from kernelwright.store.view import RunView
@@ -34,6 +29,12 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedRunner
 from kernelwright.tree.model import Tree
+from kernelwright.tuning.finals.time_plan import AFTER_BASELINE, least_rounds, limit_s
+from kernelwright.tuning.listener import Progress, RunListener, SilentListener
+from kernelwright.tuning.loop import RunClock
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.time_spent import BASELINE, FINALS, KILLED, SEARCH, SET_UP, Ledger, time_words
+from kernelwright.tuning.tune import resume, tune
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 TILE = ScriptedTactic("tile", 8.0, "memory")
@@ -108,10 +109,10 @@ def cost(config: Config, workload: Workload) -> float:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in ("tune", "optimize_session", "node_run"):
-        monkeypatch.setattr(f"kernelwright.engine.{module}.RunClock", functools.partial(RunClock, now=made.now))
-    for module in ("tune", "optimize_session"):
-        monkeypatch.setattr(f"kernelwright.engine.{module}.Ledger", functools.partial(Ledger, now=made.now))
+    for module in ("tuning.tune", "optimization.session", "optimization.nodes.run"):
+        monkeypatch.setattr(f"kernelwright.{module}.RunClock", functools.partial(RunClock, now=made.now))
+    for module in ("tuning.tune", "optimization.session"):
+        monkeypatch.setattr(f"kernelwright.{module}.Ledger", functools.partial(Ledger, now=made.now))
     monkeypatch.setattr(LocalSite, "now_s", lambda _: made.seconds)
     return made
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.closing import closing_events
 from kernelwright.store.event import Event, Noted, RunFinished
 from kernelwright.store.log import EventLog
+from kernelwright.tuning.interruption import closing_events
 
 END = RunFinished("interrupted", 1.0)
 BEGIN: list[Event] = [Noted("info", "begin")]

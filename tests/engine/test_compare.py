@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.cli.compare import comparison_data, print_comparison
-from kernelwright.cli.tables import open_console
-from kernelwright.engine.compare import Arm, Cell, CompareSettings, Missing, compare
-from kernelwright.engine.compare_stats import holm, mean_ratio, paired, sign_flip_p, spread, t_quantile
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
+from kernelwright.cli.output.tables import open_console
 from kernelwright.errors import SpecError, StoreError, UsageError
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright_bench.compare.command import comparison_data, print_comparison
+from kernelwright_bench.compare.run import Arm, Cell, CompareSettings, Missing, compare
+from kernelwright_bench.compare.statistics import holm, mean_ratio, paired, sign_flip_p, spread, t_quantile
 
 
 def cost(config: Config, workload: Workload) -> float:

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from kernelwright.engine.conditions import measurement_notes
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
 from kernelwright.evaluate.base import Comparison
 from kernelwright.problem.outcome import Conditions, Passed
+from kernelwright.results.conditions import measurement_notes
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 HOT = Conditions(3, 1200.0, 1500.0, 2600.0, 88.0, 690.0, ("power cap",))
 COOL = Conditions(3, 1980.0, 1980.0, 2600.0, 50.0, 300.0)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.engine.diagnosis import Facts, achieved, diagnose
-from kernelwright.engine.profile import diagnosis_words, profile_lines, profile_of
 from kernelwright.problem.outcome import Measurement, Passed
+from kernelwright.roofline.diagnosis import Facts, achieved, diagnose
+from kernelwright.roofline.profile import diagnosis_words, profile_lines, profile_of
 from kernelwright.store.event import RunStarted
 
 FACTS = Facts(

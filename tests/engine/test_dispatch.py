@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli.dispatch import print_table
-from kernelwright.cli.tables import open_console
-from kernelwright.engine.dispatch import DispatchTable, dispatch_table
-from kernelwright.engine.dispatch_cover import set_cost, smallest_cover
-from kernelwright.engine.dispatch_measure import probe_dispatch
-from kernelwright.engine.dispatch_probes import ShapeSpace, SizeRange, parse_range, spread, with_shapes
-from kernelwright.engine.dispatch_rule import (
+from kernelwright.cli.commands.dispatch import print_table
+from kernelwright.cli.output.tables import open_console
+from kernelwright.dispatching.cover import set_cost, smallest_cover
+from kernelwright.dispatching.measure import probe_dispatch
+from kernelwright.dispatching.probes import ShapeSpace, SizeRange, parse_range, spread, with_shapes
+from kernelwright.dispatching.rule import (
     Case,
     Leaf,
     Rule,
@@ -28,19 +27,20 @@ from kernelwright.engine.dispatch_rule import (
     fit_rule,
     readable_between,
 )
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, replay, tune
+from kernelwright.dispatching.table import DispatchTable, dispatch_table
 from kernelwright.errors import BaselineFailed, StoreError, UsageError, UserError
 from kernelwright.export.run import export_run
 from kernelwright.export.summary import dispatch_record
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Evaluation, Failed
 from kernelwright.report.page import write_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, replay, tune
 from tiers import examples
 
 # Set cover

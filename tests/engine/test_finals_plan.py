@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.engine.finals import compare_finalists
-from kernelwright.engine.finals_plan import (
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
+from kernelwright.evaluate.stats import confidence_for, least_rounds, median_interval
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.results.verdict import NOT_ENOUGH
+from kernelwright.store.event import BaselineMeasured, Evaluated
+from kernelwright.template.model import Candidate
+from kernelwright.tuning.finals.finals import compare_finalists
+from kernelwright.tuning.finals.time_plan import (
     AFTER_BASELINE,
     GOOD_ROUNDS,
     MOST_SHARE,
-    NOT_ENOUGH,
     FinalsCosts,
     FinalsPace,
     Recent,
@@ -25,14 +31,8 @@ from kernelwright.engine.finals_plan import (
     raised_words,
     reserved_s,
 )
-from kernelwright.engine.loop import RunClock
-from kernelwright.engine.tune import Subject, left_until
-from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
-from kernelwright.evaluate.stats import confidence_for, least_rounds, median_interval
-from kernelwright.problem.config import Config
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
-from kernelwright.store.event import BaselineMeasured, Evaluated
-from kernelwright.template.model import Candidate
+from kernelwright.tuning.loop import RunClock
+from kernelwright.tuning.tune import Subject, left_until
 
 COSTS = FinalsCosts(check_s=2.0, baseline_round_s=0.3, round_s=0.1, judge_s=0.2, around_s=0.01, evaluation_s=1.0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.engine.first_configs import SWEEP_COUNT, FirstConfigs, sweep
+from kernelwright.optimization.nodes.first_configs import SWEEP_COUNT, FirstConfigs, sweep
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation, Prior, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space

@@ -16,19 +16,19 @@ import pytest
 import spool_runs
 
 from interleaved import World, interleaved, interrupted, killed, told
-from kernelwright.engine.machine import Machine
-from kernelwright.engine.optimize import ReplayedRun, optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.replay_run import ReplayDiverged
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.site import LocalSite
-from kernelwright.engine.spool import client
-from kernelwright.engine.spool.client import Mailbox, SpoolMachine
+from kernelwright.optimization.optimize import ReplayedRun, optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.remote import client
+from kernelwright.remote.client import Mailbox, SpoolMachine
+from kernelwright.remote.site import LocalSite
+from kernelwright.replaying.record import ReplayDiverged
 from kernelwright.store.event import RunFinished, SessionStarted
 from kernelwright.store.log import EventLog
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.base import Stop
+from kernelwright.tuning.machine import Machine
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 TACTICS = (spool_runs.VECTOR, spool_runs.TILE, spool_runs.NESTED, spool_runs.WRONG)
 DECLINED = ScriptedTactic("declined", 2.5, declines="there is no room for it")
@@ -221,7 +221,7 @@ def test_where_a_resumed_session_did_not_tell_how_it_began_the_divergence_says_s
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As runs were resumed before: what had been measured of structures under way is not known of them."""
-    monkeypatch.setattr("kernelwright.engine.optimize_session.evaluated_counts", lambda _nodes: None)
+    monkeypatch.setattr("kernelwright.optimization.session.evaluated_counts", lambda _nodes: None)
     with interleaved(monkeypatch, 5) as world:
         runs = Runs(world, plans_ahead=False)
         with killed(world, tmp_path / "run", tmp_path / "copies", points=slice(20, None, 1000)) as copies:

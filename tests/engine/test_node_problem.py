@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.written import written_template
-from kernelwright.engine.node_problem import node_files, to_toml
-from kernelwright.engine.tune import Subject
+from kernelwright.optimization.nodes.problem import node_files, to_toml
 from kernelwright.template.load import problem_files
+from kernelwright.tuning.tune import Subject
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalar = st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | text

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.engine.objective import objective
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Measurement, Passed
+from kernelwright.tuning.objective import objective
 
 times = st.floats(1e-3, 1e3)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import kernelwright
-from kernelwright.engine.optimize import replay_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
 from kernelwright.export.run import export_run
+from kernelwright.optimization.optimize import replay_optimize
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 
 pytestmark = [pytest.mark.opencl, pytest.mark.thorough]

@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.base import CodeContext, Declined, Draft
-from kernelwright.cli.optimize import optimize_summary
-from kernelwright.cli.show import print_run
-from kernelwright.engine.listener import Progress, SilentListener
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult, tuned_run
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, replay
-from kernelwright.engine.verdict_words import tree_verdict_text as verdict
+from kernelwright.cli.commands.optimize import optimize_summary
+from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import StoreError, UsageError
 from kernelwright.export.run import export_run
+from kernelwright.insights.verdict_words import tree_verdict_text as verdict
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.report.page import write_report
+from kernelwright.results.optimize_result import OptimizeResult, tuned_run
 from kernelwright.store.event import Event
-from kernelwright.store.run_folder import list_runs
+from kernelwright.store.runs import list_runs
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.stark import Stark
+from kernelwright.tuning.listener import Progress, SilentListener
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, replay
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 VECTOR = ScriptedTactic("vector", 1.8, "map")

@@ -10,7 +10,7 @@ import pytest
 from spool_runs import LIFT, TILE, VECTOR, asking, settings, working
 
 from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext
-from kernelwright.engine.optimize import optimize
+from kernelwright.optimization.optimize import optimize
 from kernelwright.store.event import Idea
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.tree.model import OPEN_FAMILY

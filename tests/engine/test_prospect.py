@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kernelwright.cli.tables import print_result, summary
-from kernelwright.engine.prospect import MOST_S, Prospect, gain_text, prospect_of
-from kernelwright.engine.result import TuneResult
+from kernelwright.cli.output.tables import print_result, summary
+from kernelwright.insights.forecast import MOST_S, Prospect, gain_text, prospect_of
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.search.base import ExpectedGain
 from kernelwright.store.event import Evaluated, Event, RunStarted
 from kernelwright.store.view import RunView

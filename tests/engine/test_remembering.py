@@ -9,20 +9,20 @@ import pytest
 
 from kernelwright.agent.base import Task
 from kernelwright.agent.written import written_template
-from kernelwright.engine.optimize import optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.remembering import Remembered, circumstances, recalled_for
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import UsageError
 from kernelwright.memory.library import Library
+from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.remembering import Remembered, circumstances, recalled_for
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.event import MemoryRecalled
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 GOOD = ScriptedTactic("good", 1.2, "memory", values=(1, 2, 4, 8, 16, 32))

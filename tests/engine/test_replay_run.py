@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 import spool_runs
 
-from kernelwright.engine.node_run import evaluated_counts
-from kernelwright.engine.optimize import optimize, replay_optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.replay_run import ReplayDiverged, _apart, _difference
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import StoreError
+from kernelwright.optimization.nodes.run import evaluated_counts
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
+from kernelwright.replaying.record import ReplayDiverged, _apart, _difference
 from kernelwright.store.event import NodePlanned, Noted
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 TIMES = {"elapsed_s", "spent_s", "time_s", "run_id", "created", "process_id", "tree"}
 

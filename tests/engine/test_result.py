@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwright.engine.result import TuneResult
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import Event, FinalistsCompared, RunStarted
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import sample_events

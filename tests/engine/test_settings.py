@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kernelwright.engine.settings import Budget, TuneSettings, as_budget, parse_budget
 from kernelwright.errors import UsageError
+from kernelwright.tuning.settings import Budget, TuneSettings, as_budget, parse_budget
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
-from kernelwright.engine.speed_of_light import device_ceilings, doubt, floor_of, floors, pipe_of, share_of_floor
-from kernelwright.engine.tune import resume, tune
 from kernelwright.errors import BaselineFailed, UsageError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
+from kernelwright.roofline.speed_of_light import device_ceilings, doubt, floor_of, floors, pipe_of, share_of_floor
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings, parse_budget
+from kernelwright.tuning.tune import resume, tune
 
 GPU = DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {"last_level_cache": 1 << 20}, driver="1")
 CPU = DeviceInfo("opencl", "opencl:0", "a CPU", "cpu", {"last_level_cache": 1 << 20})

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.spending import spending_of
 from kernelwright.errors import StoreError
+from kernelwright.insights.spending import spending_of
 from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
 from kernelwright.llm.recorded import FILE_NAME, Exchange, encode
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spool_runs import worker
 
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.spool.claims import Claim, Claims
-from kernelwright.engine.spool.envelope import FORMAT, SpoolTooNew, decode, digest, encode
-from kernelwright.engine.spool.folder import SpoolFolder
-from kernelwright.engine.spool.messages import (
+from kernelwright.errors import StoreError
+from kernelwright.identity import content_id
+from kernelwright.remote.envelope import FORMAT, SpoolTooNew, decode, digest, encode
+from kernelwright.remote.folder import SpoolFolder
+from kernelwright.remote.messages import (
     Begin,
     CompareAsked,
     Entry,
@@ -30,8 +30,8 @@ from kernelwright.engine.spool.messages import (
     kind_of,
     parse,
 )
-from kernelwright.errors import StoreError
-from kernelwright.identity import content_id
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.worker.claims import Claim, Claims
 
 ID = content_id("some request")
 WORK = Work("saxpy", {"problem.toml": digest(b"x")}, TuneSettings(budget=Budget(seconds=1.0)).as_record(), "opencl")

@@ -29,18 +29,17 @@ from spool_runs import (
 )
 
 from kernelwright.agent.base import CodeContext, Declined, Draft, Plan, PlanContext, Written
-from kernelwright.cli.show import print_run
-from kernelwright.engine.listener import Progress, SilentListener
-from kernelwright.engine.optimize import optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.spool.folder import SpoolFolder
+from kernelwright.cli.commands.show import print_run
 from kernelwright.errors import BaselineFailed, InfrastructureError, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.export.run import export_run
+from kernelwright.optimization.optimize import optimize, resume_optimize
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Failed
+from kernelwright.remote.folder import SpoolFolder
 from kernelwright.report.page import write_report
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.event import Event
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
@@ -48,6 +47,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
 from kernelwright.tree.model import Node, Tree
+from kernelwright.tuning.listener import Progress, SilentListener
 
 
 @pytest.fixture

@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
-from kernelwright.engine.optimize import optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.template_points import corners, differing, random_points
-from kernelwright.engine.template_proof import condition, inert_parameters, text_with
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.base import Reproduction
+from kernelwright.optimization.nodes.proof import condition, inert_parameters, text_with
+from kernelwright.optimization.nodes.proof_points import corners, differing, random_points
+from kernelwright.optimization.optimize import optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Passed
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.store.event import Evaluated, Exclusion
@@ -29,6 +28,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
 from kernelwright.tree.gain import GainPerCost
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 LIFT = ScriptedTactic("lift", 1.0, "launch", values=(1, 2, 4, 8))
 

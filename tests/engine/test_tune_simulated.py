@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.listener import Progress, SilentListener
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import replay, resume, tune
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
@@ -17,6 +14,9 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.store.event import Evaluated, Event
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.listener import Progress, SilentListener
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import replay, resume, tune
 
 
 def cost(config: Config, workload: Workload) -> float | Failed:

@@ -16,28 +16,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from kernelwright.cli.commands.optimize import optimize_summary
 from kernelwright.cli.main import app
-from kernelwright.cli.optimize import optimize_summary
-from kernelwright.cli.tables import summary
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
-from kernelwright.engine.verdict import Kind, Verdict, decide
-from kernelwright.engine.verdict_words import claim_text, outweighed_words, tree_verdict_text, verdict_text
+from kernelwright.cli.output.tables import summary
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.stats import least_rounds
 from kernelwright.evaluate.words import interval_text
 from kernelwright.export.run import export_run
+from kernelwright.insights.verdict_words import claim_text, outweighed_words, tree_verdict_text, verdict_text
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.report.page import render_report
+from kernelwright.results.optimize_result import OptimizeResult
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.results.verdict import Kind, Verdict, decide
 from kernelwright.store.event import FinalistsCompared, RunFinished, SessionStarted
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import sample_events
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 SPEEDS = {"above": (2.0, 2.2), "around": (0.8, 1.25), "below": (0.5, 0.55), "hardly": (1.0, 1.000_000_4)}
 """Of a finalist over the baseline, in odd and in even rounds."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernelwright.engine.dispatch import dispatch_table
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, tune
-from kernelwright.engine.verdict_words import verdict_text as verdict
-from kernelwright.engine.workload_gains import partial_gain, workload_verdicts
+from kernelwright.dispatching.table import dispatch_table
 from kernelwright.evaluate.stats import confidence_for
 from kernelwright.export.run import export_run
+from kernelwright.insights.verdict_words import verdict_text as verdict
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.results.workload_gains import partial_gain, workload_verdicts
 from kernelwright.store.event import Event, FinalistsCompared
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import sample_events
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 if TYPE_CHECKING:
     from kernelwright.problem.config import Config

@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import BaselineFailed
 from kernelwright.evaluate import lane_processes
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
@@ -20,6 +17,9 @@ from kernelwright.evaluate.local import LocalRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 pytestmark = pytest.mark.opencl
 

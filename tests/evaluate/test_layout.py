@@ -22,7 +22,7 @@ from kernelwright.evaluate.layout import (
     layouts_for,
 )
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Role, SourceSpec, Workload
 
 

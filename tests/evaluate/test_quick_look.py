@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate import lane_processes
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.lane import DeviceLane
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 pytestmark = pytest.mark.opencl
 

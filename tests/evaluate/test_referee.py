@@ -30,7 +30,7 @@ from kernelwright.evaluate.referee import (
 )
 from kernelwright.evaluate.tolerance import Allowance
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed, OutputError
 
 Array = np.ndarray[Any, Any]

@@ -32,7 +32,7 @@ from kernelwright.evaluate.tolerance import (
     wrong_elements,
 )
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, SourceSpec, Tolerance, Workload
 from tiers import examples
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kernelwright.errors import SpecError
-from kernelwright.export.t1 import import_t1
-from kernelwright.export.t4 import import_t4
+from kernelwright.export.autotuning.t1 import import_t1
+from kernelwright.export.autotuning.t4 import import_t4
 from kernelwright.problem.outcome import Failed, Passed
 
 

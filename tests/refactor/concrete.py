@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.refactor import nodes
-from kernelwright.refactor.functions import atomic_operation, vector_load, vector_store
-from kernelwright.refactor.headers import read_header
-from kernelwright.refactor.span import Span
+from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import atomic_operation, vector_load, vector_store
+from kernelwright.source.loop_headers import read_header
+from kernelwright.source.span import Span
 
 MAX_STEPS = 20_000
 

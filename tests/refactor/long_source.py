@@ -7,7 +7,7 @@ from pathlib import Path
 
 from plain_kernels import CASES
 
-from kernelwright.refactor.syntax import parse
+from kernelwright.source.syntax import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cuda"
 

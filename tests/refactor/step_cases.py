@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from tactic_runs import CPU, subject_of
 
 from kernelwright.problem.model import Language
-from kernelwright.refactor.tactics.base import DeviceFacts, Subject
+from kernelwright.tactics.base import DeviceFacts, Subject
 
 ARRAYS = ("x", "y", "even", "odd")
 SIZES = ({"h": 41, "w": 147}, {"h": 23, "w": 1}, {"h": 1, "w": 90})

@@ -17,11 +17,11 @@ from kernelwright.errors import SpecError
 from kernelwright.evaluate.render import option_text
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Argument, Language, Problem, ReferenceSpec, Role, SourceSpec, Workload
-from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft, strip_header
+from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
+from kernelwright.template.draft import HeaderDraft, StepDraft, strip_header
 from kernelwright.template.load import load_baseline, load_template
 
 CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kernelwright.refactor.affine import affine_form
-from kernelwright.refactor.facts import Atom
-from kernelwright.refactor.polynomial import ZERO, Polynomial, named, number
-from kernelwright.refactor.values import Atoms
+from kernelwright.analysis.affine import affine_form
+from kernelwright.analysis.facts import Atom
+from kernelwright.analysis.polynomial import ZERO, Polynomial, named, number
+from kernelwright.analysis.values import Atoms
 
 NAMES = ("n", "d", "thread.x", "block.x", "block_size.x", "k")
 POLYNOMIALS = st.dictionaries(

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from plain_kernels import CASES, Case
 
+from kernelwright.analysis.analysis import Analysis, analyse, analyse_function
+from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.errors import SpecError
 from kernelwright.problem.model import Language
-from kernelwright.refactor.analysis import Analysis, analyse, analyse_function
-from kernelwright.refactor.pattern import recognise
-from kernelwright.refactor.syntax import parse
+from kernelwright.source.syntax import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

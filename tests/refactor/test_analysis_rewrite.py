@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.refactor.analysis import analyse
-from kernelwright.refactor.rewrite import Edit, EditConflict, apply, conflicts, insertion, moved
-from kernelwright.refactor.span import Span
+from kernelwright.analysis.analysis import analyse
+from kernelwright.source.edits import Edit, EditConflict, apply, conflicts, insertion, moved
+from kernelwright.source.span import Span
 
 TEXTS = st.text(alphabet="ab{};\n\t é✓😀", max_size=40)
 

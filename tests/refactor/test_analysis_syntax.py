@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_kernels import CASES
 
+from kernelwright.analysis.analysis import analyse, analyse_function
+from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.problem.model import Language
-from kernelwright.refactor import nodes
-from kernelwright.refactor.analysis import analyse, analyse_function
-from kernelwright.refactor.conditions import condition_value
-from kernelwright.refactor.pattern import recognise
-from kernelwright.refactor.preprocess import preprocess
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tokens import integer_value, tokens_of
+from kernelwright.source import nodes
+from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.preprocess import preprocess
+from kernelwright.source.syntax import parse
+from kernelwright.source.tokens import integer_value, tokens_of
 from tiers import examples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

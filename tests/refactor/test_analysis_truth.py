@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from plain_kernels import CASES
 from random_kernels import kernels
 
+from kernelwright.analysis.analysis import Analysis, analyse, analyse_function
+from kernelwright.analysis.facts import Access, Guard
+from kernelwright.analysis.polynomial import Polynomial
+from kernelwright.analysis.values import division_name
 from kernelwright.problem.model import Language
-from kernelwright.refactor.analysis import Analysis, analyse, analyse_function
-from kernelwright.refactor.facts import Access, Guard
-from kernelwright.refactor.polynomial import Polynomial
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.values import division_name
+from kernelwright.source.syntax import parse
 from tiers import examples
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

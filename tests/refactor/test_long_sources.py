@@ -8,9 +8,9 @@ import pytest
 from long_source import EXAMPLES, long_source
 from tactic_runs import GPU, example
 
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tactics.base import Rewrite
-from kernelwright.refactor.tactics.registry import TACTICS
+from kernelwright.source.syntax import parse
+from kernelwright.tactics.base import Rewrite
+from kernelwright.tactics.registry import TACTICS
 
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/problem.toml"))
 

@@ -9,11 +9,11 @@ import plain_kernels
 import pytest
 
 from kernelwright.errors import ReferenceFailed, SpecError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Problem
 from kernelwright.problem.reference import call_reference, load_reference
-from kernelwright.refactor.scaffold import scaffold_problem
-from kernelwright.refactor.signature import read_kernels
+from kernelwright.scaffold.problem_folder import scaffold_problem
+from kernelwright.scaffold.signature import read_kernels
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Template
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import SpecError
-from kernelwright.refactor.signature import (
+from kernelwright.scaffold.signature import (
     axis_bounds,
     find_kernel,
     index_shapes,

@@ -20,8 +20,8 @@ from tiling_runs import (
     subject_of,
 )
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
-from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
+from kernelwright.tactics.base import NotApplicable, Rewrite
+from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
 from kernelwright.template.load import parse_header
 
 ABC = {"a": "in float32 m,k", "b": "in float32 k,n", "c": "out float32 m,n", "m": "scalar int32 m",

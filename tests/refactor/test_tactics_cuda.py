@@ -8,8 +8,8 @@ import pytest
 from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, assert_same, subject_of
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject, Tactic
-from kernelwright.refactor.tactics.registry import TACTICS, tactic
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic
+from kernelwright.tactics.registry import TACTICS, tactic
 from tiers import TIMES
 
 pytestmark = pytest.mark.skipif(not is_possible(), reason="needs g++")

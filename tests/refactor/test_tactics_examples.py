@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tactic_runs import CPU, EXAMPLES, GPU, example
 
-from kernelwright.refactor.tactics.base import Family, Rewrite, Subject, Tactic
-from kernelwright.refactor.tactics.registry import TACTICS, by_family, tactic
+from kernelwright.tactics.base import Family, Rewrite, Subject, Tactic
+from kernelwright.tactics.registry import TACTICS, by_family, tactic
 from kernelwright.template.load import load_template
 
 NAMES = sorted(str(path.parent.relative_to(EXAMPLES)) for path in EXAMPLES.glob("**/problem.toml"))

@@ -6,8 +6,8 @@ import pytest
 from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, assert_same, example, subject_of
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.rows.groups import GROUP_LANES
 
 SCALED = """
 extern "C" __global__ void f(const float *x, float *y, float *s) {

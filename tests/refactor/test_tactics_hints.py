@@ -9,12 +9,12 @@ from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, example, subject_of
 
 from kernelwright.problem.model import Tolerance
-from kernelwright.refactor.tactics.arithmetic import FAST_FUNCTIONS, RECIPROCAL
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject, Tactic
-from kernelwright.refactor.tactics.hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
-from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
-from kernelwright.refactor.tactics.rows import ROWS
-from kernelwright.refactor.tactics.vector_map import VECTOR_MAP
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic
+from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
+from kernelwright.tactics.rows.threads_per_row import ROWS
+from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS, RECIPROCAL
+from kernelwright.tactics.scalar.compiler_hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
+from kernelwright.tactics.vectors.map import VECTOR_MAP
 
 ARGUMENTS = {"x": "in float32 n,4", "y": "out float32 n,4", "n": "int32 =n"}
 SOFTMAX_4 = """

@@ -10,8 +10,8 @@ from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.hoist import HOIST
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.hoisting.loads import HOIST
 
 
 @dataclass(frozen=True)

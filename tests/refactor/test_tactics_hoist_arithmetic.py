@@ -10,9 +10,9 @@ from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.hints import UNROLL
-from kernelwright.refactor.tactics.hoist_arithmetic import HOIST_ARITHMETIC
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
+from kernelwright.tactics.scalar.compiler_hints import UNROLL
 
 
 @dataclass(frozen=True)

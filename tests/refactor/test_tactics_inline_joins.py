@@ -10,11 +10,11 @@ from opencl_runs import Runner
 from tactic_runs import CPU, GPU, argument, assert_same, subject_of
 
 from kernelwright.problem.model import Language, Problem, ReferenceSpec, SourceSpec, Workload
-from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
-from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
-from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
-from kernelwright.refactor.tactics.registry import TACTICS
+from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
+from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
+from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
+from kernelwright.tactics.registry import TACTICS
+from kernelwright.template.draft import HeaderDraft, StepDraft
 
 LAST = """
 extern "C" __global__ void last(const float *y, float *total) {

@@ -15,11 +15,11 @@ from tactic_runs import CPU, GPU, assert_same, configs, example
 from test_tactics_examples import load_rewritten
 from tiling_runs import compile_cuda, has_nvrtc, run_original, run_rewritten
 
-from kernelwright.problem.expression import Expression
-from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.draft import StepDraft
-from kernelwright.refactor.tactics.join_steps import JOIN_STEPS
-from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
+from kernelwright.tactics.stencil.tiles import STENCIL_TILES
+from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
+from kernelwright.template.draft import StepDraft
 from tiers import TIMES
 
 COUNT = 2 * TIMES

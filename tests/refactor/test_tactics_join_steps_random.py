@@ -9,8 +9,8 @@ from opencl_runs import Runner
 from step_cases import Steps, steps_subject
 from tactic_runs import CPU, GPU, assert_same
 
-from kernelwright.refactor.tactics.base import Rewrite
-from kernelwright.refactor.tactics.join_steps import JOIN_STEPS
+from kernelwright.tactics.base import Rewrite
+from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
 from tiers import TIMES
 
 TYPES = {"float": "float32", "int": "int32", "double": "float64"}

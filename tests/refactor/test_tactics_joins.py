@@ -7,12 +7,12 @@ from cuda_host import HostRunner, is_possible
 from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, example, subject_of
 
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Tactic
-from kernelwright.refactor.tactics.block_items import BLOCK_ITEMS
-from kernelwright.refactor.tactics.block_joins import BLOCK_JOINS
-from kernelwright.refactor.tactics.cooperation import joins_block
-from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
+from kernelwright.source.syntax import parse
+from kernelwright.tactics.base import NotApplicable, Rewrite, Tactic
+from kernelwright.tactics.common.block_functions import joins_block
+from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
+from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
+from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
 
 TREE = """
 __device__ float join(float v) {

@@ -10,9 +10,9 @@ from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, subject_of
 
 from kernelwright.problem.model import Language
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.launch_shape import LAUNCH_SHAPE
-from kernelwright.refactor.tactics.vector_loops import VECTOR_LOOPS
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
+from kernelwright.tactics.vectors.loops import VECTOR_LOOPS
 from tiers import TIMES
 
 

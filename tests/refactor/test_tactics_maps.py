@@ -9,8 +9,8 @@ import pytest
 from opencl_runs import Runner
 from tactic_runs import assert_same, example, run, subject_of
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.vector_map import COARSEN, VECTOR_MAP
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from tiers import TIMES
 
 

@@ -8,9 +8,9 @@ import pytest
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, example, subject_of
 
-from kernelwright.problem.expression import Expression
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.narrow_indices import NARROW_INDICES
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
 
 ARGUMENTS = {"x": "in float32 h,w", "y": "inout float32 h,w", "w": "int32 =w", "h": "int32 =h", "p": "int64 =w"}
 SIZES = [{"w": 19, "h": 7}, {"w": 1, "h": 1}]

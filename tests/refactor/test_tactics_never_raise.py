@@ -10,9 +10,9 @@ from tactic_runs import CPU, GPU, subject_of
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.model import Language
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tactics.base import Rewrite, Subject
-from kernelwright.refactor.tactics.registry import TACTICS
+from kernelwright.source.syntax import parse
+from kernelwright.tactics.base import Rewrite, Subject
+from kernelwright.tactics.registry import TACTICS
 
 
 def _subject(source: str, language: Language, *, block: tuple[str, ...] = ("256",)) -> Subject | None:

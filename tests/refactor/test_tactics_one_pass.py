@@ -19,10 +19,10 @@ from tiling_runs import compile_cuda, has_nvrtc
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Language
-from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.registry import TACTICS
-from kernelwright.refactor.tactics.row_one_pass import ONE_PASS
-from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
+from kernelwright.tactics.registry import TACTICS
+from kernelwright.tactics.rows.one_pass import ONE_PASS
+from kernelwright.tactics.rows.threads_per_row import ROWS
 from tiers import TIMES, examples
 
 LONG = [{"rows": 64, "n": 262144}]

@@ -11,8 +11,8 @@ from opencl_runs import Runner
 from random_opencl import program
 from tactic_runs import CPU, GPU, assert_same, subject_of
 
-from kernelwright.refactor.tactics.base import Rewrite
-from kernelwright.refactor.tactics.registry import TACTICS
+from kernelwright.tactics.base import Rewrite
+from kernelwright.tactics.registry import TACTICS
 from tiers import TIMES
 
 BATCH = 5

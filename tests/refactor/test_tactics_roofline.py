@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tactic_runs import GPU, example
 
-from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite
-from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
-from kernelwright.refactor.tactics.roofline import LAUNCH_S, MOST, Work, array_bytes, effect, map_bytes
-from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
-from kernelwright.refactor.tactics.vector_map import VECTOR_MAP
+from kernelwright.tactics.base import DeviceFacts, Rewrite
+from kernelwright.tactics.common.traffic_model import LAUNCH_S, MOST, Work, array_bytes, effect, map_bytes
+from kernelwright.tactics.rows.groups import GROUP_LANES
+from kernelwright.tactics.rows.registers import ROW_REGISTERS
+from kernelwright.tactics.vectors.map import VECTOR_MAP
 
 H100 = replace(GPU, copy_bytes_per_s=2.94e12, multiprocessors=132)
 SILU = {"tokens": 128, "d": 11008}

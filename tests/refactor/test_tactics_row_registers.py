@@ -6,8 +6,8 @@ import pytest
 from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, assert_same, example, subject_of
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.rows.registers import ROW_REGISTERS
 
 JOIN = """
 __device__ float join(float v, const bool is_sum) {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, inputs, is_allowed, job, subject_of
 
-from kernelwright.refactor.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
+from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
+from kernelwright.tactics.rows.registers import ROW_REGISTERS
 from tiers import TIMES, examples
 
 JOIN = """

@@ -11,10 +11,10 @@ from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, configs, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.row_split import ROW_SPLIT
-from kernelwright.refactor.tactics.rows import ROWS
-from kernelwright.refactor.tactics.vector_map import COARSEN
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.rows.split import ROW_SPLIT
+from kernelwright.tactics.rows.threads_per_row import ROWS
+from kernelwright.tactics.vectors.map import COARSEN
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 from opencl_runs import Runner
 from tactic_runs import assert_same, example, subject_of
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.rows import ROWS
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.rows.threads_per_row import ROWS
 from tiers import TIMES
 
 

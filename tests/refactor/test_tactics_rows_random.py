@@ -10,9 +10,9 @@ from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, assert_same, configs, example, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
-from kernelwright.refactor.tactics.base import Rewrite, Subject, Tactic
-from kernelwright.refactor.tactics.group_lanes import GROUP_LANES
-from kernelwright.refactor.tactics.row_registers import ROW_REGISTERS
+from kernelwright.tactics.base import Rewrite, Subject, Tactic
+from kernelwright.tactics.rows.groups import GROUP_LANES
+from kernelwright.tactics.rows.registers import ROW_REGISTERS
 from tiers import TIMES
 
 SEEDS = range(3 * TIMES)

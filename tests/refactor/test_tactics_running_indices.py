@@ -11,9 +11,9 @@ from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, is_allowed, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.hoist_arithmetic import HOIST_ARITHMETIC
-from kernelwright.refactor.tactics.running_indices import RUNNING_INDICES
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
+from kernelwright.tactics.scalar.running_indices import RUNNING_INDICES
 
 
 @dataclass(frozen=True)

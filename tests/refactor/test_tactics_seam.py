@@ -9,15 +9,15 @@ import pytest
 from tactic_runs import subject_of
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
-from kernelwright.refactor.syntax import parse
-from kernelwright.refactor.tactics.base import DeviceFacts, Effect, NotApplicable, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.refactor.tactics.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
-from kernelwright.refactor.tactics.editing import Plan, declaration_start, top
-from kernelwright.refactor.tactics.launches import extent
-from kernelwright.refactor.tactics.registry import tactic
+from kernelwright.source.syntax import parse
 from kernelwright.space.parameter import Parameter
+from kernelwright.tactics.base import DeviceFacts, Effect, NotApplicable, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.tactics.common.editing import Plan, declaration_start, top
+from kernelwright.tactics.common.launches import extent
+from kernelwright.tactics.registry import tactic
+from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
 from kernelwright.template.load import load_baseline, load_template, parse_header
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -11,9 +11,9 @@ from opencl_runs import Runner
 from tactic_runs import CPU, EXAMPLES, GPU, argument, assert_same, example
 
 from kernelwright.problem.model import Problem, ReferenceSpec, SourceSpec, Workload
-from kernelwright.refactor.tactics.base import Rewrite, Subject
-from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
-from kernelwright.refactor.tactics.registry import tactic
+from kernelwright.tactics.base import Rewrite, Subject
+from kernelwright.tactics.registry import tactic
+from kernelwright.template.draft import HeaderDraft, StepDraft
 
 SIZES = [{"n": 1003}, {"n": 3}]
 

@@ -20,8 +20,8 @@ from tiling_runs import (
     subject_of,
 )
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
-from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
+from kernelwright.tactics.base import NotApplicable, Rewrite
+from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.template.load import parse_header
 
 XY = {"x": "in float32 h,w", "y": "inout float32 h,w", "h": "scalar int32 h", "w": "scalar int32 w"}

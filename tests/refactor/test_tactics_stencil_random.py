@@ -9,9 +9,9 @@ import pytest
 from opencl_runs import Runner
 from tiling_runs import CPU, GPU, Plain, differences, subject_of
 
-from kernelwright.refactor.tactics.base import Rewrite
-from kernelwright.refactor.tactics.contraction import CONTRACTION_TILES
-from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
+from kernelwright.tactics.base import Rewrite
+from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
+from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from tiers import TIMES
 
 

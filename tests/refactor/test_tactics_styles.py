@@ -10,8 +10,8 @@ from opencl_runs import Runner
 from tactic_runs import GPU, Subject, assert_same, subject_of
 
 from kernelwright.problem.model import Language
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
-from kernelwright.refactor.tactics.registry import tactic
+from kernelwright.tactics.base import NotApplicable, Rewrite
+from kernelwright.tactics.registry import tactic
 
 XY = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
 LINE = [{"n": 71}, {"n": 1}, {"n": 256}]

@@ -20,8 +20,8 @@ from tiling_runs import (
     subject_of,
 )
 
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite
-from kernelwright.refactor.tactics.tiling_transpose import TRANSPOSE_TILES
+from kernelwright.tactics.base import NotApplicable, Rewrite
+from kernelwright.tactics.transpose.tiles import TRANSPOSE_TILES
 from kernelwright.template.load import parse_header
 
 XY = {"x": "in float32 h,w", "y": "out float32 w,h", "h": "scalar int32 h", "w": "scalar int32 w"}

@@ -10,15 +10,15 @@ import pytest
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, run, subject_of
 
+from kernelwright.analysis.analysis import analyse
 from kernelwright.problem.model import Language
-from kernelwright.refactor.analysis import analyse
-from kernelwright.refactor.tactics.arithmetic import RECIPROCAL
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject
-from kernelwright.refactor.tactics.hints import UNROLL
-from kernelwright.refactor.tactics.registry import TACTICS
-from kernelwright.refactor.tactics.rows import ROWS
-from kernelwright.refactor.tactics.tiling_stencil import STENCIL_TILES
-from kernelwright.refactor.tactics.vector_map import VECTOR_MAP
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
+from kernelwright.tactics.registry import TACTICS
+from kernelwright.tactics.rows.threads_per_row import ROWS
+from kernelwright.tactics.scalar.arithmetic import RECIPROCAL
+from kernelwright.tactics.scalar.compiler_hints import UNROLL
+from kernelwright.tactics.stencil.tiles import STENCIL_TILES
+from kernelwright.tactics.vectors.map import VECTOR_MAP
 
 # What a condition says
 

@@ -12,11 +12,11 @@ import numpy as np
 from opencl_runs import Job, Launch, Result, Runner
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
-from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.refactor.tactics.draft import HeaderDraft, StepDraft
+from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
+from kernelwright.template.draft import HeaderDraft, StepDraft
 from kernelwright.template.load import load_baseline, load_template
 from tiers import TIMES
 
@@ -212,6 +212,6 @@ def compile_cuda(rewrite: Rewrite, config: Mapping[str, Value], sizes: Mapping[s
 
 def has_nvrtc() -> bool:
     """Whether NVRTC is installed."""
-    from kernelwright.backend.cuda_driver import load_nvrtc
+    from kernelwright.backend.cuda.driver import load_nvrtc
 
     return load_nvrtc() is not None

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from kernelwright.bench.space import METHODS, SpaceMeasurement, markdown_table, measure_spaces
-from kernelwright.bench.space_cases import CASES
 from kernelwright.errors import MissingDependency
 from kernelwright.imports import require
 from kernelwright.space.feasible import Space
+from kernelwright_bench.space.cases import CASES
+from kernelwright_bench.space.measure import METHODS, SpaceMeasurement, markdown_table, measure_spaces
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -52,7 +52,7 @@ def test_the_table_marks_estimates() -> None:
 def test_expressions_and_functions_of_each_case_agree() -> None:
     rng = np.random.default_rng(11)
     for case in CASES:
-        from kernelwright.problem.expression import Expression
+        from kernelwright.problem.expressions.expression import Expression
 
         expressions = [Expression.parse(text) for text in case.constraints]
         for _ in range(300):
@@ -97,7 +97,7 @@ def test_ten_to_the_seventh_of_ten_to_the_tenth_is_exact_and_stays_below_two_gig
 
 @pytest.mark.thorough
 def test_every_feasible_config_of_a_huge_space_can_be_listed() -> None:
-    from kernelwright.problem.expression import Expression
+    from kernelwright.problem.expressions.expression import Expression
     from kernelwright.space.parameter import Constraint, Parameter
 
     case = BY_NAME["tiled matmul"]

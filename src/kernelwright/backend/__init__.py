@@ -1,1 +1,1 @@
-"""What compiles and launches: one file a vendor, the interface in `base`."""
+"""What compiles and launches: one folder an interface of a vendor, the seam in `base`."""

@@ -1,275 +1,29 @@
-"""`bench`: searchers on recorded spaces, and construction of spaces."""
+"""`bench` and `compare`: what measures Kernelwright itself is beside the package, in a checkout, and in no wheel."""
 
 from __future__ import annotations
 
-import json
-import platform
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+import importlib
+import importlib.util
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
-from kernelwright.bench.priors import WORDS
-from kernelwright.bench.racing import savings_of
-from kernelwright.bench.recorded import RecordedSpace, load_recorded, select
-from kernelwright.bench.recorded_results import RecordedResults, ResultRow
-from kernelwright.bench.score import baseline_of
-from kernelwright.bench.search import SpaceResult, Strategy, pairs_of, run_benchmark
-from kernelwright.bench.search_files import load_repeats, save_repeats
-from kernelwright.bench.search_plot import draw_html, draw_svg
-from kernelwright.bench.search_results import Summary, markdown, short, summarise
-from kernelwright.errors import UsageError
-from kernelwright.export.t4 import import_t4
-from kernelwright.problem.outcome import Failed
-from kernelwright.version import VERSION
+from kernelwright.errors import MissingDependency
 
-DEFAULT_SEARCHERS = ("auto", "local", "evolution", "random")
+PACKAGE = "kernelwright_bench"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchWords:
-    """What `bench search` was called with."""
-
-    paths: tuple[Path, ...]
-    searchers: tuple[str, ...]
-    spaces: tuple[str, ...]
-    repeats: int
-    jobs: int
-    priors: tuple[str, ...]
-    """Devices or words of `bench.priors`; each searcher of ours runs without priors and once with those of each."""
-    has_default: bool
-    savings: tuple[str, ...]
-    """How measurements are shortened; each of our searchers runs in whole and once with each."""
-    plot: Path | None
-    out: Path | None
-    """A folder for everything: repeats, results, tables, picture."""
-    keeps: bool
-    """Repeats that `out` holds already are not run again."""
-    is_json: bool
+def add_bench(app: typer.Typer) -> None:
+    """Add `bench` and `compare`, or where they are not installed commands that say so."""
+    if importlib.util.find_spec(PACKAGE) is not None:
+        importlib.import_module(f"{PACKAGE}.commands").add_commands(app)
+        return
+    whatever = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    for name in ("bench", "compare"):
+        app.command(name, hidden=True, context_settings=whatever)(_missing)
 
 
-def read_t4(file: Path) -> RecordedResults:
-    """A T4 results file as recorded results.
-
-    The value of a configuration is the median of its runtimes. A file named `KERNEL__DEVICE.json` says which space it
-    is; else the kernel is the file's name and the device is in the file's metadata.
-    """
-    results = import_t4(file)
-    kernel, separator, device = file.stem.partition("__")
-    rows = []
-    for each in results.results:
-        cost = each.cost
-        time_s = cost.time_s
-        if isinstance(each.outcome, Failed):
-            failure = f"{each.outcome.stage}:{each.outcome.reason}"
-        else:
-            failure = ""
-            samples_ms = each.outcome.measurements[0].samples_ms
-            time_s = time_s or sum(samples_ms) / 1000  # some tuners write the runtimes alone
-        total_s = cost.build_s + cost.check_s + time_s + cost.framework_s + cost.strategy_s
-        rows.append(ResultRow(each.config, each.time_ms, total_s, failure))
-    if not separator:
-        device = "_".join(str(results.metadata.get("device") or "unknown").split())
-    return RecordedResults(kernel, device, tuple(rows), {})
-
-
-def run_search(words: SearchWords) -> int:
-    """Score searchers on recorded spaces: a table (or JSON), a picture, a folder; the exit status.
-
-    Raises:
-        UsageError: words that do not fit the recordings.
-        SpecError: a file that is no recording.
-    """
-    if words.plot is not None and words.plot.suffix not in (".svg", ".html"):
-        raise UsageError(f"--plot {str(words.plot)!r} is neither .svg nor .html")
-    if words.keeps and words.out is None:
-        raise UsageError("--keep needs --out, the folder that holds what was done before")
-    known = load_recorded(*words.paths, read_results=read_t4)
-    spaces = select(known, words.spaces)
-    if not spaces:
-        raise UsageError("no recorded space fits", hint=f"there are {', '.join(one.name for one in known)}")
-    for one in spaces:
-        baseline_of(one.time_ms, one.cost_s)  # says what is wrong before hours of work
-    strategies = strategies_of(words, known)
-    pairs = [pair for pair in pairs_of(known, strategies) if any(pair[0] is one for one in spaces)]
-    results = _run(words, known, pairs)
-    order = {strategy.label: place for place, strategy in enumerate(strategies)}
-    results.sort(key=lambda result: order[result.strategy.label])
-    summary = summarise(results)
-    document = {"environment": environment(words), **asdict(summary)}
-    if words.plot is not None:
-        _draw(words.plot, results, summary)
-    if words.out is not None:
-        _write(words.out, results, summary, document)
-    if words.is_json:
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        print_summary(summary, Console())
-    return 0
-
-
-def strategies_of(words: SearchWords, known: Sequence[RecordedSpace]) -> list[Strategy]:
-    """Each searcher, and ours with each device's priors too.
-
-    Raises:
-        UsageError: an unknown searcher, or priors that no recording gives.
-    """
-    devices = sorted({one.device for one in known})
-    for device in words.priors:
-        if device not in (*devices, *WORDS):
-            words_of = ", ".join((*devices, *WORDS))
-            raise UsageError(f"--priors {device!r} is no recorded device", hint=f"there are {words_of}")
-    plain = [
-        Strategy(name, has_default=words.has_default and ":" not in name)
-        for name in dict.fromkeys(words.searchers or DEFAULT_SEARCHERS)
-    ]
-    for strategy in plain:
-        strategy.check()
-    informed = [
-        Strategy(one.searcher, priors_from=device, has_default=one.has_default)
-        for one in plain
-        if not one.is_wrapped
-        for device in words.priors
-    ]
-    shortened = [
-        replace(one, saving=saving) for one in plain if not one.is_wrapped for saving in savings_of(words.savings)
-    ]
-    return [*plain, *informed, *shortened]
-
-
-def _run(
-    words: SearchWords, known: Sequence[RecordedSpace], pairs: Sequence[tuple[RecordedSpace, Strategy]]
-) -> list[SpaceResult]:
-    console = Console(stderr=True)
-    results: list[SpaceResult] = []
-    todo = []
-    for one, strategy in pairs:
-        kept = load_repeats(words.out, one, strategy) if words.keeps and words.out is not None else None
-        if kept is not None and len(kept.repeats) >= words.repeats:
-            results.append(kept)
-        else:
-            todo.append((one, strategy))
-    done_count = len(results)
-
-    def told(result: SpaceResult) -> None:
-        nonlocal done_count
-        done_count += 1
-        if words.out is not None:
-            save_repeats(words.out, result)
-        console.print(
-            f"[{done_count}/{len(pairs)}] {result.space}  {result.strategy.label}: {result.score:.3f}",
-            highlight=False,
-            markup=False,
-        )
-
-    if todo:
-        results += run_benchmark(todo, known=known, repeats=words.repeats, jobs=words.jobs, on_result=told)
-    return results
-
-
-def environment(words: SearchWords) -> dict[str, Any]:
-    """What the figures depend on beside the recordings."""
-    return {
-        "kernelwright": VERSION,
-        "python": platform.python_version(),
-        "machine": platform.platform(),
-        "processor": _processor(),
-        "repeats": words.repeats,
-        "jobs": words.jobs,
-        "command": " ".join(["kernelwright", *sys.argv[1:]]),
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} threads" if names else platform.processor()
-
-
-def _draw(file: Path, results: Sequence[SpaceResult], summary: Summary) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(draw_svg(results) if file.suffix == ".svg" else draw_html(results, summary), encoding="utf-8")
-
-
-def _write(folder: Path, results: Sequence[SpaceResult], summary: Summary, document: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(document, indent=2) + "\n")
-    (folder / "results.md").write_text(markdown(summary) + "\n")
-    (folder / "curves.svg").write_text(draw_svg(results), encoding="utf-8")
-
-
-def print_summary(summary: Summary, console: Console) -> None:
-    """The tables for a person."""
-    spaces = list(dict.fromkeys(row.space for row in summary.scores))
-    by_pair = {(row.strategy, row.space): row for row in summary.scores}
-    means = sorted(summary.means, key=lambda row: -row.score)
-    table = Table(box=SIMPLE_HEAD, title="Score by space (± half of the 95% interval)", title_justify="left")
-    table.add_column("space")
-    for row in means:
-        table.add_column(row.strategy.replace(":", ":\n"), justify="right")
-    for space in spaces:
-        cells = [by_pair.get((row.strategy, space)) for row in means]
-        shown = [
-            "" if cell is None else f"{cell.score:.2f} ±{(cell.interval.high - cell.interval.low) / 2:.2f}"
-            for cell in cells
-        ]
-        table.add_row(short(space), *shown)
-    console.print(table)
-    console.print(_means_table(summary))
-    for each in summary.comparisons:
-        console.print(
-            f"{each.strategy} - {each.alternative}: {each.difference:+.3f} "
-            f"({each.interval.low:+.3f} to {each.interval.high:+.3f}), better on {each.win_count} of "
-            f"{each.space_count} spaces, permutation p = {each.permutation_holm_p:.4f}, "
-            f"Wilcoxon p = {each.wilcoxon_holm_p:.4f} (both Holm-corrected)",
-            highlight=False,
-            markup=False,
-        )
-    console.print("1 is the optimum from the start, 0 is random search.", highlight=False)
-
-
-def _means_table(summary: Summary) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("strategy", "spaces", "mean score", "95% here", "95% elsewhere", "worst", "own ms"):
-        table.add_column(heading, justify="left" if heading == "strategy" else "right")
-    for row in sorted(summary.means, key=lambda row: -row.score):
-        table.add_row(
-            row.strategy,
-            str(row.space_count),
-            f"{row.score:.3f}",
-            f"{row.here.low:.3f} to {row.here.high:.3f}",
-            f"{row.elsewhere.low:.3f} to {row.elsewhere.high:.3f}",
-            f"{row.worst:.2f}",
-            f"{row.own_ms:.2g}",
-        )
-    return table
-
-
-def run_space(cases: Sequence[str], *, limit_s: float, has_large: bool, is_json: bool) -> int:
-    """Measure how long spaces take to build, against other ways; the exit status.
-
-    Raises:
-        UsageError: an unknown case.
-    """
-    from kernelwright.bench.space import markdown_table, measure_spaces
-    from kernelwright.bench.space_cases import CASES
-
-    known = [case.name for case in CASES]
-    for name in cases:
-        if name not in known:
-            raise UsageError(f"there is no space {name!r} to build", hint=f"choose one of {', '.join(known)}")
-    chosen = [case for case in CASES if (case.name in cases if cases else has_large or not case.is_large)]
-    console = Console(stderr=True)
-    rows = []
-    for row in measure_spaces(chosen, limit_s=limit_s):
-        console.print(f"measured {row.case}: {row.method}", highlight=False, markup=False)
-        rows.append(row)
-    typer.echo(json.dumps([asdict(row) for row in rows], indent=2) if is_json else markdown_table(rows))
-    return 0
+def _missing(words: typer.Context) -> None:
+    raise MissingDependency(
+        f"`kernelwright {words.info_name}` needs the package {PACKAGE!r}, which is only in a checkout of Kernelwright",
+        hint="get one and run `pip install -e .` there",
+    )

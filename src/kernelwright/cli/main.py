@@ -10,7 +10,18 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.bench_commands import JsonFlag, bench_app
+from kernelwright.cli.bench import add_bench
+from kernelwright.cli.words import (
+    CacheOption,
+    DeviceOption,
+    InFlightOption,
+    JobsOption,
+    JsonFlag,
+    RolesOption,
+    RoundsOption,
+    RunArgument,
+    RunnerOption,
+)
 from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
 
 app = typer.Typer(
@@ -47,29 +58,7 @@ show_app = typer.Typer(
 app.add_typer(show_app, name="show")
 memory_app = typer.Typer(no_args_is_help=True, help="What runs have learnt, kept for later ones.")
 app.add_typer(memory_app, name="memory")
-app.add_typer(bench_app, name="bench")
-
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."),
-]
-RolesOption = Annotated[
-    Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
-]
-RunnerOption = Annotated[
-    str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
-]
-InFlightOption = Annotated[
-    int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
-]
-JobsOption = Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)]
-RoundsOption = Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)]
-CacheOption = Annotated[
-    str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
-]
-RunArgument = Annotated[
-    Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
-]
+add_bench(app)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -97,7 +86,7 @@ def doctor(*, json: JsonFlag = False) -> None:
 
     Exit status 0 when at least one device can be used and caches and scratch files can be written, 1 otherwise.
     """
-    from kernelwright.cli.doctor import run_doctor
+    from kernelwright.cli.commands.doctor import run_doctor
 
     raise typer.Exit(run_doctor(is_json=json))
 
@@ -119,7 +108,7 @@ def init(
 
     Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json
     """
-    from kernelwright.cli.init import run_init
+    from kernelwright.cli.commands.init import run_init
 
     run_init(source, entry=entry, out=out, is_forced=force)
 
@@ -135,7 +124,7 @@ def analyse(
 
     Example:  kernelwright analyse examples/softmax/baseline.cl
     """
-    from kernelwright.cli.analyse import run_analyse
+    from kernelwright.cli.commands.analyse import run_analyse
 
     run_analyse(kernel, entry=entry, is_json=json)
 
@@ -176,7 +165,7 @@ def tune(
 
       kernelwright tune problem.toml --replay runs/matmul-1 --searcher random --budget 100
     """
-    from kernelwright.cli.tune import TuneWords, run_tune
+    from kernelwright.cli.commands.tune import TuneWords, run_tune
 
     words = TuneWords(
         problem=problem,
@@ -249,7 +238,7 @@ def optimize(
 
       kernelwright optimize examples/matmul --start baseline --budget 120s
     """
-    from kernelwright.cli.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
+    from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
@@ -299,82 +288,9 @@ def worker(
 
       kernelwright worker --spool spool --until-idle
     """
-    from kernelwright.cli.worker import WorkerWords, run_worker
+    from kernelwright.cli.commands.worker import WorkerWords, run_worker
 
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create)))
-
-
-@app.command(short_help="Run policies and models several times, and compare.")
-def compare(
-    problems: Annotated[
-        list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)
-    ],
-    policies: Annotated[
-        str,
-        typer.Option(
-            help="Joined by commas: default, lift, direct, stark, stark-untuned, best-of-n, reflexion, greedy, "
-            "tune-only, random. The first is what the others are compared with."
-        ),
-    ] = "default,direct",
-    models: Annotated[str, typer.Option(help="Joined by commas, each as for `optimize --model`.")] = "rules",
-    memory: Annotated[
-        str, typer.Option(help="What earlier runs have learnt: off, read, on; several are compared too.")
-    ] = "off",
-    repeats: Annotated[int, typer.Option(help="Runs of each, with seeds from --seed.", min=1)] = 3,
-    budget: Annotated[str, typer.Option(help="Of each run, as for `optimize`.")] = "120s",
-    out: Annotated[Path, typer.Option(help="Folder of the runs; what is finished there is not run again.")] = Path(
-        "compare"
-    ),
-    start: Annotated[str, typer.Option(help="all or baseline, as for `optimize`.")] = "all",
-    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the first repeat.", min=0)] = 0,
-    device: Annotated[str | None, typer.Option(help="Device id or a part of its name.")] = None,
-    jobs: JobsOption = None,
-    cache: Annotated[str | None, typer.Option(help="Cache before each timed launch: hot or cold.")] = None,
-    finalists: Annotated[int, typer.Option(help="How many each run measures again at its end.", min=1)] = 5,
-    rounds: Annotated[
-        int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5, max=10_000)
-    ] = 20,
-    max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Most structures that each run asks for.", min=1)] = None,
-    roles: RolesOption = None,
-    runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
-    *,
-    json: JsonFlag = False,
-) -> None:
-    """Run policies, models and memory on problems several times, under the same budget, and compare what they find.
-
-    Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
-
-      kernelwright compare examples/transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
-    """
-    from kernelwright.cli.compare import CompareWords, run_compare
-    from kernelwright.cli.optimize import OptimizeWords
-
-    base = OptimizeWords(
-        problem=Path(),
-        budget=budget,
-        model="rules",
-        policy="gain",
-        start=start,
-        searcher=searcher,
-        seed=seed,
-        device=device,
-        jobs=jobs,
-        run=None,
-        cache=cache,
-        finalists=finalists,
-        rounds=rounds,
-        is_json=json,
-        writes_report=False,
-        max_cost=max_cost,
-        max_tokens=max_tokens,
-        max_attempts=max_attempts,
-        runner=runner,
-    )
-    words = CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json, roles)
-    raise typer.Exit(run_compare(words))
 
 
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
@@ -388,9 +304,9 @@ def resume(
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
     """
-    from kernelwright.cli.optimize import run_resume_optimize
-    from kernelwright.cli.tune import run_resume
-    from kernelwright.engine.optimize_result import is_optimize_run
+    from kernelwright.cli.commands.optimize import run_resume_optimize
+    from kernelwright.cli.commands.tune import run_resume
+    from kernelwright.results.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
     if is_optimize_run(RunView.read(run)):
@@ -414,8 +330,8 @@ def profile(
 
     Example:  kernelwright profile runs/silu-1 best
     """
-    from kernelwright.cli.profile import run_profile
-    from kernelwright.engine.optimize_result import tuned_run
+    from kernelwright.cli.commands.profile import run_profile
+    from kernelwright.results.optimize_result import tuned_run
 
     raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
 
@@ -426,7 +342,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
-    from kernelwright.cli.damage import warn_of_damage
+    from kernelwright.cli.output.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
     typer.echo(write_report(run, out or run / "report.html"))
@@ -449,7 +365,7 @@ def export(
 
     Header, operator and JSON choose a config by sizes; `kernelwright dispatch` measures between the tuned ones.
     """
-    from kernelwright.cli.dispatch import parse_loss
+    from kernelwright.cli.commands.dispatch import parse_loss
     from kernelwright.export.run import export_run
 
     share = parse_loss(loss) if loss is not None else None
@@ -479,8 +395,8 @@ def dispatch(
 
       kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
     """
-    from kernelwright.cli.dispatch import run_dispatch
-    from kernelwright.engine.optimize_result import tuned_run
+    from kernelwright.cli.commands.dispatch import run_dispatch
+    from kernelwright.results.optimize_result import tuned_run
 
     run_dispatch(tuned_run(run), probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
 
@@ -490,7 +406,7 @@ def show_runs(
     folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), *, json: JsonFlag = False
 ) -> None:
     """List the runs in a folder."""
-    from kernelwright.cli.show import print_runs
+    from kernelwright.cli.commands.show import print_runs
 
     print_runs(folder, is_json=json)
 
@@ -498,8 +414,8 @@ def show_runs(
 @show_app.command("run", short_help="Show one run: results, failures, time.")
 def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_run
+    from kernelwright.cli.commands.show import print_run
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_run(run, is_json=json)
     warn_of_damage(run)
@@ -512,7 +428,7 @@ def show_attempts(
     json: JsonFlag = False,
 ) -> None:
     """Show what attempts came to and cost, and what went wrong most often, as Markdown."""
-    from kernelwright.cli.attempts import print_attempts
+    from kernelwright.cli.commands.attempts import print_attempts
 
     print_attempts(runs, is_json=json)
 
@@ -526,8 +442,8 @@ def show_node(
     json: JsonFlag = False,
 ) -> None:
     """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_node
+    from kernelwright.cli.commands.show import print_node
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_node(run, node, is_json=json, has_replies=replies)
     warn_of_damage(run, node=node)
@@ -544,7 +460,7 @@ def memory_list(
     json: JsonFlag = False,
 ) -> None:
     """List what runs have learnt: each claim with its evidence."""
-    from kernelwright.cli.memory import Chosen, print_list
+    from kernelwright.cli.commands.memory import Chosen, print_list
 
     print_list(Chosen(pattern, device, run, problem, has_expired=expired), is_json=json)
 
@@ -556,7 +472,7 @@ def memory_show(
     json: JsonFlag = False,
 ) -> None:
     """Show one lesson with everything that it rests on, and its template."""
-    from kernelwright.cli.memory import print_lesson
+    from kernelwright.cli.commands.memory import print_lesson
 
     print_lesson(lesson, is_json=json)
 
@@ -572,7 +488,7 @@ def memory_forget(
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
 ) -> None:
     """Remove lessons for good: by id, by where they come from, or all."""
-    from kernelwright.cli.memory import Chosen, forget
+    from kernelwright.cli.commands.memory import Chosen, forget
 
     forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything)
 
@@ -588,8 +504,8 @@ def show_candidate(
 
     'best' is the baseline, with the reason and its source, where the run kept it.
     """
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_candidate
+    from kernelwright.cli.commands.show import print_candidate
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_candidate(run, candidate, is_json=json)
     warn_of_damage(run)
@@ -624,21 +540,6 @@ def _fail(message: str, status: int, error: BaseException | None) -> None:
 def _shortened(line: str) -> str:
     """A message quotes what was written, however long that is."""
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}... ({len(line):,} characters)"
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """`NAME=VALUE` with the value as a number or boolean where it reads as one."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        from kernelwright.errors import UsageError
-
-        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population_count=24")
-    for convert in (int, float):
-        try:
-            return name, convert(value)
-        except ValueError:
-            continue
-    return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.backend.cuda_ncu import KernelCounters, ProfilerFailed, find_ncu, ncu_command, parse_counters
+from kernelwright.backend.cuda.measure.nsight_compute import (
+    KernelCounters,
+    ProfilerFailed,
+    find_ncu,
+    ncu_command,
+    parse_counters,
+)
 from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.process_child import run_tied, without_secrets
 
@@ -67,7 +73,7 @@ def count(job: CountJob, folder: Path, *, timeout_s: float = COUNT_TIMEOUT_S) ->
 
 def run_once(job: CountJob) -> None:
     """Launch; called in the profiled process."""
-    from kernelwright.backend.cuda_session import CudaSession
+    from kernelwright.backend.cuda.session import CudaSession
 
     session = CudaSession(job.device, use_cupti=False)  # Nsight Compute stands in its place
     module = session.load(job.job.artifact)

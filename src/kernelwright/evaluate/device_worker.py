@@ -8,6 +8,7 @@ CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer wi
 QuickJob    both at once, with outputs compared on the device (see `quick`)
 TimeJob     warm-up, then samples, each on inputs of its own; what one of them wrote is written out too
 CompareJob  several candidates measured in rounds, each round in a new random order
+SetUpJob    a candidate's first launch in a process of its own (see `first_launch`)
 ```
 """
 
@@ -27,6 +28,7 @@ from kernelwright.evaluate.arena import Arena, Job
 from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare
 from kernelwright.evaluate.conditions import Readings
 from kernelwright.evaluate.device_probe import make_prober
+from kernelwright.evaluate.first_launch import DrawJob, Fired, FireJob, FirstLaunch, SetUpJob, WriteJob
 from kernelwright.evaluate.fresh_launches import FreshLaunches, Picked
 from kernelwright.evaluate.input_store import InputStore
 from kernelwright.evaluate.quick import QuickBench, QuickJob
@@ -181,6 +183,7 @@ class DeviceWorker:
         self._modules: dict[str, Module] = {}
         self._store = InputStore(session, limit_bytes=kept_bytes)
         self._bench = QuickBench(session, self._store)
+        self._first: FirstLaunch | None = None
 
     def handle(self, job: object) -> object:
         """Run one job; raises `BuildFailed`, `LaunchFailed` or `InfrastructureError`."""
@@ -196,6 +199,8 @@ class DeviceWorker:
                 return self._compare(job)
             case StressJob():
                 return stress(self._session, self._module(job.job.artifact), job)
+            case SetUpJob() | DrawJob() | FireJob() | WriteJob():
+                return self._first_launch(job)
             case CeilingJob():
                 return self._ceiling(job)
             case NotesJob():
@@ -270,6 +275,20 @@ class DeviceWorker:
         self._forget()  # a comparison needs much memory, and takes its inputs from their files
         modules = [self._module(each.artifact) for each in job.jobs]
         return compare(self._session, modules, job)
+
+    def _first_launch(self, job: SetUpJob | DrawJob | FireJob | WriteJob) -> Fired | Picked:
+        if isinstance(job, SetUpJob):
+            modules = self._module(job.baseline.artifact), self._module(job.candidate.artifact)
+            self._first = FirstLaunch(self._session, modules, job)
+            return Fired()
+        assert self._first is not None, "nothing is set up"
+        match job:
+            case DrawJob():
+                return self._first.draw(job)
+            case FireJob():
+                return self._first.fire()
+            case WriteJob():
+                return self._first.write()
 
     def _forget(self) -> None:
         self._bench.clear()

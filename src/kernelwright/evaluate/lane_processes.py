@@ -32,6 +32,8 @@ from kernelwright.evaluate.device_worker import (
     SessionNotes,
     TimeDone,
 )
+from kernelwright.evaluate.first_launch import Fired
+from kernelwright.evaluate.fresh_launches import Picked
 from kernelwright.evaluate.freshness import redraw_of
 from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess, WorkerSettings
@@ -52,7 +54,18 @@ LAUNCHES_PAST_DEADLINE = 3
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
 
-_ANSWERS = (CheckDone, TimeDone, QuickDone, CompareDone, StressDone, CeilingDone, Forgotten, SessionNotes)
+_ANSWERS = (
+    CheckDone,
+    TimeDone,
+    QuickDone,
+    CompareDone,
+    StressDone,
+    CeilingDone,
+    Forgotten,
+    SessionNotes,
+    Fired,
+    Picked,
+)
 """Of a device worker. A kernel that shares its processor can write into the channel, too."""
 
 

@@ -152,7 +152,7 @@ class WorkerProcess:
             kind, reply = self._exchange(body, timeout_s)
         if kind == worker_main.ERROR:
             raise rebuild_error(reply, self.settings.name)
-        return rebuild_result(reply)
+        return rebuild_result(reply, self.settings.factory.partition(".")[0])
 
     def _exchange(self, body: bytes, timeout_s: float) -> tuple[bytes, bytes]:
         """Send one job and give the answer's frame; a worker that gave none is gone afterwards."""

@@ -81,14 +81,14 @@ def _signal_name(exit_code: int) -> str | None:
         return f"signal {-exit_code}"
 
 
-def rebuild_result(reply: bytes) -> object:
-    """What a worker sent as a job's result.
+def rebuild_result(reply: bytes, package: str) -> object:
+    """What a worker sent as a job's result, with data classes of `package` in it.
 
     Raises:
         RemoteError: it is no plain data.
     """
     try:
-        return loads_reply(reply)
+        return loads_reply(reply, package)
     except UntrustedReply as error:
         raise RemoteError("UntrustedReply", str(error), "") from error
 

@@ -84,7 +84,7 @@ from kernelwright.evaluate.tolerance import (
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, OutputError
 from kernelwright.problem.reference import call_reference, load_reference

@@ -24,7 +24,7 @@ from kernelwright.errors import SpecError
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.includes import included_files, is_stored
 from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
 from kernelwright.problem.options import split_option

@@ -1,4 +1,4 @@
-"""Unpickling of what an untrusted worker sent: plain data, NumPy arrays and Kernelwright's data classes only.
+"""Unpickling of what an untrusted worker sent: plain data, NumPy arrays and data classes of the package alone.
 
 A kernel can write into its worker's memory, hence into what the worker sends. A plain unpickler would let it
 call any function in the parent, which decides about it.
@@ -46,6 +46,10 @@ class UntrustedReply(Exception):
 
 
 class _ReplyUnpickler(pickle.Unpickler):
+    def __init__(self, body: bytes, packages: frozenset[str]) -> None:
+        super().__init__(io.BytesIO(body))
+        self._packages = packages
+
     def find_class(self, module: str, name: str) -> object:
         if name in _SAFE_NAMES.get(module, ()):
             return getattr(importlib.import_module(module), name)
@@ -53,13 +57,13 @@ class _ReplyUnpickler(pickle.Unpickler):
             found = getattr(importlib.import_module("builtins"), name, None)
             if name in _SAFE_BUILTINS or (isinstance(found, type) and issubclass(found, Exception)):
                 return found
-        if module.startswith("kernelwright.") and "." not in name:
+        if module.partition(".")[0] in self._packages and "." not in name:
             found = getattr(importlib.import_module(module), name, None)
             if _is_own_data_class(found, module):
                 return found
         raise UntrustedReply(
             f"a worker's reply holds {module}.{name}, which is neither plain data, a NumPy array nor a "
-            "data class of this package"
+            f"data class of {' or '.join(sorted(self._packages))}"
         )
 
 
@@ -69,13 +73,17 @@ def _is_own_data_class(found: object, module: str) -> bool:
     return dataclasses.is_dataclass(found) or issubclass(found, Exception | enum.Enum) or found.__name__ == "Config"
 
 
-def loads_reply(body: bytes) -> object:
+def loads_reply(body: bytes, package: str = "kernelwright") -> object:
     """The object in `body`.
+
+    Args:
+        body: what the worker sent.
+        package: the one whose factory made the worker: its data classes may be sent too.
 
     Raises:
         UntrustedReply: it is damaged, or names a class or function that is not on the list.
     """
     try:
-        return _ReplyUnpickler(io.BytesIO(body)).load()
+        return _ReplyUnpickler(body, frozenset({"kernelwright", package})).load()
     except _DAMAGED as error:
         raise UntrustedReply(f"a worker's reply cannot be read: {type(error).__name__}: {error}") from error

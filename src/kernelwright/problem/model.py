@@ -1,4 +1,4 @@
-"""The problem: what is computed, on which shapes, to which accuracy. Frozen data, made by `problem.load`.
+"""The problem: what is computed, on which shapes, to which accuracy. Frozen data, made by `problem.load.problem`.
 
 Vocabulary: an *argument* is one kernel parameter; a *workload* is one set of sizes with a weight; *sizes* are the named
 integers that shapes, launches and constraints are written in.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernelwright.errors import Location
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 
 Language = Literal["opencl", "cuda", "hip", "triton"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, ReferenceFailed, SpecError
 from kernelwright.problem.checks import shown_path
-from kernelwright.problem.toml_file import did_you_mean, read_text
+from kernelwright.problem.toml.file import did_you_mean, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

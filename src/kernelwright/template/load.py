@@ -22,7 +22,7 @@ from kernelwright.problem.checks import shown_path
 from kernelwright.problem.includes import included_files, is_stored
 from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
 from kernelwright.problem.reference_file import reference_files
-from kernelwright.problem.toml_file import read_text
+from kernelwright.problem.toml.file import read_text
 from kernelwright.template.check import check_template, resolve_arguments
 from kernelwright.template.header import Header, parse_header
 from kernelwright.template.model import Candidate, Template

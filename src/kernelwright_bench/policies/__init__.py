@@ -1,0 +1,1 @@
+"""Policies in simulated worlds of attempts."""
