@@ -3,7 +3,7 @@
 ```
 python benchmarks/long_rows.py [--rows 64] [--cols 262144] [--rounds 15]
 ```
-The plain kernel is the baseline of `examples/softmax`. Each tactic runs at the best of four configurations of one
+The plain kernel is the baseline of the example `softmax`. Each tactic runs at the best of four configurations of one
 thread a row, found before; then all three take turns. Told are median wall times, and the least processor time of all
 threads, which other work on the machine disturbs less.
 """

@@ -51,7 +51,7 @@ def main() -> None:
 
 def compare(example: str, evaluations: int, seed: int) -> None:
     """One row."""
-    subject = Subject.load(ROOT / "examples" / example)
+    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
     device = LocalMachine().device(None, subject.template.language)
     settings = replace(TuneSettings().evaluation(is_cpu=True, core_count=2), build_processes=1)
     configs = create("random", build_space(subject.problem, subject.template, device), seed=seed).ask(evaluations)

@@ -47,7 +47,7 @@ def print_speedups(budget: str, folder: Path) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for name in EXAMPLES:
         settings = TuneSettings(budget=parse_budget(budget))
-        result = tune(ROOT / "examples" / name, settings=settings, run=folder / name)
+        result = tune(ROOT / "src/kernelwright/examples" / name, settings=settings, run=folder / name)
         view = result.view
         for row in result.workloads:
             assert row.speedup is not None
@@ -84,7 +84,7 @@ def print_throughput(evaluations: int) -> None:
                     build_processes=processes,
                     finalists=1,
                 )
-                result = tune(ROOT / "examples" / name, settings=settings, run=run)
+                result = tune(ROOT / "src/kernelwright/examples" / name, settings=settings, run=run)
                 print(_throughput_row(name, processes, is_cold=is_cold, result=result), flush=True)
 
 

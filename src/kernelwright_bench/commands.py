@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.words import (
-    JobsOption,
-    JsonFlag,
-    RolesOption,
-)
+from kernelwright.cli.help import GroupedCommand
+from kernelwright.cli.words import JobsOption, JsonFlag, QuietFlag, RolesOption
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself: searchers, spaces, its evaluator.")
 
@@ -19,7 +16,7 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself:
 def add_commands(app: typer.Typer) -> None:
     """Add them to those of the package."""
     app.add_typer(bench_app, name="bench")
-    app.command(short_help="Run policies and models several times, and compare.")(compare)
+    app.command(cls=GroupedCommand, short_help="Run policies and models several times, and compare.")(compare)
 
 
 @bench_app.command("search", short_help="Score searchers on recorded spaces.")
@@ -56,6 +53,7 @@ def bench_search(
     keep: Annotated[bool, typer.Option("--keep", help="Do not run again what --out holds already.")] = False,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Score searchers on recorded spaces by the auto-tuning community's methodology.
 
@@ -92,6 +90,7 @@ def bench_space(
     *,
     large: Annotated[bool, typer.Option(help="With the large spaces, which take minutes the other ways.")] = True,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Measure how long feasible spaces take to build, against python-constraint2 and brute force."""
     from kernelwright_bench.space.command import run_space
@@ -114,6 +113,7 @@ def bench_policies(
     calibrate: Annotated[bool, typer.Option(help="Hold the published setting against the paper too.")] = True,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Compare selection policies in simulated worlds of attempts, at equal budget, without a model or a device.
 
@@ -138,7 +138,7 @@ def bench_operators(
     ] = 10.0,
     rounds: Annotated[int, typer.Option(help="Of the final comparison, interleaved.", min=5)] = 31,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the operators' problems are (default: examples/cuda).")
+        Path | None, typer.Option(help="Where the operators' problems are (default: the CUDA examples).")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
     runs: Annotated[Path | None, typer.Option(help="Keep the run folders of the tuning here.")] = None,
@@ -176,6 +176,7 @@ def bench_attacks(
     out: Annotated[Path | None, typer.Option(help="Write every kernel and what came of it to this JSON file.")] = None,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Draw attacks on the evaluator and honest kernels at random, and take them through all that a run does.
 
@@ -230,12 +231,13 @@ def compare(
     runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Run policies, models and memory on problems several times, under the same budget, and compare what they find.
 
     Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
 
-      kernelwright compare examples/transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
+      kernelwright compare transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
     """
     from kernelwright.cli.commands.optimize import OptimizeWords
     from kernelwright_bench.compare.command import CompareWords, run_compare

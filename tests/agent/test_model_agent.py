@@ -24,7 +24,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.agent.model.context import Section, fitted, published_window, ranked_window
-from kernelwright.agent.model.prompting import filled, worked_example
+from kernelwright.agent.model.prompting import WORKED, filled, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.errors import ModelAuthFailed, ModelBudgetSpent, ModelReplyMissing, ModelUnavailable, UsageError
@@ -49,6 +49,7 @@ from kernelwright.tree.model import Failure, Node, Tree
 from kernelwright.tuning.settings import Budget, TuneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "src/kernelwright/examples"
 
 
 @pytest.fixture
@@ -301,11 +302,14 @@ def test_a_worked_example_never_is_the_kernel_itself() -> None:
     assert found[0] == "transpose"
 
 
-@pytest.mark.parametrize("name", ["matmul", "reduction", "silu_and_mul", "softmax", "stencil", "transpose"])
-def test_worked_examples_are_the_verified_templates(name: str) -> None:
-    prompts = ROOT / "src/kernelwright/agent/model/prompts"
-    assert (prompts / f"worked_{name}.cl").read_text() == (ROOT / f"examples/{name}/{name}.cl").read_text()
-    assert (prompts / f"worked_{name}.cu").read_text() == (ROOT / f"examples/cuda/{name}/{name}.cu").read_text()
+@pytest.mark.parametrize("pattern", sorted(WORKED))
+def test_worked_examples_are_the_verified_templates(pattern: str) -> None:
+    for language, folder, suffix in (("opencl", EXAMPLES, "cl"), ("cuda", EXAMPLES / "cuda", "cu")):
+        for entry in ("other", *WORKED[pattern][:-1]):
+            found = worked_example(pattern, language, entry)
+            assert found is not None
+            name, text = found
+            assert text == (folder / name / f"{name}.{suffix}").read_text()
 
 
 # -- context

@@ -21,7 +21,7 @@ from kernelwright.evaluate.build_pool import BuildPool
 from kernelwright.identity import content_id
 from kernelwright.problem.load.problem import load_problem
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 H100 = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
 
 SCALE = """

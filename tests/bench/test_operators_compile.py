@@ -17,7 +17,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.tuning.device_limits import build_space
 from kernelwright_bench.operators.suite import SUITE
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+FOLDER = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.toml"))
 H100 = DeviceInfo(
     "cuda",

@@ -298,7 +298,7 @@ def test_suggested_commands_can_be_pasted_whatever_the_path(
     (in_tmp / "k 4.cl").write_text("__kernel void k(__global float *y, int n) { y[get_global_id(0)] = 1.0f; }\n")
     with pytest.raises(SystemExit):
         main(["init", "k 4.cl", "--out", "my kernel"])
-    assert "kernelwright tune 'my kernel'" in capsys.readouterr().out
+    assert "kernelwright optimize 'my kernel'" in capsys.readouterr().out
     settings = TuneSettings(budget=Budget(evaluations=2))
     tune(saxpy, settings=settings, run=in_tmp / "my run", machine=SimulatedMachine(cost))
     with pytest.raises(StoreError) as caught:

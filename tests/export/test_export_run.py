@@ -466,7 +466,7 @@ def test_every_format_is_written_once_and_replaced_whole(saxpy_run: Path, tmp_pa
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in first)
 
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples"
 PROBLEMS = sorted(file.parent.relative_to(EXAMPLES).as_posix() for file in EXAMPLES.rglob("problem.toml"))
 
 

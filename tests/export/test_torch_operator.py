@@ -33,7 +33,7 @@ from kernelwright.tuning.tune import Subject
 RecordRun = Callable[..., Path]
 CONFIGS: list[Mapping[str, object]] = [{"BLOCK": 256, "VEC": 4}, {"BLOCK": 64, "VEC": 2}]
 DEVICE = DeviceInfo("cuda", "made-up:0", "Made up", "gpu", LIMITS)
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from plain_kernels import CASES
 
 from kernelwright.source.syntax import parse
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "cuda"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples" / "cuda"
 
 
 def long_source(first: str, *, lines: int = 500) -> str:

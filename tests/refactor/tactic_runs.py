@@ -28,7 +28,7 @@ CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=409
 GPU = DeviceFacts("gpu", warp_size=32, max_threads_per_block=1024, shared_bytes_per_block=49152, multiprocessors=132)
 LIMITS = {"device.max_threads_per_block": 4096, "device.shared_memory_per_block": 1 << 17, "device.warp_size": 8,
           "device.multiprocessors": 4}  # fmt: skip
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 
 
 def argument(name: str, text: str) -> Argument:

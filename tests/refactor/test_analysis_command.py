@@ -11,7 +11,7 @@ import pytest
 
 from kernelwright.cli.main import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ from kernelwright.errors import SpecError
 from kernelwright.problem.model import Language
 from kernelwright.source.syntax import parse
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 

@@ -19,7 +19,7 @@ from kernelwright.source.syntax import parse
 from kernelwright.source.tokens import integer_value, tokens_of
 from tiers import examples
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 LANGUAGES: tuple[Language, ...] = ("cuda", "hip", "opencl")
 SOURCES = [case.source for case in CASES] + [path.read_text() for path in EXAMPLES.glob("**/*.c[lu]")]
 PIECES = (*"{}()[];,#\"'\\<>*&%/?:=+-.\n", "##", "/*", "*/", "//", "\n#define X X X\n", "\n#define F(a) a F(a)\n",

@@ -21,7 +21,7 @@ from kernelwright.problem.model import Language
 from kernelwright.source.syntax import parse
 from tiers import examples
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 BASELINES = sorted(EXAMPLES.glob("**/baseline.c[lu]"))
 COMPARE = {
     "<": operator.lt,

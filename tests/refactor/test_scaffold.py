@@ -270,7 +270,7 @@ def test_parameters_that_no_argument_can_be_are_refused(name: str, parameter: st
 
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted(path for suffix in ("cl", "cu") for path in (ROOT / "examples").rglob(f"*.{suffix}"))
+EXAMPLES = sorted(path for suffix in ("cl", "cu") for path in (ROOT / "src/kernelwright/examples").rglob(f"*.{suffix}"))
 
 
 def corpus() -> list[tuple[str, str, str]]:

@@ -20,7 +20,7 @@ from kernelwright.tactics.registry import tactic
 from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
 from kernelwright.template.load import load_baseline, load_template, parse_header
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 CPU = DeviceFacts("cpu", warp_size=8, max_threads_per_block=4096, multiprocessors=4)
 
 DRAFT = HeaderDraft(

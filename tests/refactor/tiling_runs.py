@@ -23,7 +23,7 @@ from tiers import TIMES
 CONFIGS = TIMES
 """Random configs that a test tries of each template beside the default one."""
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)
 GPU = DeviceFacts("gpu", warp_size=32, max_threads_per_block=1024, multiprocessors=132)
 DEVICE = {

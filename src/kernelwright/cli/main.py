@@ -11,27 +11,33 @@ from typing import Annotated, Any
 import typer
 
 from kernelwright.cli.bench import add_bench
+from kernelwright.cli.help import GroupedCommand, RootGroup
 from kernelwright.cli.words import (
     CacheOption,
     DeviceOption,
     InFlightOption,
     JobsOption,
     JsonFlag,
+    QuietFlag,
     RolesOption,
     RoundsOption,
     RunArgument,
     RunnerOption,
+    print_written,
 )
 from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
 
 app = typer.Typer(
     name="kernelwright",
+    cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help starts in a third of the time
     pretty_exceptions_enable=False,
     help=(
         "Tune GPU kernels: explicit templates, exact feasible spaces, isolated evaluation, honest measurement.\n\n"
-        "Start with:  kernelwright doctor;  kernelwright init my_kernel.cl;  kernelwright tune problem.toml"
+        "Start with:  kernelwright doctor;  kernelwright demo;  kernelwright init my_kernel.cl;  "
+        "kernelwright optimize my_kernel"
     ),
 )
 
@@ -81,7 +87,7 @@ def root(
 
 
 @app.command(short_help="Say what works here, and what to install for what does not.")
-def doctor(*, json: JsonFlag = False) -> None:
+def doctor(*, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Say what works here, and for each thing that does not: why, and what to install.
 
     Exit status 0 when at least one device can be used and caches and scratch files can be written, 1 otherwise.
@@ -91,26 +97,64 @@ def doctor(*, json: JsonFlag = False) -> None:
     raise typer.Exit(run_doctor(is_json=json))
 
 
+@app.command(short_help="Make a kernel faster on this device, to see how it works.")
+def demo(
+    example: Annotated[str, typer.Argument(help="As `init --example` lists them.")] = "matmul",
+    budget: Annotated[str, typer.Option(help="When to stop, as for `optimize`.")] = "90s",
+    device: DeviceOption = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Make the plain kernel of an example faster on this machine's device: rules rewrite it, a search tunes it.
+
+    The same as `init --example matmul` and then `optimize matmul --start baseline --budget 90s`.
+    """
+    from kernelwright.examples import example_folder
+
+    folder = example_folder(example)
+    if not quiet:
+        plain = next(folder.glob("baseline.*"))
+        typer.echo(f"optimising {plain}\nyour own kernel: kernelwright init KERNEL", err=True)
+    optimize(problem=folder, budget=budget, start="baseline", device=device, run=run, json=json, quiet=quiet)
+
+
 @app.command(short_help="Write problem.toml, reference.py and a template for a kernel.")
 def init(
     source: Annotated[
-        Path,
+        Path | None,
         typer.Argument(help="A kernel: .cl, .cu or .hip; or a T1 file (.json) that names one.", show_default=False),
-    ],
+    ] = None,
     entry: Annotated[str | None, typer.Option(help="Which kernel, if the file has several.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
     *,
+    example: Annotated[
+        bool, typer.Option("--example", help="Write the example of this name, e.g. matmul; without a name, list all.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Read a kernel's signature and write problem.toml, reference.py and a template to fill in.
 
     From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes too.
 
-    Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json
+    Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json;  kernelwright init --example matmul
     """
+    if example:
+        from kernelwright.cli.commands.examples import run_examples
+
+        name = source.as_posix() if source is not None else None
+        run_examples(name, entry=entry, out=out, is_forced=force, is_json=json)
+        return
+    if source is None:
+        raise UsageError(
+            "no kernel was named", hint="say `kernelwright init KERNEL.cl`, or `kernelwright init --example` for a list"
+        )
     from kernelwright.cli.commands.init import run_init
 
-    run_init(source, entry=entry, out=out, is_forced=force)
+    run_init(source, entry=entry, out=out, is_forced=force, is_json=json)
 
 
 @app.command(short_help="Print what is understood of a kernel, and what is not.")
@@ -119,17 +163,18 @@ def analyse(
     entry: Annotated[str | None, typer.Option(help="Which kernel (default: all of the file).")] = None,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Print what is understood of a kernel: its indices, loops, memory accesses, pattern, and what is not understood.
 
-    Example:  kernelwright analyse examples/softmax/baseline.cl
+    Example:  kernelwright analyse softmax/baseline.cl
     """
     from kernelwright.cli.commands.analyse import run_analyse
 
     run_analyse(kernel, entry=entry, is_json=json)
 
 
-@app.command(short_help="Search a template's parameters on a device.")
+@app.command(cls=GroupedCommand, short_help="Search a template's parameters on a device.")
 def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
@@ -153,13 +198,14 @@ def tune(
     rounds: RoundsOption = 20,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
 ) -> None:
     """Search a template's parameters on a device: live progress, a table, a report and the tuned kernel.
 
     For example:
 
-      kernelwright tune examples/matmul --budget 90s
+      kernelwright tune matmul --budget 90s
 
       kernelwright tune problem.toml --budget 200 --searcher evolution --option population_count=24
 
@@ -187,7 +233,7 @@ def tune(
     raise typer.Exit(run_tune(words))
 
 
-@app.command(short_help="Rewrite a plain kernel, and tune what comes of it.")
+@app.command(cls=GroupedCommand, short_help="Rewrite a plain kernel, and tune what comes of it.")
 def optimize(
     problem: Annotated[
         Path | None, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)
@@ -230,13 +276,14 @@ def optimize(
     *,
     memory: Annotated[bool, typer.Option(help="Use what earlier runs have learnt, and add to it.")] = True,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
 ) -> None:
     """Rewrite a plain kernel and tune what comes of it: structures and parameters under one budget.
 
     Never worse than the baseline: without a significant gain the baseline is kept, and the evidence shown.
 
-      kernelwright optimize examples/matmul --start baseline --budget 120s
+      kernelwright optimize matmul --start baseline --budget 120s
     """
     from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
@@ -281,6 +328,8 @@ def worker(
     *,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no request is left.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Make the folder if it is not there.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Build, check, tune and time on this machine's device what `optimize --runner spool:DIR` asks for elsewhere.
 
@@ -290,7 +339,7 @@ def worker(
     """
     from kernelwright.cli.commands.worker import WorkerWords, run_worker
 
-    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create)))
+    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
 
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
@@ -299,6 +348,7 @@ def resume(
     runner: Annotated[str, typer.Option(help="Another spool than the run has asked so far: spool:DIR.")] = "",
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.
 
@@ -325,6 +375,7 @@ def profile(
         bool, typer.Option(help="Launch it once under Nsight Compute, where that is installed and permitted.")
     ] = True,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Say what limits a candidate, with the evidence: memory, arithmetic, latency, occupancy, spills, access patterns.
 
@@ -340,12 +391,15 @@ def profile(
 def report(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
     from kernelwright.cli.output.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
-    typer.echo(write_report(run, out or run / "report.html"))
+    print_written([write_report(run, out or run / "report.html")], is_json=json)
     warn_of_damage(run)
 
 
@@ -360,6 +414,9 @@ def export(
     loss: Annotated[
         str | None, typer.Option(help="What a shape may lose against its best config (default: as probed, else 2%).")
     ] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Write the winners for use elsewhere: source, C/C++ header, PyTorch operator, JSON, T4 results, T1 input.
 
@@ -369,8 +426,7 @@ def export(
     from kernelwright.export.run import export_run
 
     share = parse_loss(loss) if loss is not None else None
-    for path in export_run(run, out or run / "export", formats=formats or None, loss=share):
-        typer.echo(path)
+    print_written(export_run(run, out or run / "export", formats=formats or None, loss=share), is_json=json)
 
 
 @app.command(short_help="Measure which sizes each of a few configs should serve.")
@@ -387,6 +443,7 @@ def dispatch(
     ] = None,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Find the fewest configs that keep every shape near its best, and measure which sizes each should serve.
 
@@ -403,7 +460,10 @@ def dispatch(
 
 @show_app.command("runs")
 def show_runs(
-    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), *, json: JsonFlag = False
+    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """List the runs in a folder."""
     from kernelwright.cli.commands.show import print_runs
@@ -412,7 +472,7 @@ def show_runs(
 
 
 @show_app.command("run", short_help="Show one run: results, failures, time.")
-def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
+def show_run(run: RunArgument, *, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
     from kernelwright.cli.commands.show import print_run
     from kernelwright.cli.output.damage import warn_of_damage
@@ -426,6 +486,7 @@ def show_attempts(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of `optimize`, or folders of them.")],
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show what attempts came to and cost, and what went wrong most often, as Markdown."""
     from kernelwright.cli.commands.attempts import print_attempts
@@ -440,6 +501,7 @@ def show_node(
     *,
     replies: Annotated[bool, typer.Option("--replies", help="With every prompt and reply in full.")] = False,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
     from kernelwright.cli.commands.show import print_node
@@ -458,6 +520,7 @@ def memory_list(
     *,
     expired: Annotated[bool, typer.Option("--expired", help="With those that later measurements contradict.")] = False,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """List what runs have learnt: each claim with its evidence."""
     from kernelwright.cli.commands.memory import Chosen, print_list
@@ -470,6 +533,7 @@ def memory_show(
     lesson: Annotated[str, typer.Argument(help="Its id, or the start of it.", show_default=False)],
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show one lesson with everything that it rests on, and its template."""
     from kernelwright.cli.commands.memory import print_lesson
@@ -486,11 +550,13 @@ def memory_forget(
     problem: Annotated[str, typer.Option(help="All from the problem of this name.")] = "",
     *,
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Remove lessons for good: by id, by where they come from, or all."""
     from kernelwright.cli.commands.memory import Chosen, forget
 
-    forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything)
+    forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything, is_json=json)
 
 
 @show_app.command("candidate", short_help="Show one candidate in full.")
@@ -499,6 +565,7 @@ def show_candidate(
     candidate: Annotated[str, typer.Argument(help="Its index, the start of its id, or 'best'.", show_default=False)],
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show one candidate: configuration, outcome with its log, samples, what it cost.
 

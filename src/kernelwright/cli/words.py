@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +12,23 @@ import typer
 
 from kernelwright.errors import UsageError
 
+_quiet = ContextVar("quiet", default=False)
+
+
+def is_quiet() -> bool:
+    """Whether the command that runs was asked for its result only."""
+    return _quiet.get()
+
+
+def _set_quiet(is_asked: bool) -> bool:
+    _quiet.set(is_asked)
+    return is_asked
+
+
+QuietFlag = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print the result only: no progress, notes or advice.", callback=_set_quiet),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 DeviceOption = Annotated[
     str | None,
@@ -31,6 +51,15 @@ CacheOption = Annotated[
 RunArgument = Annotated[
     Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
 ]
+
+
+def print_written(paths: Sequence[Path], *, is_json: bool) -> None:
+    """The files that a command has written, one a line or as one document."""
+    if is_json:
+        typer.echo(json.dumps({"files": [str(path) for path in paths]}, indent=2))
+        return
+    for path in paths:
+        typer.echo(path)
 
 
 def parse_option(text: str) -> tuple[str, Any]:

@@ -31,7 +31,7 @@ from kernelwright.scaffold.signature import (
 _SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
 """A first workload of some megabytes an array, for arrays or launches of 1 to 3 axes."""
 
-_DYNAMIC_SHARED = re.compile(r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w\s]+?)\s*\w+\s*\[")
+SHARED_ARRAY = re.compile(r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w\s]+?)\s*\w+\s*\[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None, space: Decl
             hint="write problem.toml beside it, or give the plain kernel",
         )
     kernel = find_kernel(source, language, file=source_path, entry=entry)
-    _refuse_impossible_values(source, kernel, language, source_path)
+    refuse_impossible_values(source, kernel, language, source_path)
     draft = _Draft(source, source_path, kernel, language, space)
     if not any(guess.role in ("output", "inout") for guess in draft.arguments):
         raise SpecError(
@@ -92,7 +92,7 @@ _NO_VALUES: Mapping[str, str] = {"bool": "int", "half": "float", "size_t": "ulon
 """Types that OpenCL does not allow for kernel arguments by value, and what to take instead."""
 
 
-def _refuse_impossible_values(source: str, kernel: KernelSignature, language: Language, file: Path) -> None:
+def refuse_impossible_values(source: str, kernel: KernelSignature, language: Language, file: Path) -> None:
     """Refuse by-value parameters that no scalar of a problem can be: vectors, structures, types OpenCL forbids."""
     text = mask_comments(source)
     for parameter in kernel.parameters or ():
@@ -315,7 +315,7 @@ class _Draft(Guesses):
         """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
         if self.language == "opencl":
             return None
-        for found in _DYNAMIC_SHARED.finditer(mask_comments(self.source)):
+        for found in SHARED_ARRAY.finditer(mask_comments(self.source)):
             if any(start <= found.start() < end for start, end in (each.body for each in self.others)):
                 continue  # declared in another kernel
             dtype = dtype_of_c_type(" ".join(found[1].split()), self.language)

@@ -1,4 +1,4 @@
-"""What a rewritten kernel's header declares, as data, and its text: the TOML comment that `docs/files.md` describes.
+"""What a rewritten kernel's header declares, as data, and its text: a comment in TOML.
 
 Drafts are edited by their methods, which give new drafts:
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from kernelwright.cli.commands.optimize import OptimizeWords, refuse_idle_caps
 from kernelwright.cli.commands.tune import stopping_in_words
 from kernelwright.cli.output.tables import open_console, print_figures
+from kernelwright.cli.words import is_quiet
 from kernelwright.insights.attempts import common_failures
 from kernelwright.optimization.roles_file import read_roles
 from kernelwright_bench.compare.run import Cell, CompareSettings, Comparison, Memory, Missing, Row, compare
@@ -65,7 +66,7 @@ def _listed(text: str) -> tuple[str, ...]:
 def run_compare(words: CompareWords) -> int:
     """Run what is missing and show all; exit status 1 when a run could not be ended."""
     settings = words.settings()
-    progress = Console(stderr=True)
+    progress = Console(stderr=True, quiet=is_quiet())
     count = len(words.problems) * len(settings.arms) * settings.repeats
     ended = 0
 

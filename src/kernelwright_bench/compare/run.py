@@ -1,7 +1,7 @@
 """The same problems with several policies, models and memories, again and again: what each is worth, and how surely.
 
 ```
-comparison = compare(["examples/transpose"], CompareSettings(policies=("gain", "direct"), repeats=3), out=Path("cmp"))
+comparison = compare(["transpose"], CompareSettings(policies=("gain", "direct"), repeats=3), out=Path("cmp"))
 for row in comparison.rows: print(row.problem, row.arm.label, row.mean, row.spread)
 ```
 

@@ -1,7 +1,7 @@
 """The operator suite: which operators and shapes, and what other kernels took for them.
 
-Each operator is a problem folder (`examples/cuda/NAME`): a plain baseline, a template written for tuning, a reference,
-and `eager.py`, the same in PyTorch. `run` measures them, `table` shows them.
+Each operator is a problem folder (the example `cuda/NAME`): a plain baseline, a template written for tuning, a
+reference, and `eager.py`, the same in PyTorch. `run` measures them, `table` shows them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernelwright import examples
 from kernelwright.errors import UsageError
 from kernelwright.problem.toml.file import did_you_mean
 
@@ -107,18 +108,14 @@ def choose_operators(names: Sequence[str]) -> tuple[Operator, ...]:
 
 
 def find_suite(folder: Path | None) -> Path:
-    """The folder that holds the operators' folders: the given one, `examples/cuda` here, or that of a checkout.
+    """The folder that holds the operators' folders: the given one, or that of the CUDA examples.
 
     Raises:
-        UsageError: it is not there.
+        UsageError: they are not there.
     """
-    places = (
-        [folder] if folder is not None else [Path("examples/cuda"), Path(__file__).parents[3] / "examples" / "cuda"]
-    )
-    for place in places:
-        if (place / SUITE[0].name / "problem.toml").is_file():
-            return place
-    raise UsageError(
-        f"the operators' folders are not in {str(places[0])!r}",
-        hint="they are examples/cuda of a checkout; name that folder with --folder",
-    )
+    place = folder if folder is not None else examples.FOLDER / "cuda"
+    if not (place / SUITE[0].name / "problem.toml").is_file():
+        raise UsageError(
+            f"the operators' folders are not in {str(place)!r}", hint="leave --folder out for those that come along"
+        )
+    return place

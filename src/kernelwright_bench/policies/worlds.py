@@ -7,9 +7,9 @@ Published, from the papers on STARK (arXiv 2510.16996), Astra (2509.07506):
   STARK; as fast as PyTorch eager: 14.3, 28.6, 71.4 %; mean speed 0.81, 1.24, 3.03;
 - gains of agents on production kernels: 1.26, 1.25, 1.46x after five rounds, 1.08x by a single agent (Astra).
 
-Measured here, one run of `optimize examples/transpose` with a model (docs/measurements/models/transpose.toml;
-"the recorded run" below): ten replies took 231 s, 40 evaluations about 220 s on a busy CPU device; of five attempts four were correct and
-one was declined; tuning a new node gained 1.0 to 2.1x, structures 0.5 to 1.7x in the search where 1.1 to 1.6x was
+Measured here, one run of `optimize transpose` with a model (docs/measurements/models/transpose.toml; "the recorded
+run" below): ten replies took 231 s, 40 evaluations about 220 s on a busy CPU device; of five attempts four were correct
+and one was declined; tuning a new node gained 1.0 to 2.1x, structures 0.5 to 1.7x in the search where 1.1 to 1.6x was
 predicted. Two later runs, which the tests replay, came after the worlds: of eight attempts three were correct, four
 were declined, one repair of one worked.
 

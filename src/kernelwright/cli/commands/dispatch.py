@@ -43,7 +43,7 @@ def run_dispatch(
     share = parse_loss(loss)
     wanted = dict(parse_range(text) for text in ranges)
     try:
-        with open_progress(is_quiet=is_json) as view:
+        with open_progress(is_json=is_json) as view:
             table = probe_dispatch(run, count=probe, loss=share, ranges=wanted or None, rounds=rounds, listener=view)
     except KeyboardInterrupt:
         raise StopRun("interrupted", hint="nothing was recorded; the run is as it was") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from typing import Any
 
 import typer
 
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError, Location, SpecError, UsageError
 from kernelwright.export.autotuning.t1 import import_t1
 from kernelwright.problem.load.problem import load_problem
@@ -25,7 +27,7 @@ from kernelwright.template.load import load_baseline, load_template, problem_fil
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
-def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bool) -> None:
+def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bool, is_json: bool = False) -> None:
     """Write the scaffold, all files or none, once it has been seen to load; say what was left out.
 
     Args:
@@ -33,6 +35,7 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
         entry: which kernel; None: the only one, or the one that the T1 file names.
         out: the folder; None: the kernel's name.
         is_forced: whether to overwrite.
+        is_json: whether to print one JSON document.
     """
     if source.suffix == ".json":
         space, source, named = read_space(source)
@@ -43,6 +46,27 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
     _add_headers(source, files, notes)
     _check_loads(source, scaffold, files)
     folder = out or Path(source.stem)
+    written = write_new(folder, files, is_forced=is_forced)
+    again = f"kernelwright optimize {shlex.quote(str(folder))}"
+    if is_json:
+        document = {"folder": str(folder), "files": [str(path) for path in written], "notes": notes, "next": again}
+        typer.echo(json.dumps(document, indent=2))
+        return
+    for path in written:
+        typer.echo(path)
+    if is_quiet():
+        return
+    for note in notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"next: fill in {folder}/reference.py and {folder}/problem.toml, then: {again}")
+
+
+def write_new(folder: Path, files: Mapping[str, str], *, is_forced: bool) -> list[Path]:
+    """Write all files into a folder, or none; their paths.
+
+    Raises:
+        UsageError: one is there already and `is_forced` is false, or the folder cannot be written.
+    """
     try:
         existing = [name for name in files if (folder / name).exists()]
         if existing and not is_forced:
@@ -53,12 +77,7 @@ def run_init(source: Path, *, entry: str | None, out: Path | None, is_forced: bo
     except OSError as error:
         told = explain(error, "write the problem into", folder)
         raise UsageError(told.message, hint=f"say another --out, or {told.hint}") from error
-    for name in files:
-        typer.echo(folder / name)
-    for note in notes:
-        typer.echo(f"note: {note}")
-    again = shlex.quote(str(folder))
-    typer.echo(f"next: fill in {folder}/reference.py and {folder}/problem.toml, then: kernelwright tune {again}")
+    return [folder / name for name in files]
 
 
 def read_space(file: Path) -> tuple[DeclaredSpace, Path, str | None]:
@@ -106,7 +125,7 @@ def _declared_argument(record: Mapping[str, Any]) -> DeclaredArgument:
     )
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

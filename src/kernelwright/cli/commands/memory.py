@@ -95,7 +95,7 @@ def print_lesson(wanted: str, *, is_json: bool) -> None:
             console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
-def forget(ids: Sequence[str], chosen: Chosen, *, is_all: bool) -> None:
+def forget(ids: Sequence[str], chosen: Chosen, *, is_all: bool, is_json: bool = False) -> None:
     """Remove lessons for good.
 
     Raises:
@@ -118,6 +118,9 @@ def forget(ids: Sequence[str], chosen: Chosen, *, is_all: bool) -> None:
             hint="name their ids, or say --pattern, --device, --run, --problem or --all",
         )
     count = library.forget(wanted)
+    if is_json:
+        typer.echo(json.dumps({"forgotten": count, "library": str(library.folder)}, indent=2))
+        return
     typer.echo(f"forgot {count} lesson{'' if count == 1 else 's'} in {library.folder}")
 
 

@@ -155,7 +155,7 @@ def run_optimize(words: OptimizeWords) -> int:
     settings = words.settings()
     refuse_idle_caps(words, [settings.model])
     with stopping_in_words(words.run):
-        with open_progress(is_quiet=words.is_json) as view:
+        with open_progress(is_json=words.is_json) as view:
             result = optimize(words.problem, settings=settings, run=words.run, listener=view)
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
@@ -179,7 +179,7 @@ def require_problem(problem: Path | None, replay: Path | None) -> Path:
 def run_replay_optimize(recorded: Path, *, run: Path | None, is_json: bool, writes_report: bool) -> int:
     """Repeat a recorded run and show it; exit status as for `run_optimize`, and an error where it diverges."""
     with stopping_in_words(run, advice=REPLAY_AGAIN):
-        with open_progress(is_quiet=is_json) as view:
+        with open_progress(is_json=is_json) as view:
             replay = replay_optimize(recorded, run=run, listener=view)
         told = {"of": str(recorded), "events": replay.event_count, "differences": list(replay.differences)}
         status = _show(replay.result, is_json=is_json, writes_report=writes_report, more={"replay": told})
@@ -195,7 +195,7 @@ def run_replay_optimize(recorded: Path, *, run: Path | None, is_json: bool, writ
 def run_resume_optimize(run: Path, *, is_json: bool, runner: str = "") -> int:
     """Resume and show; exit status as for `run_optimize`."""
     with stopping_in_words(run):
-        with open_progress(is_quiet=is_json) as view:
+        with open_progress(is_json=is_json) as view:
             result = resume_optimize(run, listener=view, runner=_absolute(runner))
         return _show(result, is_json=is_json, writes_report=True)
 

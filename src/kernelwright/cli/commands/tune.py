@@ -19,6 +19,7 @@ import typer
 
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import open_console, print_result, summary
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import KernelwrightError, StopRun, StoreError, UsageError
 from kernelwright.export.run import export_run
 from kernelwright.report.page import write_report
@@ -89,7 +90,7 @@ def run_tune(words: TuneWords) -> int:
     settings = words.settings()
     with stopping_in_words(words.run, advice=REPLAY_AGAIN if words.replay is not None else ""):
         note_foreign_priors(words.priors, words.problem)
-        with open_progress(is_quiet=words.is_json) as view:
+        with open_progress(is_json=words.is_json) as view:
             priors = priors_of([tuned_run(path) for path in words.priors])
             if words.replay is not None:
                 recording = recording_of(words.replay, words.problem)
@@ -119,7 +120,7 @@ def note_foreign_priors(runs: Sequence[Path], problem: Path) -> None:
                 f"--prior {path} shares no parameter with this problem: {has}",
                 hint=f"it is a run of {name!r}; name one of this problem, or leave it out",
             )
-        if name != subject.problem.name:
+        if name != subject.problem.name and not is_quiet():
             shared = ", ".join(sorted(own & set(theirs)))
             typer.echo(f"note: --prior {path} is a run of {name!r}; what it tells is taken for {shared}", err=True)
 
@@ -154,7 +155,7 @@ def recording_of(run: Path, problem: Path) -> Path:
 def run_resume(run: Path, *, is_json: bool) -> int:
     """Resume and show; exit status as for `run_tune`."""
     with stopping_in_words(run):
-        with open_progress(is_quiet=is_json) as view:
+        with open_progress(is_json=is_json) as view:
             result = resume(run, listener=view)
         return _show(result, is_json=is_json, writes_report=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from types import FrameType
 
 import typer
 
+from kernelwright.cli.words import is_quiet
 from kernelwright.errors import UsageError
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.tuning.machine import LocalMachine
@@ -34,6 +36,8 @@ class WorkerWords:
     limit: str | None
     creates: bool = False
     """Whether a spool that is not there is made."""
+    is_json: bool = False
+    """Whether what was done is told at the end as one JSON document."""
 
     def seconds(self) -> float | None:
         """After how long no request may begin any more.
@@ -64,11 +68,12 @@ def run_worker(words: WorkerWords) -> int:
         _require(words.spool)
     _forget_secrets()
     spool = SpoolFolder(words.spool)
-    _say(f"working on the spool {spool.path}; Ctrl-C ends")
-    worker = SpoolWorker(spool, LocalMachine(), device=words.device, say=_say)
+    say = (lambda _: None) if is_quiet() else _say
+    say(f"working on the spool {spool.path}; Ctrl-C ends")
+    worker = SpoolWorker(spool, LocalMachine(), device=words.device, say=say)
     with _terminating_as_interrupt():
         ended = worker.run(until_idle=words.is_until_idle, seconds=seconds)
-    return _tell(ended)
+    return _tell(ended, is_json=words.is_json)
 
 
 def _require(spool: Path) -> None:
@@ -87,12 +92,15 @@ def _require(spool: Path) -> None:
     )
 
 
-def _tell(ended: Ended) -> int:
+def _tell(ended: Ended, *, is_json: bool) -> int:
     for identity, reason in ended.left.items():
         _say(f"left undone: request {identity}: {reason}")
     how = "interrupted" if ended.is_interrupted else "ended"
     refused = f", {ended.refused} refused" if ended.refused else ""
     _say(f"{how}: {ended.done} requests done{refused}, {len(ended.left)} left")
+    if is_json:
+        document = {"done": ended.done, "refused": ended.refused, "left": dict(ended.left)}
+        typer.echo(json.dumps({**document, "is_interrupted": ended.is_interrupted}, indent=2))
     if ended.is_interrupted:
         return 130
     return 1 if ended.left else 0

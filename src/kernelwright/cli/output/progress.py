@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
+from kernelwright.cli.words import is_quiet
 from kernelwright.insights.forecast import duration_text, percent_text
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import (
@@ -51,9 +52,9 @@ class ProgressView(RunListener, Protocol):
     ) -> None: ...
 
 
-def open_progress(*, is_quiet: bool) -> ProgressView:
+def open_progress(*, is_json: bool) -> ProgressView:
     """The view that fits: nothing, a live line, or plain lines. All of them write to standard error."""
-    if is_quiet or sys.stderr is None:  # None: it was closed before we began
+    if is_json or is_quiet() or sys.stderr is None:  # None: it was closed before we began
         return SilentView()
     return ForgivingView(LiveView() if sys.stderr.isatty() else PlainView())
 
@@ -165,7 +166,7 @@ def time_left_s(progress: Progress, rate: float) -> float | None:
 
 
 class SilentView:
-    """Shows nothing (`--json`)."""
+    """Shows nothing (`--json`, `--quiet`)."""
 
     def on_event(self, event: Event, progress: Progress) -> None:
         """Ignore."""
