@@ -79,6 +79,12 @@ def test_nothing_is_left_to_fill_in(page: Path) -> None:
     assert not re.search(r"^[A-Z]{4,}$|TODO|TBD|FIXME", prose(page), re.MULTILINE)
 
 
+def test_pages_are_short() -> None:
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.name != "CHANGELOG.md"}
+    assert words[ROOT / "README.md"] <= 800
+    assert sum(words.values()) <= 25_000, "all pages together; figures go to docs/measurements"
+
+
 # -- commands ------------------------------------------------------------------------------------------
 
 

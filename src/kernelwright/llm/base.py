@@ -185,7 +185,7 @@ def answer_of(reply: Reply) -> Reply:
 
 
 def readable(text: str) -> str:
-    """The text without halves of characters, which no request and no file can hold."""
+    """The text with a replacement character for each unpaired surrogate, which no request and no file can hold."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -231,7 +231,7 @@ class OptimizerState:
     def _deciding(self) -> Iterator[None]:
         """Decisions in this block are made by the time of what was recorded last, so that a replay makes the same.
 
-        They follow upon it: whenever something is recorded, everything is begun that there is a reason for.
+        Each record is followed by the start of all work that has a reason.
         """
         recorded = self._parts.shared.recorded
         chosen_s = recorded.chosen_s if recorded is not None else None
