@@ -72,7 +72,7 @@ class Domain:
     derived: Mapping[str, Expression]
     """Sizes that follow from the others."""
     bytes: Expression
-    """Of all inputs and outputs."""
+    """The bytes of all inputs and outputs."""
     most_bytes: int
 
     def contains(self, sizes: Sizes) -> bool:
@@ -331,7 +331,7 @@ def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
 
 
 def _of_one(timings: Timings, config: Config) -> Timings:
-    """Of one config only."""
+    """The timings of one config alone."""
     place = timings.configs.index(config)
     return replace(
         timings, configs=(config,), samples_ms={name: (rows[place],) for name, rows in timings.samples_ms.items()}

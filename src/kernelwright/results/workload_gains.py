@@ -42,11 +42,11 @@ class PartialGain:
     """A finalist that is faster than the baseline on some workloads, in a run without a gain over all of them."""
 
     place: int
-    """Of the finalist in the comparison."""
+    """The finalist's place in the comparison."""
     candidate_id: str
     config: Config
     verdicts: tuple[WorkloadVerdict, ...]
-    """Of every workload, in the problem's order."""
+    """The verdict on every workload, in the problem's order."""
 
     @property
     def faster(self) -> tuple[WorkloadVerdict, ...]:

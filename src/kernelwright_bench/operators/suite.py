@@ -37,7 +37,7 @@ class Operator:
     """One operator with the shapes that the table shows."""
 
     name: str
-    """Of its folder."""
+    """The name of its folder."""
     shapes: Sequence[Shape]
     goal: float | None = None
     """The share of the floor that the last shape should reach."""
