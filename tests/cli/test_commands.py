@@ -156,7 +156,7 @@ def test_init_writes_a_problem_that_loads(call: Call, in_tmp: Path, name: str, s
     assert "next:" in out
     problem = load_problem(in_tmp / "scale")
     assert [argument.name for argument in problem.arguments] == ["x", "y", "a", "n"]
-    assert load_template(problem).parameters
+    assert load_template(problem).steps[0].entry == "scale"
 
     (in_tmp / "scale" / "problem.toml").write_text("mine")
     status, _, err = call("init", name)

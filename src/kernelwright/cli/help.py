@@ -12,6 +12,7 @@ FIRST = ("demo", "doctor", "init", "optimize", "tune")
 """The commands that a new user needs, in this order."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Kernel": ("grid", "block"),
     "Budget": ("budget", "max_cost", "max_tokens", "max_attempts", "repeats"),
     "Search": ("searcher", "option", "prior", "start", "policy", "policies", "memory", "seed"),
     "Model": ("model", "models", "roles"),

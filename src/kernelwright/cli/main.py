@@ -36,8 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=(
         "Tune GPU kernels: explicit templates, exact feasible spaces, isolated evaluation, honest measurement.\n\n"
-        "Start with:  kernelwright doctor;  kernelwright demo;  kernelwright init my_kernel.cl;  "
-        "kernelwright optimize my_kernel"
+        "Start with:  kernelwright doctor;  kernelwright demo;  kernelwright optimize my_kernel.cl n=1000000"
     ),
 )
 
@@ -120,13 +119,19 @@ def demo(
     optimize(problem=folder, budget=budget, start="baseline", device=device, run=run, json=json, quiet=quiet)
 
 
-@app.command(short_help="Write problem.toml, reference.py and a template for a kernel.")
+@app.command(short_help="Write the problem of a plain kernel, to look at or correct.")
 def init(
     source: Annotated[
         Path | None,
         typer.Argument(help="A kernel: .cl, .cu or .hip; or a T1 file (.json) that names one.", show_default=False),
     ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="By-value arguments, as in rows=2048 eps=1e-5 (default: guessed).", show_default=False),
+    ] = None,
     entry: Annotated[str | None, typer.Option(help="Which kernel, if the file has several.")] = None,
+    grid: Annotated[str | None, typer.Option(help="Blocks along x, y, z, as in 64,8 or rows.")] = None,
+    block: Annotated[str | None, typer.Option(help="Threads of a block along x, y, z.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
     *,
     example: Annotated[
@@ -136,11 +141,11 @@ def init(
     json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Read a kernel's signature and write problem.toml, reference.py and a template to fill in.
+    """Write the problem of a plain kernel: arguments, launch and sizes from its text, guesses marked as such.
 
-    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes too.
+    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes.
 
-    Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json;  kernelwright init --example matmul
+    Examples:  kernelwright init saxpy.cl n=1000000;  kernelwright init gemm.json;  kernelwright init --example matmul
     """
     if example:
         from kernelwright.cli.commands.examples import run_examples
@@ -152,9 +157,11 @@ def init(
         raise UsageError(
             "no kernel was named", hint="say `kernelwright init KERNEL.cl`, or `kernelwright init --example` for a list"
         )
+    from kernelwright.cli.commands.infer import KernelWords
     from kernelwright.cli.commands.init import run_init
 
-    run_init(source, entry=entry, out=out, is_forced=force, is_json=json)
+    said = KernelWords(source, tuple(words or ()), entry, grid, block, out)
+    run_init(said, is_forced=force, is_json=json)
 
 
 @app.command(short_help="Print what is understood of a kernel, and what is not.")
@@ -236,7 +243,19 @@ def tune(
 @app.command(cls=GroupedCommand, short_help="Rewrite a plain kernel, and tune what comes of it.")
 def optimize(
     problem: Annotated[
-        Path | None, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="A kernel (.cl, .cu, .hip; FILE::kernel of several), or a problem's folder.", show_default=False
+        ),
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Of a kernel: by-value arguments, as in rows=2048 eps=1e-5.", show_default=False),
+    ] = None,
+    grid: Annotated[str | None, typer.Option(help="Of a kernel: blocks along x, y, z, as in 64,8 or rows.")] = None,
+    block: Annotated[str | None, typer.Option(help="Of a kernel: threads of a block along x, y, z.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Of a kernel: where its problem is written (default: beside it).")
     ] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Repeat this run offline from its record, instead of running a problem.")
@@ -253,9 +272,7 @@ def optimize(
         int | None, typer.Option(help="Most structures to ask for, repairs and refused ones included.", min=1)
     ] = None,
     roles: RolesOption = None,
-    policy: Annotated[
-        str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct, stark, best-of-n, ...")
-    ] = "gain",
+    policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct.")] = "gain",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
     ] = "all",
@@ -283,15 +300,18 @@ def optimize(
 
     Never worse than the baseline: without a significant gain the baseline is kept, and the evidence shown.
 
+      kernelwright optimize layer_norm.cl rows=2048 hidden=1024 eps=1e-5
+
       kernelwright optimize matmul --start baseline --budget 120s
     """
+    from kernelwright.cli.commands.infer import KernelWords, inferred_problem
     from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
-    problem = require_problem(problem, replay)
-    words = OptimizeWords(
-        problem=problem,
+    said = KernelWords(require_problem(problem, replay), tuple(words or ()), grid=grid, block=block, out=out)
+    optimize_words = OptimizeWords(
+        problem=inferred_problem(said, is_silent=json or quiet),
         budget=budget,
         model=model,
         policy=policy,
@@ -315,7 +335,7 @@ def optimize(
         max_attempts=max_attempts,
         roles=roles,
     )
-    raise typer.Exit(run_optimize(words))
+    raise typer.Exit(run_optimize(optimize_words))
 
 
 @app.command(short_help="Do on this machine's device what another machine asks for.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
-from kernelwright.infer.bounds import Bounds, Unbounded
+from kernelwright.infer.bounds import AXES, Bounds, Unbounded
 from kernelwright.infer.coverage import is_covered
 from kernelwright.infer.model import InferredArgument, Question
 from kernelwright.infer.symbols import Symbols
@@ -35,6 +35,8 @@ class ArrayReader:
     words: Words
     spare: tuple[str, ...]
     """By-value integers that the kernel's body never names."""
+    asks: bool = True
+    """Whether what cannot be known is asked; else it is guessed, and marked."""
     questions: list[Question] = field(default_factory=list)
     guessed_sizes: set[str] = field(default_factory=set)
     ranges: dict[str, tuple[Polynomial, Polynomial]] = field(default_factory=dict)
@@ -63,7 +65,6 @@ class ArrayReader:
     # -- values that index others --------------------------------------------------------------------
 
     def _find_ranges(self, dtypes: Mapping[str, Dtype]) -> None:
-        facts = self.analysis.facts
         waiting = dict.fromkeys(self._index_arrays())
         for array in list(waiting):
             known = self._said_range(array)
@@ -71,12 +72,13 @@ class ArrayReader:
                 self.ranges[array] = number(known[0]), number(known[1])
                 del waiting[array]
         for array in [each for each in waiting if self._is_loop_bound(each)]:
-            self.questions.append(
-                Question(
-                    f"{array}=FILE.npy", f"the values of {array!r} bound a loop, so they cannot be drawn at random"
-                )
-            )
-            self.ranges[array] = ZERO, ZERO
+            why = f"the values of {array!r} bound a loop, so they cannot be drawn at random"
+            if self.asks:
+                self.questions.append(Question(f"{array}=FILE.npy", why))
+            else:
+                self.notes[array] = f"{why}: give a file"
+            if self.asks:
+                self.ranges[array] = ZERO, ZERO
             del waiting[array]
         for is_last in (False, True):
             for array in list(waiting):
@@ -84,7 +86,6 @@ class ArrayReader:
                 if high is not None:
                     self.ranges[array] = ZERO, high
                     del waiting[array]
-        del facts
 
     def _said_range(self, array: str) -> tuple[int, int] | None:
         if array in self.words.ranges:
@@ -98,13 +99,17 @@ class ArrayReader:
         for access in self._accesses:
             for name in access.element.names if access.element is not None else ():
                 yield from self._behind(name, bounds)
+        for loop in self.analysis.facts.loops:
+            for part in (loop.start, loop.bound):
+                for name in part.names if part is not None else ():
+                    yield from self._behind(name, bounds)
 
     def _behind(self, name: str, bounds: Bounds, depth: int = 0) -> Iterator[str]:
         """The parameter arrays whose values are in a name."""
         atom = self.analysis.facts.atoms[name]
         if atom.kind == "data":
             array = bounds.source_of(atom)
-            if array in self.parameters:
+            if array is not None and array in self.parameters:
                 yield array
         loop = bounds.loops.get(name)
         parts = list(atom.parts)
@@ -254,6 +259,8 @@ class ArrayReader:
             last = self._last(name, accesses)
         except Unbounded as error:
             why = self._why(error.name)
+            if not self.asks:
+                return self._one_a_thread(), f"one element a thread: {why}", None
             self.questions.append(Question(f"{name}=ELEMENTS", f"how many elements {name!r} has: {why}"))
             return ("1",), "", None
         total = self._rounded(last + ONE)
@@ -261,9 +268,15 @@ class ArrayReader:
         if extents is None:
             value = self.symbols.number(total)
             return (str(value),), "counted on these sizes", value
-        note = "" if total == last + ONE else "whole rows, a little more than is touched"
-        del note
         return extents, "", self.symbols.number(total)
+
+    def _one_a_thread(self) -> tuple[str, ...]:
+        """As many elements as the launch has threads."""
+        found = []
+        for axis in AXES:
+            blocks, _ = self.symbols.derived.get(f"grid_size.{axis}", ("1", 1))
+            found.append(f"{blocks} * {self.symbols.fixed.get(f'block_size.{axis}', 1)}")
+        return tuple(text for text in reversed(found) if text not in ("1 * 1", "(1) * 1")) or ("1",)
 
     def _why(self, name: str) -> str:
         atom = self.analysis.facts.atoms.get(name)

@@ -1,8 +1,8 @@
 """The largest value of an index expression wherever an access happens: from guards, loops and the launch.
 
-A bound is a linear constraint `P <= U`. What moves in an index is eliminated constraint by constraint: an index of
-`c * P + rest` with `c >= 0` is at most `c * U + rest`. Of several ways the one that gives the least is taken, so a guard
-on `32*block.x + thread.x` counts for more than the block's and the grid's extents do.
+A bound is a linear constraint `P <= U`. What moves in an index is eliminated, constraint by constraint: an index of
+`c * P + rest` with `c >= 0` is at most `c * U + rest`. Of several ways the one that gives the least is taken, so that a
+guard on `32*block.x + thread.x` counts for more than the extents of block and grid do.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bounds:
         )
 
     def of_comparison(self, comparison: Comparison) -> Iterator[Constraint]:
-        """One or two constraints; none where it says nothing that has a direction, or only of other sizes than these."""
+        """One or two constraints; none where it has no direction, or holds for other sizes only."""
         for need in comparison.needs:
             value = self.symbols.number(need)
             if value is None or value < 0:

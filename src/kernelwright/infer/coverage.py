@@ -84,7 +84,8 @@ def _places(
 ) -> list[_Places] | None:
     """The index as coordinates that each start at 0 and have no gaps; None where that is not seen."""
     symbols = bounds.symbols
-    rest, found = element, []
+    rest = element
+    found: list[_Places] = []
     for constraint in sorted(own, key=lambda each: -len(each.left.names)):
         names = symbols.moving(constraint.left)
         if not set(names) <= set(symbols.moving(rest)):

@@ -176,7 +176,17 @@ class HostReader:
             found.setdefault(name, []).append(value)
         for name, value in re.findall(r"#[ \t]*define[ \t]+(\w+)[ \t]+(\d+)[ \t]*$", self._before, re.MULTILINE):
             found.setdefault(name, []).append(value)
-        return {name: int(values[0]) for name, values in found.items() if len(set(values)) == 1}
+        return {
+            name: int(values[0])
+            for name, values in found.items()
+            if len(set(values)) == 1 and self._assignments(name) <= len(values)
+        }
+
+    def _assignments(self, name: str) -> int:
+        """How often a name gets a value, or a part of it one."""
+        word = re.escape(name)
+        changes = re.findall(rf"(?<![\w.]){word}\s*(?:\.\s*[xyz]\s*)?(?:[-+*/%|&]|<<|>>)?=(?!=)", self._before)
+        return len(changes) + len(re.findall(rf"(?<![\w.]){word}\s*(?:\+\+|--)|(?:\+\+|--)\s*{word}\b", self._before))
 
     def extents(self, text: str) -> tuple[str, ...]:
         """What a `dim3`, a number or a variable of either says, x first.
@@ -190,6 +200,8 @@ class HostReader:
             return self._components(made[1])
         if re.fullmatch(r"[A-Za-z_]\w*", value):
             name = re.escape(value)
+            if re.search(rf"\b{name}\s*\.\s*[xyz]\s*[-+*/%]?=(?!=)", self._before):
+                raise Untranslatable(value)
             patterns = (
                 rf"\bdim3\s+(?:[^;]*,\s*)?{name}\s*[({{]",
                 rf"\bdim3\s+{name}\s*=\s*(?:dim3\s*)?[({{]",
@@ -255,10 +267,10 @@ class HostReader:
         known = self.numbers().get(name)
         if known is not None:
             return str(known)
-        assigned = re.findall(rf"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)\s+{re.escape(name)}\s*=\s*([^;]+);",
-                              self._before)  # fmt: skip
-        again = re.findall(rf"(?<![\w.]){re.escape(name)}\s*(?:[-+*/%]|<<|>>)?=(?!=)", self._before)
-        if len(assigned) == 1 and len(again) == 1:
+        kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
+        assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
+        again = self._assignments(name)
+        if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
         if assigned or again:
             raise Untranslatable(name)
@@ -350,19 +362,19 @@ class _Translation:
         return f"{_bound(text, binding, 1)} // {divisor}", 1
 
     def _one(self) -> tuple[str, int]:
-        token = self._take()
-        if token == "(":
+        word = self._take()
+        if word == "(":
             text, binding = self._sum()
             if self._take() != ")":
                 raise Untranslatable(text)
             return (text, 2) if binding == 2 else (f"({text})", 2)
-        if token.isdigit():
-            return token, 2
-        if not token or not (token[0].isalpha() or token[0] == "_"):
-            raise Untranslatable(token or "nothing")
+        if word.isdigit():
+            return word, 2
+        if not word or not (word[0].isalpha() or word[0] == "_"):
+            raise Untranslatable(word or "nothing")
         if self._peek() == "(":
-            return self._call(token), 2
-        text = self._reader.variable(token)
+            return self._call(word), 2
+        text = self._reader.variable(word)
         return (text, 2) if re.fullmatch(r"\w+|ceil_div\([^()]*\)", text) else (f"({text})", 2)
 
     def _call(self, function: str) -> str:

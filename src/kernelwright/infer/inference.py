@@ -8,6 +8,7 @@ inferred.questions      # empty: nothing has to be asked
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +23,21 @@ from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch,
 from kernelwright.infer.sizes import guess_sizes
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
+from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
 from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.scaffold.guesses import argument_names
-from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_impossible_values
+from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""
 ELEMENTS = 1 << 20
+
+_HALVINGS = 16
 
 _RESERVED = frozenset(("name", "weight"))
 
@@ -71,10 +75,22 @@ def infer(file: Path, given: Given) -> Inferred:
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
     source = read_text(file, what="the kernel source")
+    refuse_header(source, file)
     signature = find_kernel(source, language, file=file, entry=given.entry)
     refuse_impossible_values(source, signature, language, file)
     analysis = analyse(source, language, entry=signature.name, file=file)
-    return _Inference(file, source, language, signature, analysis, given).result()
+    if analysis.facts.template_parameters and given.asks:
+        raise SpecError(
+            f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
+            hint=f'`kernelwright init {file.name}`, then name one in problem.toml: entry = "{signature.name}<...>"',
+            location=Location(file, signature.line),
+        )
+    for halvings in range(_HALVINGS):
+        found = _Inference(file, source, language, signature, analysis, given, halvings).result()
+        is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
+        if is_small or not found.guessed_sizes or found.questions:
+            break
+    return found
 
 
 class _Inference:
@@ -88,7 +104,9 @@ class _Inference:
         signature: KernelSignature,
         analysis: Analysis,
         given: Given,
+        halvings: int,
     ) -> None:
+        """`halvings`: of the sizes that nobody says."""
         self._file = file
         self._source = source
         self._language = language
@@ -96,6 +114,7 @@ class _Inference:
         self._analysis = analysis
         self._given = given
         self._words = given.words
+        self._halvings = halvings
         self._parameters = signature.parameters or ()
         shown = argument_names(self._parameters)
         self._shown = {each.name: name for each, name in zip(self._parameters, shown, strict=True)}
@@ -116,15 +135,17 @@ class _Inference:
         self._read_scalars()
         launch = self._launch()
         arguments: dict[str, InferredArgument] = {}
+        steps = 1
         if launch is not None:
             reader = ArrayReader(
                 self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
-                self._symbols, self._words, self._spare(),
+                self._symbols, self._words, self._spare(), self._given.asks,
             )  # fmt: skip
             arguments = reader.arguments(self._dtypes, self._shown)
             self._questions += reader.questions
             self._guessed |= reader.guessed_sizes
             self._refuse_nothing_written(arguments)
+            steps = steps_of(reader.bounds(), self._threads(launch))
         return Inferred(
             file=self._file,
             language=self._language,
@@ -134,8 +155,13 @@ class _Inference:
             sizes=dict(self._symbols.values),
             guessed_sizes=frozenset(self._guessed),
             questions=tuple(self._questions),
+            steps=steps,
             notes=tuple(self._left_out()),
         )
+
+    def _threads(self, launch: InferredLaunch) -> int:
+        texts = (*launch.grid, *launch.block)
+        return math.prod(self._value(text, what="the launch") or 1 for text in texts)
 
     def _argument(self, parameter: KernelParameter, arrays: dict[str, InferredArgument]) -> InferredArgument:
         found = arrays.get(parameter.name)
@@ -148,11 +174,11 @@ class _Inference:
 
     def _left_out(self) -> list[str]:
         others = [
-            each.name
+            f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
             for each in scan_kernels(self._source, self._language)
             if each.name != self._signature.name and each.body != self._signature.body
         ]
-        return [f"{', '.join(dict.fromkeys(others))} of the same file left out"] if others else []
+        return [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
 
     # -- by value ------------------------------------------------------------------------------------
 
@@ -160,6 +186,13 @@ class _Inference:
         found = dtype_of(parameter.c_type, self._analysis, self._language)
         if found is not None:
             return found
+        if parameter.c_type not in self._analysis.facts.template_parameters:
+            raise SpecError(
+                f"parameter {parameter.name!r} of {self._signature.name!r} is `{parameter.c_type}`, which is no dtype "
+                "of a problem",
+                hint="pass arrays of numbers; a structure's members as arrays of their own",
+                location=Location(self._file, parameter.line),
+            )
         self._notes[parameter.name] = f"the source's type is {parameter.c_type}"
         return DTYPES["float32"]
 
@@ -245,7 +278,9 @@ class _Inference:
                 self._questions.append(
                     Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value")
                 )
-        sizes = guess_sizes([each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts)
+        sizes = guess_sizes(
+            [each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts, self._halvings
+        )
         for each in missing:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":
@@ -272,7 +307,7 @@ class _Inference:
     def _launch(self) -> InferredLaunch | None:
         reader = LaunchReader(self._analysis, self._signature, self._symbols, self._spare())
         if not self._symbols.values:
-            self._symbols.values[ONE_SIZE] = ELEMENTS
+            self._symbols.values[ONE_SIZE] = ELEMENTS >> self._halvings
             self._guessed.add(ONE_SIZE)
             reader = LaunchReader(self._analysis, self._signature, self._symbols, (ONE_SIZE,))
         found = self._told(reader)
@@ -282,6 +317,13 @@ class _Inference:
                 return None
             block, _ = reader.block()
             found = InferredLaunch(("1",) * len(block), tuple(map(str, block)), "not known", f"the grid: {found.why}")
+        array = reader.overrun(tuple(map(int, found.block)))
+        is_said = bool(self._given.block) or (self._host is not None and bool(self._host.block))
+        if array and self._given.asks and not is_said:
+            why = f"threads of a block of {' x '.join(found.block)} leave {array!r} in local memory, or seem to"
+            self._questions.append(Question("--block X,Y", why))
+        elif array:
+            found = replace(found, note=f"a block of these extents leaves {array!r} in local memory, or seems to")
         found = replace(found, shared_bytes=found.shared_bytes or self._shared_bytes(found))
         return found if self._settle(found) else None
 

@@ -1,8 +1,8 @@
 """Grid and block from the kernel's own text: guards, strides and local arrays say how many threads it needs.
 
 Along each axis, in this order: what the source requires of a block (`reqd_work_group_size`, `__launch_bounds__`), what
-strides and tiles agree with, else a usual block; and as many blocks as the widest guard, or the walk over the grid, asks
-for. An axis without either is one block where only threads of a block are told apart; else it must be asked for.
+strides and tiles agree with, else a usual block; and as many blocks as the widest guard, or the walk over the grid,
+asks for. An axis without either is one block where only threads of a block are told apart; else it must be asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
-from kernelwright.infer.bounds import AXES, Bounds, Constraint
+from kernelwright.infer.bounds import AXES, Bounds, Constraint, Unbounded
 from kernelwright.infer.model import InferredLaunch, Question
 from kernelwright.infer.symbols import Symbols
 from kernelwright.problem.source_scan import KernelSignature, mask_comments
@@ -25,6 +25,8 @@ USUAL_BLOCKS = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
 FEW_THREADS = 1 << 15
 SMALL_BLOCK = 64
 """Of a launch of fewer threads along one axis, so that there are blocks for all cores."""
+MOST_THREADS = 1024
+"""Of a block, on any device."""
 MOST_WALKING = 1024
 """Blocks of a launch in which all of them walk over the data: enough for any device."""
 
@@ -70,7 +72,7 @@ class LaunchReader:
         axes = self.axes()
         required = self._required()
         if required:
-            return (required + (1, 1, 1))[: max(len(axes), 1)], ""
+            return (*required, 1, 1, 1)[: max(len(axes), 1)], ""
         found = [self._fixed_extent(axis) for axis in axes]
         told = [axis for axis in axes if self._uses(axis, "thread", "global")]
         usual = iter(USUAL_BLOCKS[max(1, sum(1 for axis in told if found[AXES.index(axis)] is None) or 1)])
@@ -87,7 +89,42 @@ class LaunchReader:
         bound = self._launch_bounds()
         if bound is not None and notes and len(axes) == 1:
             return (bound,), "block: as many as __launch_bounds__ allows"
-        return tuple(extents), "a usual block" if notes else ""
+        if not notes:
+            return tuple(extents), ""
+        while not self.fits_local_arrays(tuple(extents)) and max(extents) > 1:
+            widest = extents.index(max(extents))
+            extents[widest] //= 2
+        return tuple(extents), "a usual block"
+
+    def fits_local_arrays(self, block: tuple[int, ...]) -> bool:
+        """Whether no thread of such a block leaves an array in local memory whose extents are in the source."""
+        return not self.overrun(block)
+
+    def overrun(self, block: tuple[int, ...]) -> str:
+        """The array in local memory that a thread of such a block leaves; empty where none is known to."""
+        before = dict(self._symbols.fixed)
+        for axis, extent in zip(AXES, (*block, 1, 1, 1)[:3], strict=True):
+            self._symbols.fixed[f"block_size.{axis}"] = extent
+        try:
+            bounds = Bounds(self._facts, self._symbols, has_launch=False)
+            for access in self._facts.accesses:
+                array = self._facts.arrays.get(access.array)
+                if array is None or array.space != "shared" or not array.extents or access.element is None:
+                    continue
+                total = ONE
+                for each in array.extents:
+                    total = total * (ONE if each is None else self._symbols.plain(each))
+                size = None if None in array.extents else self._symbols.number(total)
+                try:
+                    last = self._symbols.number(bounds.largest(access))
+                except Unbounded:
+                    continue
+                if size is not None and last is not None and last >= size:
+                    return access.array
+        finally:
+            self._symbols.fixed.clear()
+            self._symbols.fixed.update(before)
+        return ""
 
     def _required(self) -> tuple[int, ...]:
         before = mask_comments(self._analysis.source)[: self._signature.body[0]]
@@ -127,7 +164,27 @@ class LaunchReader:
             extent = self._threads_of(tile, axis, values)
             if extent is not None:
                 return extent
-        return self._local_extent(axis)
+        return self._row_extent(axis) or self._local_extent(axis)
+
+    def _row_extent(self, axis: str) -> int | None:
+        """As many threads as a row has elements, where each thread of a block has one of them and none walks."""
+        thread = named(f"thread.{axis}")
+        walks = any(loop.start is not None and f"thread.{axis}" in loop.start.names for loop in self._facts.loops)
+        if walks or self._uses(axis, "global"):
+            return None
+        found = []
+        bounds = Bounds(self._facts, self._symbols, has_launch=False)
+        for access in self._facts.accesses:
+            if access.space not in ("global", "constant") or access.element is None:
+                continue
+            asked = [each.right + ONE for each in bounds.of_access(access) if each.left == thread]
+            element = self._symbols.plain(access.element)
+            if not asked and element.coefficient(f"thread.{axis}") == ONE:
+                apart = [element.coefficient(f"block.{each}") for each in AXES]
+                asked = [each for each in apart if each is not None and each.names]
+            sizes = [self._symbols.number(each) for each in asked if each.names and not self._symbols.moving(each)]
+            found += [min(size for size in sizes if size is not None)] if any(sizes) else []
+        return max(found) if found and 1 <= max(found) <= MOST_THREADS else None
 
     def _stride(self, loop: LoopFact, axis: str) -> int | None:
         """Of a loop that the threads of a block share: `for (i = thread; ...; i += 64)`."""
@@ -212,13 +269,13 @@ class LaunchReader:
         for each, extent in zip(found, block, strict=True):
             threads = None if each.items is None else self._symbols.number(each.items)
             if threads is not None and each.note == UNGUARDED:
-                extent = math.gcd(threads, extent)
+                extents.append(math.gcd(threads, extent))
             elif threads is not None and len(block) == 1 and threads < FEW_THREADS:
-                extent = min(extent, SMALL_BLOCK)
+                extents.append(min(extent, SMALL_BLOCK))
             elif threads is not None and len(block) > 1:
-                while extent > 1 and extent >= 2 * threads:
-                    extent //= 2
-            extents.append(extent)
+                extents.append(min(extent, 1 << (threads - 1).bit_length()))
+            else:
+                extents.append(extent)
         return tuple(extents)
 
     def _blocks_text(self, along: _Along, extent: int) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.problem.dtypes import Dtype
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Language, Role
 
 
@@ -68,6 +70,19 @@ class Inferred:
     questions: tuple[Question, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What is left out, in sentences."""
+
+    steps: int = 1
+    """What one launch does, roughly: threads times the trips of their loops."""
+
+    @property
+    def array_bytes(self) -> int:
+        """Of all arrays together, on the workload."""
+        total = 0
+        for each in self.arguments:
+            if each.role not in ("scalar", "local"):
+                extents = [Expression.parse(extent).evaluate(dict(self.sizes)) for extent in each.shape]
+                total += math.prod(int(extent) for extent in extents) * each.dtype.item_bytes
+        return total
 
     @property
     def guesses(self) -> tuple[str, ...]:

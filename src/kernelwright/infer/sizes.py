@@ -12,16 +12,16 @@ _NEAR = 4
 """Of a window's half, or a filter's taps."""
 
 
-def guess_sizes(names: Sequence[str], facts: KernelFacts) -> dict[str, int]:
+def guess_sizes(names: Sequence[str], facts: KernelFacts, halvings: int = 0) -> dict[str, int]:
     """A value for each name: some megabytes an array, however the sizes are multiplied.
 
     Row lengths, pitches and counts are alike, so that a pitch holds its row; what is subtracted from another size (the
-    taps of a filter) or reaches below zero (a radius) is small.
+    taps of a filter) or reaches below zero (a radius) is small. `halvings`: of what is not, where it was too much.
     """
     small = {name for name in names if _is_window(name, facts)}
     large = [name for name in names if name not in small]
     value = _BY_COUNT.get(len(large), _MANY)
-    return {name: _NEAR if name in small else value for name in names}
+    return {name: _NEAR if name in small else max(1, value >> halvings) for name in names}
 
 
 def _is_window(name: str, facts: KernelFacts) -> bool:

@@ -112,11 +112,22 @@ class Symbols:
         left, right = self.text(parts[0]), self.text(parts[1])
         if left is None or right is None:
             return None
-        return f"(({left}) {'%' if self._is_remainder(name) else '//'} ({right}))"
+        sign = "%" if self._is_remainder(name) else "//"
+        return f"({_bracketed(left)} {sign} {_bracketed(right)})"
 
     def plain(self, value: Polynomial) -> Polynomial:
         """With macros, constants and block extents as numbers."""
-        return value.replaced({name: number(fixed) for name, fixed in self.fixed.items()})
+        known = {name: self._plain_number(name) for name in value.names}
+        return value.replaced({name: number(fixed) for name, fixed in known.items() if fixed is not None})
+
+    def _plain_number(self, name: str) -> int | None:
+        """What a name is for all sizes: a macro, a constant, or a share of a block."""
+        if name in self.fixed:
+            return self.fixed[name]
+        parts = self._parts(name) if self.is_size(name) else None
+        if parts is None or not all(each in self.fixed for part in parts for each in part.names):
+            return None
+        return self._number_of(name, 0)
 
     def floor(self, value: Polynomial, divisor: Polynomial) -> Polynomial:
         """The value divided by a size and rounded down."""
@@ -129,3 +140,7 @@ class Symbols:
         name = f"({value} // {divisor})"
         self.quotients[name] = value, divisor
         return named(name)
+
+
+def _bracketed(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"

@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelwright.errors import ModelBudgetSpent, StoreError
-from kernelwright.evaluate.freshness import SAME_INPUTS
-from kernelwright.evaluate.stats import least_rounds
-from kernelwright.evaluate.words import ASSEMBLY_ALLOWED, LooseTolerance, bounds_text, factor_text, interval_text
+from kernelwright.evaluate.data.freshness import SAME_INPUTS
+from kernelwright.evaluate.statistics import least_rounds
+from kernelwright.evaluate.words import (
+    ASSEMBLY_ALLOWED,
+    ORIGINAL_IS_REFERENCE,
+    LooseTolerance,
+    bounds_text,
+    factor_text,
+    interval_text,
+)
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.results.tune_result import TuneResult
@@ -221,7 +228,7 @@ def caveats(view: RunView) -> tuple[str, ...]:
 
     One sentence for each output or kind of data; from the notes that the run recorded when it began.
     """
-    return (*_loose(view), *_left_out(view), *_same_inputs(view), *_assembly(view))
+    return (*_loose(view), *_left_out(view), *_same_inputs(view), *_assembly(view), *_original(view))
 
 
 def _loose(view: RunView) -> Iterator[str]:
@@ -240,6 +247,12 @@ def _same_inputs(view: RunView) -> Iterator[str]:
     for note in view.notes:
         if note.text.startswith(SAME_INPUTS):
             yield f"Not proven against kernels that remember: {note.text}."
+
+
+def _original(view: RunView) -> Iterator[str]:
+    note = next((note.text for note in view.notes if note.text.startswith(ORIGINAL_IS_REFERENCE)), "")
+    if note:
+        yield f"{note[0].upper()}{note[1:]}."
 
 
 def _assembly(view: RunView) -> Iterator[str]:

@@ -92,6 +92,8 @@ def syntax_failure(file: Path, error: SyntaxError) -> ReferenceFailed:
 
 def reference_files(spec: ReferenceSpec) -> tuple[Path, ...]:
     """The reference's file and the modules beside it that it imports, directly or through one another."""
+    if spec.is_kernel:
+        return (spec.file,)
     folder = spec.file.parent
     found: dict[Path, None] = {}
     waiting = [spec.file]

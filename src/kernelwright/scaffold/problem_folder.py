@@ -63,11 +63,7 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None, space: Decl
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
     source = read_text(source_path, what="the kernel source")
-    if re.search(r"^[ \t]*(?://|\*)?[ \t]*///[ \t]*kernelwright[ \t]*$", source, re.MULTILINE):
-        raise SpecError(
-            f"{source_path.name} already has a template header",
-            hint="write problem.toml beside it, or give the plain kernel",
-        )
+    refuse_header(source, source_path)
     kernel = find_kernel(source, language, file=source_path, entry=entry)
     refuse_impossible_values(source, kernel, language, source_path)
     draft = _Draft(source, source_path, kernel, language, space)
@@ -86,6 +82,19 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None, space: Decl
         kernel.name,
         tuple(draft.notes),
     )
+
+
+def refuse_header(source: str, file: Path) -> None:
+    """Refuse a source that is a template already.
+
+    Raises:
+        SpecError: it is.
+    """
+    if re.search(r"^[ \t]*(?://|\*)?[ \t]*///[ \t]*kernelwright[ \t]*$", source, re.MULTILINE):
+        raise SpecError(
+            f"{file.name} already has a template header",
+            hint="write problem.toml beside it, or give the plain kernel",
+        )
 
 
 _NO_VALUES: Mapping[str, str] = {"bool": "int", "half": "float", "size_t": "ulong", "ptrdiff_t": "long"}

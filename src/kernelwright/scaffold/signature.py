@@ -77,7 +77,7 @@ def find_kernel(source: str, language: Language, *, file: Path, entry: str | Non
     if entry is None and len(names) > 1:
         raise SpecError(
             f"{file.name} defines {len(names)} kernels: {', '.join(names)}",
-            hint=f"choose one, as in --entry {names[0]}",
+            hint=f"choose one, as in {file.name}::{names[0]} or --entry {names[0]}",
             location=Location(file, kernels[0].line),
         )
     wanted = names[0] if entry is None else entry

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from kernelwright.cli.commands.init import write_new
+from kernelwright.cli.commands.infer import write_new
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import UsageError
 from kernelwright.examples import example_folder, example_names
@@ -36,7 +36,7 @@ def run_examples(name: str | None, *, entry: str | None, out: Path | None, is_fo
     source = example_folder(name)
     folder = out or Path(source.name)
     paths = sorted(path for path in source.iterdir() if path.is_file())
-    written = write_new(folder, {path.name: path.read_text(encoding="utf-8") for path in paths}, is_forced=is_forced)
+    written = write_new(folder, {path.name: path.read_bytes() for path in paths}, is_forced=is_forced)
     again = f"kernelwright optimize {shlex.quote(str(folder))}"
     if is_json:
         document = {"folder": str(folder), "files": [str(path) for path in written], "notes": [], "next": again}

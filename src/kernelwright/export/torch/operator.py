@@ -41,6 +41,11 @@ def torch_files(run: ExportedRun) -> dict[str, bytes]:
             f"{run.template.file.name} is {run.template.language}, and PyTorch operators are made of CUDA kernels",
             hint="export header or json for other hosts",
         )
+    if run.problem.reference.is_kernel:
+        raise UserError(
+            "the reference is a kernel, and a PyTorch operator falls back on one in Python",
+            hint='write it: reference = "reference.py:FUNCTION"; or export header or json',
+        )
     files = {
         "__init__.py": operator_text(run).encode(),
         "dispatch.py": dispatch_text(run).encode(),

@@ -203,11 +203,13 @@ def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
     if not colon or not name or not function.isidentifier():
         raise root.error(
             "reference",
-            message=f"cannot read reference {written!r}, expected a Python file and a function: {form}",
+            message=f"cannot read reference {written!r}, expected a Python file and a function, or a kernel "
+            f'source and its kernel: {form}, "original.cl:kernel"',
         )
     file = file_beside(root, "reference", name, folder=folder, what="reference file")
     spec = ReferenceSpec(file, function, root.value_location("reference"))
-    check_reference_file(spec)
+    if not spec.is_kernel:
+        check_reference_file(spec)
     return spec
 
 
