@@ -81,7 +81,7 @@ class TimeJob:
     set_count: int
     """Places in memory that launches take in turn."""
     secret: int
-    """Of this job; each launch has its own, made from this one."""
+    """This job's secret; each launch has its own, made from this one."""
     timing: TimingPlan
     incumbent_ms: float | None
     out_folder: Path
