@@ -38,7 +38,7 @@ SIZE = 2048
 WITHIN = 1.02
 KNOWN = "AGAINST_KERNEL_TUNER_CEILINGS"
 KERNEL_TUNER_STRATEGY = "hybrid_vndx"
-"""The best of its strategies on recorded spaces; see "Search" in docs/benchmarks.md."""
+"""The best of its strategies on recorded spaces; see docs/measurements/search."""
 
 Trace = list[tuple[float, dict[str, int]]]
 """Seconds since the start, and the configuration that was the best from then on."""

@@ -1,5 +1,5 @@
 #!/bin/sh
-# On a machine with an NVIDIA GPU: everything that docs/benchmarks.md says of it, in parts that can be run alone.
+# On a machine with an NVIDIA GPU: everything that docs/measurements holds of it, in parts that can be run alone.
 # Usage: benchmarks/device_session.sh OUT PART [PART...]      benchmarks/device_session.sh OUT list | dry
 # Each part writes OUT/PART.log, and OUT/PART.json or OUT/PART.md; `list` tells what each takes, `dry` only checks that files,
 # imports and arguments of all parts are there. Times are of an H100 with 16 host cores.

@@ -3,7 +3,7 @@
     python benchmarks/tuning.py speedups [--budget 60s] [--runs FOLDER]
     python benchmarks/tuning.py throughput
 
-Prints Markdown tables for docs/benchmarks.md. Run it on a quiet machine: a CPU device shares the cores with all else.
+Prints Markdown tables for docs/measurements. Run it on a quiet machine: a CPU device shares the cores with all else.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def test_the_architecture_page_has_every_package_in_the_order_of_the_import_rule
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (rules,) = [each for each in settings["tool"]["importlinter"]["contracts"] if each["type"] == "layers"]
     layers = [[name.strip() for name in re.split(r"[|:]", line)] for line in rules["layers"]]
-    page = (ROOT / "docs/architecture.md").read_text()
+    page = (ROOT / "docs/design/architecture.md").read_text()
     drawn = page.partition("## Who may import whom")[2].split("```")[1].strip().splitlines()
     told = [re.split(r" \| |, ", re.split(r"  +", line)[0]) for line in drawn]
     assert [set(line) - {"version"} for line in layers] == [set(line) for line in told]

@@ -25,7 +25,7 @@ _EXTRA_OF = MappingProxyType(
 )
 
 _DISTRIBUTION_OF = MappingProxyType({"constraint": "python-constraint2"})
-"""Of packages in no extra whose name differs from what is imported."""
+"""Packages in no extra whose name differs from what is imported."""
 
 
 def require(module: str, *, purpose: str) -> ModuleType:

@@ -30,7 +30,7 @@ from kernelwright.template.load import load_baseline, load_template
 from kernelwright.tuning.settings import TuneSettings, parse_budget
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -70,13 +70,19 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
     readme = text_of("README.md")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"(docs/{page.name})" in readme, page.name
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert f"({page.relative_to(ROOT)})" in readme, page.name
 
 
 @every_page
 def test_nothing_is_left_to_fill_in(page: Path) -> None:
     assert not re.search(r"^[A-Z]{4,}$|TODO|TBD|FIXME", prose(page), re.MULTILINE)
+
+
+def test_pages_are_short() -> None:
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.name != "CHANGELOG.md"}
+    assert words[ROOT / "README.md"] <= 800
+    assert sum(words.values()) <= 25_000, "all pages together; figures go to docs/measurements"
 
 
 # -- commands ------------------------------------------------------------------------------------------

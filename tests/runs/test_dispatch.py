@@ -295,14 +295,14 @@ def test_what_one_config_loses_is_not_known_where_none_was_measured_beside_it(
     assert dispatch_record(table)["losses"] == {"tuned": None, "probes": None, "held_out": None}
     print_table(table, open_console())
     shown = capsys.readouterr().out
-    assert "one config only: what is lost cannot be known" in shown
+    assert "one config only: no other one to compare with" in shown
     assert "%" not in shown
     export_run(run, tmp_path / "export", formats=("header",))
     (header,) = (tmp_path / "export").glob("*.h")
-    assert "one config only: what is lost cannot be known" in " ".join(header.read_text().replace("//", "").split())
+    assert "one config only: no other one to compare with" in " ".join(header.read_text().replace("//", "").split())
     assert " % in the mean" not in header.read_text()
     page = write_report(run, tmp_path / "report.html").read_text()
-    assert "One config only: what is lost cannot be known" in page
+    assert "One config only: no other one to compare with" in page
 
 
 def test_too_few_rounds_are_refused_before_a_device_is_asked_for(saxpy: Path, tmp_path: Path) -> None:

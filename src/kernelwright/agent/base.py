@@ -35,7 +35,7 @@ class Task:
     copy_bytes_per_s: float | None = None
     """Measured; None: unknown."""
     operations_per_s: float | None = None
-    """Of the arithmetic pipe that counts, measured; None: unknown."""
+    """The measured rate of the arithmetic pipe that counts; None: unknown."""
     limit_value: float | None = None
     """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
     lessons: tuple[str, ...] = ()

@@ -57,11 +57,11 @@ class Atom:
     kind: AtomKind
     sources: Sources = NO_SOURCES
     parts: tuple[Polynomial, ...] = ()
-    """Of a quotient or remainder: what is divided, by what. Of a select: the values."""
+    """A quotient or remainder has what is divided, by what; a select has its values."""
     usual: Polynomial | None = None
-    """Of a select that only keeps an index inside its range: the index."""
+    """The index, where a select only keeps it inside its range."""
     factors: tuple[Sources, ...] = ()
-    """Of a float product: what each factor was made of."""
+    """What each factor of a float product was made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Comparison:
     operator: Literal["<", "<=", "==", "!=", ">", ">="]
     right: Polynomial
     needs: tuple[Polynomial, ...] = ()
-    """Of sizes: it says this only where each of them is at least 0; below, unsigned numbers wrap around."""
+    """Sizes that must be at least 0 for this to hold; below, unsigned numbers wrap around."""
 
     def __str__(self) -> str:
         return f"{self.left} {self.operator} {self.right}"
@@ -103,7 +103,7 @@ class Guard:
     is_complete: bool
     """Whether the comparisons say all of the condition."""
     span: Span
-    """Of the condition."""
+    """The condition's place."""
     scope: Span
 
 
@@ -198,7 +198,7 @@ class Access:
     loops: tuple[int, ...]
     """Outermost first."""
     sources: Sources
-    """Of a write: what the value was made of."""
+    """What the value of a write was made of."""
     span: Span
     is_exact: bool
     inlined_in: str
@@ -275,7 +275,7 @@ class LiteralFact:
         "unroll", "launch bound", "vector width",
     ]  # fmt: skip
     name: str
-    """Of the macro, constant, array or loop index; may be empty."""
+    """The macro, constant, array or loop index; may be empty."""
     span: Span
     uses: tuple[Span, ...] = ()
     """Where a macro is used."""

@@ -20,7 +20,7 @@ from kernelwright.source.span import Span
 MAX_STEPS = 60_000
 """Expressions and statements followed, helpers at every call; a 500-line kernel takes some 5,000."""
 MAX_NESTING = 150
-"""Of what is followed, through helpers: it keeps recursion within Python's limit."""
+"""The deepest nesting that is followed, through helpers: it keeps recursion within Python's limit."""
 
 
 @dataclass(frozen=True, slots=True)

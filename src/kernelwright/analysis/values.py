@@ -20,7 +20,7 @@ class Pointer:
     unit: Polynomial | None
     """Elements of the array that one step of the pointer moves by; None when that is not a whole number."""
     extents: tuple[Polynomial | None, ...] = ()
-    """Of what is left of an array of arrays: `tile[i]` of `tile[16][17]` has (17,)."""
+    """The extents left of an array of arrays: `tile[i]` of `tile[16][17]` has (17,)."""
     is_vector: bool = False
     """Whether one step is a vector of the array's elements."""
 

@@ -125,7 +125,7 @@ class ConstantArgument:
 
     variable: str
     name: str
-    """Of the buffer."""
+    """The buffer's name."""
     byte_count: int
 
 
@@ -284,7 +284,7 @@ class DeviceReading:
     """What a device says of itself at one moment; None for what it does not tell."""
 
     clock_mhz: float | None = None
-    """Of the multiprocessors."""
+    """The clock of the multiprocessors."""
     memory_clock_mhz: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None

@@ -53,7 +53,7 @@ POOL = 8
 """Configs that are measured again; more cost time on every shape. A guess."""
 
 REFINING_SHARE = 1 / 3
-"""Of the probes, for where the rule changes from one config to another."""
+"""This share of the probes goes where the rule changes from one config to another."""
 
 REFINING_STEPS = 3
 

@@ -72,7 +72,7 @@ class Domain:
     derived: Mapping[str, Expression]
     """Sizes that follow from the others."""
     bytes: Expression
-    """Of all inputs and outputs."""
+    """The bytes of all inputs and outputs."""
     most_bytes: int
 
     def contains(self, sizes: Sizes) -> bool:
@@ -85,7 +85,7 @@ class Domain:
         return isinstance(byte_count, int | float) and byte_count <= self.most_bytes
 
 
-ONE_CONFIG = "one config only: what is lost cannot be known"
+ONE_CONFIG = "one config only: no other one to compare with"
 """Said in the place of losses where nothing was there to compare with."""
 
 
@@ -108,7 +108,7 @@ class DispatchTable:
     is_probed: bool
     """Whether shapes beside the tuned ones were measured."""
     is_alone: bool = False
-    """Whether one config only was measured: what its choice loses against another cannot be known."""
+    """Whether one config only was measured, so that its loss against another is unknown."""
 
     def is_feasible(self, place: int, sizes: Sizes) -> bool:
         """Whether every constraint holds for a config on these sizes; always for the baseline."""
@@ -331,7 +331,7 @@ def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
 
 
 def _of_one(timings: Timings, config: Config) -> Timings:
-    """Of one config only."""
+    """The timings of one config alone."""
     place = timings.configs.index(config)
     return replace(
         timings, configs=(config,), samples_ms={name: (rows[place],) for name, rows in timings.samples_ms.items()}

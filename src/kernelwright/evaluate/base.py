@@ -70,7 +70,7 @@ class Incumbent:
 
 
 OPTIMISM = 0.8
-"""Of the best known time on a workload, what a candidate is hoped to reach there before it is measured. A guess."""
+"""A candidate is hoped to reach this share of the best known time on a workload before it is measured. A guess."""
 
 MAX_EXPONENT = 50.0
 
@@ -105,9 +105,9 @@ class Reproduction:
     """Whether one candidate's results are another one's, launch by launch on the same inputs."""
 
     launch_count: int
-    """Of each: workloads times datasets."""
+    """Launches of each: workloads times datasets."""
     same_count: int
-    """Of them, those that wrote the same bytes into every output."""
+    """Launches that wrote the same bytes into every output."""
     tolerance_fraction: float = 0.0
     """The largest difference between the two, as a fraction of what is allowed there."""
     difference: str = ""

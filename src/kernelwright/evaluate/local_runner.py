@@ -189,7 +189,7 @@ class LocalRunner:
         self._serving = len(self._stations)
         self._serving_lock = threading.Lock()
         self._claims: list[_Claim] = []
-        """Of the only lane's thread, in whose turn they are settled."""
+        """The claims of the only lane's thread, in whose turn they are settled."""
         self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
         """By candidate: what was begun before anyone asked for an evaluation."""
         self._notes: list[str] = []
@@ -197,7 +197,7 @@ class LocalRunner:
         self._allowed = NOTHING
         """What the baseline keeps between launches in variables of its own, and candidates may."""
         self._order = tuple(workload.name for workload in problem.workloads)
-        """Of workloads in an evaluation: cheapest first, once the baseline has told which are."""
+        """The workloads in an evaluation: cheapest first, once the baseline has told which are."""
         self._is_closed = False
 
     # -- the runner seam -----------------------------------------------------------------------------------------

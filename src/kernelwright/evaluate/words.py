@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernelwright.evaluate.statistics import MOST_DIGITS, Interval
 
 LEAST_UNITS = 5
-"""Of the last digit, between two bounds."""
+"""The least units of the last digit between two bounds."""
 
 
 def digits_for(*values: float) -> int:

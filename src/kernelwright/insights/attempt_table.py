@@ -55,7 +55,7 @@ class RunAttempts:
     promised_count: int
     """Correct attempts that promised a noticeable gain and were measured."""
     slower_count: int
-    """Of these, those that were slower than what they were made from."""
+    """The correct ones that were slower than what they were made from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,29 +21,29 @@ from kernelwright.tree.moves import LIFTED_ROLE, attempts, lifted_template, work
 
 @dataclass(frozen=True, slots=True)
 class AttemptFigures:
-    """Of one run, or of several added up."""
+    """What attempts came to, in one run or in several added up."""
 
     attempt_count: int
     """Ideas that an agent was asked to carry out and repairs, declined ones too; what is there at the start is none."""
     correct_count: int
-    """Of them, those that built, passed the check of their proof and were timed."""
+    """Attempts that built, passed the check of their proof and were timed."""
     faster_count: int
-    """Of the correct ones, those that were measured faster than what they were made from, during the search."""
+    """Correct ones that were measured faster than what they were made from, during the search."""
     refused_count: int
-    """Of the attempts, those that came to nothing before anything was built: declined, duplicates, no template."""
+    """Attempts that came to nothing before anything was built: declined, duplicates, no template."""
     repair_count: int
     repaired_count: int
-    """Of the repairs, those that were correct."""
+    """Repairs that were correct."""
     lift_count: int
     """Kernels whose numbers an agent was asked to lift into parameters afterwards; they are no attempts."""
     lifted_count: int
-    """Of them, those that became a template that reproduces its kernel; a repair that did it is no attempt either."""
+    """Kernels that became a template that reproduces them; a repair that did it is no attempt either."""
     attempts_to_correct: int | None
     """Until the first that was correct, it included; None: none was."""
     failures: tuple[tuple[str, int], ...]
     """`stage: reason` with how often, the most common first, then by name."""
     tokens: int | None = None
-    """Of all requests and replies; None: no model was asked."""
+    """The tokens of all requests and replies; None: no model was asked."""
     cost_usd: float | None = None
     """None: no model was asked, or the price of a reply is not known."""
     gained_percent: float | None = None

@@ -54,7 +54,7 @@ class NodeCost:
     device_s: float = 0.0
     """Checks and measurements."""
     budget_s: float = 0.0
-    """Of the run's budget, for its proof and search."""
+    """The part of the run's budget that its proof and search took."""
     model: Spent = field(default_factory=Spent)
     """Replies to what was asked about it."""
 

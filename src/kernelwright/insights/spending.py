@@ -25,9 +25,9 @@ class Spending:
     model: Spent = field(default_factory=Spent)
     """Replies that were asked for; all zero where none was."""
     device_s: float = 0.0
-    """Of checking and timing candidates: seconds in which the device was this run's."""
+    """Seconds of checks and timing: the device was this run's."""
     build_s: float = 0.0
-    """Of compilers."""
+    """Seconds of compilers."""
     evaluations: int = 0
     attempts: int = 0
     """Structures that were proposed, refused ones included."""
@@ -84,7 +84,7 @@ def spending_of(run: Path) -> RunSpending:
 
 
 def _costs(folder: Path) -> list[Cost]:
-    """Of a node's evaluations that were run; none where it has no run, or one without an event yet."""
+    """The costs of a node's evaluations that were run; none where it has no run, or one without an event yet."""
     if not is_run(folder):
         return []
     with RunFolder.open(folder, writable=False) as run:

@@ -211,7 +211,7 @@ def tried_count(result: OptimizeResult) -> int:
 
 
 def outweighed_words(verdict: Verdict) -> str:
-    """Of a gain on some workloads: where it is largest, why it is none over all, what to do; empty: there is none."""
+    """Where a gain on some workloads is largest, why it is none over all, what to do; empty: there is none."""
     if verdict.kind is not Kind.SOME or verdict.partial is None:
         return ""
     most = max(verdict.partial.faster, key=lambda each: each.speedup.low)

@@ -16,7 +16,7 @@ class Caps:
 
     cost_usd: float | None = None
     tokens: int | None = None
-    """Of requests and replies together."""
+    """Most tokens of requests and replies together."""
     requests: int | None = None
 
 
@@ -26,18 +26,18 @@ class Spent:
 
     requests: int = 0
     failed: int = 0
-    """Of them, those that no usable reply came to."""
+    """Requests without a usable reply."""
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     unknown_tokens: int = 0
     """Replies that do not say how many tokens they were; they are missing in the sums."""
     known_cost_usd: float = 0.0
-    """Of the replies whose price is known."""
+    """The cost of the replies whose price is known."""
     unknown_costs: int = 0
     """Replies whose price is not known."""
     seconds: float = 0.0
-    """Of waiting for models; requests in flight at the same time count each."""
+    """Seconds of waiting for models; requests in flight at the same time count each."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -46,7 +46,7 @@ class Spent:
 
     @property
     def tokens(self) -> int:
-        """Of requests and replies, as far as known."""
+        """The tokens of requests and replies, as far as known."""
         return self.input_tokens + self.output_tokens
 
     def plus(self, reply: Reply) -> Spent:

@@ -35,7 +35,7 @@ from kernelwright.errors import (
 from kernelwright.identity import content_id
 
 MOST_REPLY_CHARACTERS = 200_000
-"""Of a reply that are kept; a longer one is no answer that anything here asks for."""
+"""So many of a reply are kept; a longer one is no answer that anything here asks for."""
 
 Effort = Literal["minimal", "low", "medium", "high"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high")
@@ -75,9 +75,9 @@ class ChatRequest:
     sample: int = 0
     """Counts requests that are the same and shall have replies of their own."""
     seed: int | None = None
-    """Of the run, for services that draw by one; the same for all of a run's requests, so not part of the identity."""
+    """The run's seed, for services that draw by one; all requests share it, so it is not part of the identity."""
     node: int | None = None
-    """Of the tree, for the accounts; not part of the identity."""
+    """The tree's node, for the accounts; not part of the identity."""
 
     @property
     def id(self) -> str:
@@ -101,7 +101,7 @@ class Usage:
     input_tokens: int | None = None
     """All of the request, those from the cache included."""
     cached_tokens: int | None = None
-    """Of the request, those that came from the service's cache."""
+    """Tokens of the request that came from the service's cache."""
     output_tokens: int | None = None
 
     @property
@@ -185,7 +185,7 @@ def answer_of(reply: Reply) -> Reply:
 
 
 def readable(text: str) -> str:
-    """The text without halves of characters, which no request and no file can hold."""
+    """The text with a replacement character for each unpaired surrogate, which no request and no file can hold."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -17,13 +17,13 @@ from typing import Any, TypeGuard
 from kernelwright.json_text import read_json_text
 
 MOST_BODY_BYTES = 8 * 2**20
-"""Of an answer, packed and unpacked: forty times what is kept of a reply."""
+"""The largest answer, packed and unpacked: forty times what is kept of a reply."""
 
 MOST_ERROR_BYTES = 2**16
-"""Of an answer that tells of a failure; the rest is left out."""
+"""The largest answer that tells of a failure; the rest is left out."""
 
 MOST_DEPTH = 100
-"""Of lists and objects in one another; what a service wraps a text in has ten."""
+"""The deepest nesting of lists and objects; what a service wraps a text in has ten."""
 
 MOST_COUNT = 2**53
 """Tokens, and seconds since 1970, beyond which a number is none."""

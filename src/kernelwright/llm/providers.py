@@ -39,7 +39,7 @@ CLOSE_TIMEOUT_S = 5.0
 """For a network that is gone to let go of connections; then they are left to the end of the process."""
 
 MOST_CHARACTERS = 400
-"""Of a service's own words in a message."""
+"""A message quotes so many of a service's own words."""
 
 SERVICES: Mapping[str, str] = MappingProxyType(
     {

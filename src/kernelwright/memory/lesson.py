@@ -42,9 +42,9 @@ class Circumstances:
     architecture: str
     """`cpu`, `sm_90`, `opencl-gpu`, ..."""
     shape: str
-    """Of the workloads' bytes against the last cache: `cached`, `near-cache`, `streaming`, `unknown`."""
+    """How the workloads' bytes compare with the last cache: `cached`, `near-cache`, `streaming`, `unknown`."""
     dtype: str
-    """Of the first output."""
+    """The first output's dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class Lesson:
     predicted: float | None = None
     measured: Measured | None = None
     stage: str = ""
-    """Of a failure."""
+    """The stage of a failure."""
     reason: str = ""
     message: str = ""
     tactics: tuple[str, ...] = ()
     """Everything applied since the baseline; of a template."""
     config: Mapping[str, Value] = field(default_factory=dict)
     text: str = ""
-    """Of a template; empty: not kept."""
+    """The text of a template; empty: not kept."""
     expired: str = ""
     """Why it does not hold any more; empty: it does."""
 

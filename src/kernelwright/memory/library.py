@@ -35,7 +35,7 @@ MOST_BYTES = 16 << 20
 """A few thousand lessons with the templates of a few hundred."""
 
 KEPT_SHARE = 0.75
-"""Of the limit, what a rewrite leaves, so that the next one is not due at once."""
+"""A rewrite leaves this share of the limit, so that the next one is not due at once."""
 
 PATIENCE_S = 10.0
 

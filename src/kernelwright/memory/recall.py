@@ -19,13 +19,13 @@ from kernelwright.problem.config import Value
 HALF_LIFE_DAYS = 180.0
 LEAST_RELEVANCE = 0.1
 OTHER_DEVICE = 0.7
-"""Of the same architecture. A guess, as are the others below."""
+"""The weight of another device of the same architecture. A guess, as are the others below."""
 
 OTHER_ARCHITECTURE = 0.3
 OTHER_SHAPE = 0.6
 OTHER_DTYPE = 0.8
 OTHER_VERSION = 0.5
-"""Of a failure that an earlier version of Kernelwright had: it may have been mended."""
+"""The weight of a failure of an earlier version of Kernelwright: it may have been mended."""
 
 REPEATED = 2
 """So many failures of one kind say that something does not work; one may be an accident."""

@@ -43,7 +43,7 @@ LEAST_SAMPLES = 6
 """Fewer have no 95 % interval of their median."""
 
 NOISE_QUANTILE = 0.75
-"""Of the configs' noise, what counts for all: a machine is not equally busy all the time. A guess."""
+"""This quantile of the configs' noise counts for all: a machine is not equally busy all the time. A guess."""
 
 RESOURCE_WORDS: Mapping[str, str] = {
     "registers_per_thread": "registers a thread",
@@ -107,7 +107,7 @@ class NodeEvidence:
         return (*lines, *failed)
 
     def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
-        """Of the longest kernel on each workload; what was read once is kept beside the log."""
+        """The counters of the longest kernel on each workload; what was read once is kept beside the log."""
         assert view.folder is not None
         file = (self.counted / NODES_FOLDER / view.folder.name if self.counted else view.folder) / COUNTERS_FILE
         kept = _kept_counters(file)

@@ -39,7 +39,7 @@ from kernelwright.tree.moves import LIFTED_ROLE
 from kernelwright.tuning.time_spent import PROPOSALS
 
 REST_EVALUATIONS = 16
-"""Of the best structure at a time, once no more structures may be asked for."""
+"""The best structure gets so many at a time, once no more structures may be asked for."""
 
 
 class Optimizer(NodeSteps):
@@ -242,7 +242,7 @@ class Optimizer(NodeSteps):
         return self._analysing(node.index, run, "budget") if run.evaluated_count > 1 else None
 
     def _tell_what_has_nothing_to_search(self) -> None:
-        """Of kernels whose proof is recorded and that not: a session ended between the two."""
+        """Records the plan of kernels whose proof is recorded alone: a session ended between the two."""
         for index, run in self._runs.items():
             if self.tree[index].is_working and not run.parameters and not self.tree[index].tuning.is_exhausted:
                 self._record([self._tuned(index, run, "exhausted", ())])

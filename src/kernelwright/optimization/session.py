@@ -84,7 +84,7 @@ class SessionParts:
     agent: Agent
     policy: SelectionPolicy | None
     recorded: Recorded | None = None
-    """Of a replay: the run that is repeated."""
+    """The run that a replay repeats."""
     time_left: TimeLeft | None = None
     """Told from then on, when the search begins, what it has left for models."""
 
@@ -439,7 +439,7 @@ class Session:
         return seconds is not None and self._clock.spent_s + least_s > seconds
 
     def _seconds_for_checks(self, seconds: float, least_s: float) -> float:
-        """Of finalists, elsewhere: what is left, but some of them also where structures under way took more."""
+        """Seconds for finalists' checks elsewhere: what is left, or some where structures under way took more."""
         return max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s - least_s)
 
     def _rounds(self, baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> int:
@@ -461,7 +461,7 @@ class Session:
         return sum(self._unrecorded_of(tree[each.action.node], begin_s) for each in tree.under_way)
 
     def _unrecorded_of(self, node: Node, begin_s: float) -> float:
-        """Of a node's run, in the session of the whole run that began then: it knows what was spent before."""
+        """Unrecorded seconds of a node's run, in the whole run's session that began then."""
         path = self._parts.folder.path / NODES_FOLDER / f"{node.index:03d}"
         try:
             own = RunView.read(path)

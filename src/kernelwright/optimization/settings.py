@@ -52,9 +52,9 @@ class OptimizeSettings:
     proof_points: int = 16
     """Corners and random points on which a lifted template is checked before its landscape is trusted; 0: none."""
     max_cost_usd: float | None = None
-    """Of all replies of the run; None: no cap."""
+    """Most dollars for all replies of the run; None: no cap."""
     max_tokens: int | None = None
-    """Of all requests and replies of the run; None: no cap."""
+    """Most tokens of all requests and replies of the run; None: no cap."""
     max_attempts: int | None = None
     """Structures that an agent is asked for, repairs and refused ones included; None: no cap."""
     roles: Mapping[str, Any] = field(default_factory=dict)

@@ -43,7 +43,7 @@ from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.time_spent import Ledger
 
 PRIOR_COUNT = 40
-"""Of a parent's evaluations, the best so many tell its child's searcher where to begin."""
+"""The best so many of a parent's evaluations tell its child's searcher where to begin."""
 
 LARGE_GAIN = 2.0
 """A prediction from which on an idea is tried before the space of what was merely lifted is proven. A guess."""
@@ -52,7 +52,7 @@ NO_GAIN = 0.95
 """An objective from here on is not worth a comparison while a large idea is open. A guess."""
 
 MOST_RESERVED = 0.25
-"""Of a budget in seconds, what is kept for the final comparison at most. A guess."""
+"""The final comparison gets at most this share of a budget in seconds. A guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class OptimizerParts:
 
     problem: Problem
     files: Mapping[str, bytes]
-    """Of the problem."""
+    """The problem's files."""
     root: SourceSpec
     """The source that every node is compared with."""
     baseline: Candidate
@@ -83,7 +83,7 @@ class OptimizerParts:
     start: Callable[[Sequence[str]], Mapping[str, Value]] = lambda _tactics: {}
     """Values to begin with, for a template that was made by these tactics."""
     proofs: tuple[TemplateProven, ...] = ()
-    """Of templates that an earlier session proved."""
+    """Proofs of templates from earlier sessions."""
     steps: Callable[[int, Callable[[], Tree]], Steps] = lambda size, _tree: Steps(size)
     """Makes the steps of that many structures under way, which may look at the tree."""
     limit_s: float | None = None
@@ -113,7 +113,7 @@ class OptimizerState:
         self._decided_s: float | None = None
         """The time for all of a decision, while one is made."""
         self._told_s = parts.begun_s
-        """Of what was recorded last."""
+        """The time of what was recorded last."""
         self._coded: dict[int, set[str]] = {}
         """By node: ideas that were given to the coder in this session."""
         for node in self.tree:
@@ -200,7 +200,7 @@ class OptimizerState:
         self._settled.pop(index, None)
 
     def _settled_evaluations(self) -> list[Evaluated]:
-        """Of all nodes, without those of what is under way."""
+        """The evaluations of all nodes, without those of what is under way."""
         runs = list(self._runs.items())
         return [event for index, run in runs for event in run.evaluations[: self._settled.get(index)]]
 
@@ -231,7 +231,7 @@ class OptimizerState:
     def _deciding(self) -> Iterator[None]:
         """Decisions in this block are made by the time of what was recorded last, so that a replay makes the same.
 
-        They follow upon it: whenever something is recorded, everything is begun that there is a reason for.
+        Each record is followed by the start of all work that has a reason.
         """
         recorded = self._parts.shared.recorded
         chosen_s = recorded.chosen_s if recorded is not None else None

@@ -18,7 +18,7 @@ class TreeHistory:
     def __init__(self, events: Sequence[TreeEvent] = ()) -> None:
         self._events: list[TreeEvent] = []
         self._places: list[int] = []
-        """Of each action, among the events."""
+        """The place of each action among the events."""
         self._trees: dict[int, Tree] = {}
         self.add(events)
 

@@ -112,7 +112,7 @@ def kind_of(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _system_devices() -> frozenset[int]:
-    """Of the folders that hold no stored files, wherever they are mounted besides."""
+    """The devices of the folders that hold no stored files, wherever they are mounted besides."""
     devices = set()
     for folder in _SYSTEM_FOLDERS:
         with contextlib.suppress(OSError):

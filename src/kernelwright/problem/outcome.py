@@ -36,7 +36,7 @@ class Conditions:
 
     reading_count: int
     clock_mhz_min: float | None = None
-    """Of the multiprocessors."""
+    """The lowest clock of the multiprocessors."""
     clock_mhz_median: float | None = None
     memory_clock_mhz_min: float | None = None
     temperature_c_max: float | None = None

@@ -34,23 +34,23 @@ class NodeJob:
 
     index: int
     files: Mapping[str, bytes]
-    """Of its problem."""
+    """The files of its problem."""
     log: bytes
     """Its run's events so far."""
     evaluated_count: int
     blobs: Mapping[str, bytes]
-    """Of its run, by id."""
+    """The blobs of its run, by id."""
     best_ms: Mapping[str, float]
     """What its candidates race against, by workload."""
     best_value: float
     evaluations: int
     """The node's in all when the search ends."""
     seconds: float | None
-    """Of the search, at most; None: no limit."""
+    """The search's time at most; None: no limit."""
     template: TemplateAsked | None = None
-    """Of a lifted template that is not proven yet."""
+    """What a lifted template that is not proven yet must show."""
     proof: TemplateProven | None = None
-    """Of one that is: what it excludes is not searched."""
+    """The proof of a lifted template: what it excludes is not searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class NodeDone:
     failure: Failed | None = None
     """Why a template that computes what the reference does is refused all the same."""
     proof: TemplateProven | None = None
-    """Of a lifted template."""
+    """The proof of a lifted template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CompareJob:
     count: int
     rounds: int
     seconds: float | None
-    """Of the checks before the rounds, at most."""
+    """Most seconds of the checks before the rounds."""
 
 
 class Elsewhere(Protocol):

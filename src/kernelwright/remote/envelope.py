@@ -30,10 +30,10 @@ FORMAT = 2
 """Version of the spool; a reader refuses a higher one."""
 
 MOST_MESSAGE_BYTES = 64 << 20
-"""Of one request or result."""
+"""The largest request or result."""
 
 MOST_FILE_BYTES = 512 << 20
-"""Of one file of a problem."""
+"""The largest file of a problem."""
 
 MOST_HEAD_BYTES = 4096
 

@@ -1,6 +1,6 @@
 """Steps of work that may run beside each other: each in a thread of its own, or one after the other where one is all.
 
-What a step finds is taken in by the caller's thread alone, so that nothing that decides or records needs a lock.
+Only the caller's thread takes results in, so decisions and records need no lock.
 """
 
 from __future__ import annotations

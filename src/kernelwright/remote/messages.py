@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 MOST_FILES = 2000
-"""Of one problem."""
+"""A problem has at most so many."""
 
 _MOST_NAME = 400
 _MOST_DIGITS = 9
@@ -28,7 +28,7 @@ MOST_FINALISTS = 1000
 MOST_ROUNDS = 100_000
 
 Files = Mapping[str, str]
-"""Of a problem: path inside its folder -> digest of the content."""
+"""A problem's files: path inside its folder -> digest of the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Work:
 
     problem_name: str
     files: Files
-    """Of the run's problem."""
+    """The files of the run's problem."""
     settings: Mapping[str, Any]
     """`TuneSettings` as recorded."""
     language: str
     device_name: str = ""
-    """Of the device that the run began on; empty: it begins now."""
+    """The device that the run began on; empty: it begins now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class NodeAsked:
     evaluations: int
     """The node's in all when the search ends."""
     seconds: float | None
-    """Of the search; None: no limit."""
+    """The search's time; None: no limit."""
     template_points: int | None = None
-    """Of the proof of a lifted template; None: it is none, or is proven."""
+    """Points for the proof of a lifted template; None: it is none, or is proven."""
     template_seconds: float | None = None
     proof: str = ""
     """The line of its `TemplateProven`, where it is proven."""
     origin_files: Files = field(default_factory=dict)
-    """Of the problem of what a lifted template has to reproduce; none: it is the baseline."""
+    """The problem of what a lifted template has to reproduce; none: it is the baseline."""
 
 
 @dataclass(frozen=True, slots=True)

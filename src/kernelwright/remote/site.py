@@ -37,7 +37,7 @@ class Comparing:
     choose: Callable[[frozenset[str]], Sequence[Entrant]]
     """The entrants when these candidate ids are left out."""
     files: Callable[[int], Mapping[str, bytes]]
-    """Of a node's problem."""
+    """The files of a node's problem."""
     rounds: int
     seconds: float | None
     """Left for the checks before the rounds; None: no limit."""
@@ -136,7 +136,7 @@ class LocalSite:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Of this machine."""
+        """The environment of this machine."""
         return environment()
 
     def now_s(self) -> float:

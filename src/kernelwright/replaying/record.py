@@ -52,7 +52,7 @@ MOST_SHOWN = 300
 
 _TIMES = frozenset({"elapsed_s", "spent_s", "spent_on"})
 _OF_START = ("problem_name", "problem_id", "device", "workloads", "floors")
-"""Of the first event, what a replay must have too; ids, dates and the machine that leads are others."""
+"""What a replay must share with the first event; ids, dates and the machine that leads may differ."""
 
 
 class ReplayDiverged(UserError):
@@ -80,7 +80,7 @@ class Recorded:
         """The one that is repeated now."""
         self.events: tuple[Event, ...] = tuple(event for each in self.sessions for event in each.events)
         self.place = 0
-        """Of the next event."""
+        """The place of the next event."""
         self._nodes: dict[int, tuple[Evaluated, ...]] = {}
         self._time_s = 0.0
 

@@ -64,7 +64,7 @@ class RecordedClock(RunClock):
 
     @property
     def spent_s(self) -> float:
-        """Of the next event."""
+        """The seconds of the next event."""
         return self._now()
 
 

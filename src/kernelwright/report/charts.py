@@ -18,7 +18,7 @@ FAIL_BAND_PX = 18
 MOST_DOTS = 1200
 """More dots than this in one chart overlap anyway; every k-th is drawn, and all of the fastest."""
 FEW_DOTS = 8
-"""Of one value in a chart by parameter: so many are spread evenly."""
+"""A value of a parameter has so many in a chart, spread evenly."""
 MOST_GROUPS = 12
 """Values of one parameter that a chart keeps apart; more are put into ranges."""
 

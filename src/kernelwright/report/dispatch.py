@@ -24,7 +24,7 @@ class ServedShape:
     baseline_ms: float
     best_ms: float
     loss: str
-    """Of the config that serves it against the best there."""
+    """What the config that serves it loses against the best there."""
 
 
 @dataclass(frozen=True, slots=True)

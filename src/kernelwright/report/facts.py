@@ -19,7 +19,7 @@ from kernelwright.store.view import RunView, is_partial
 Status = Literal["passed", "stopped early", "failed"]
 
 MOST_LOG_CHARACTERS = 4000
-"""Of one example log on the page; the run folder keeps what was recorded."""
+"""An example log on the page is cut here; the run folder keeps what was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class FailureGroup:
     reason: str
     count: int
     share: float
-    """Of all evaluations."""
+    """The share of all evaluations."""
     examples: tuple[FailureExample, ...]
 
 

@@ -43,7 +43,7 @@ class Effect:
 
     name: str
     share: float
-    """Of the sum over all parameters; at least 0."""
+    """The share of the sum over all parameters; at least 0."""
     strength: float
     """The method's own number: loss of held-out R², or variance explained."""
 

@@ -22,7 +22,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.tuning.tune import Subject
 
 MOST_LINES = 4000
-"""Of one listing; a longer source is cut, and says so."""
+"""A longer source is cut, and says so."""
 
 _EXTRA_KEYWORDS = frozenset({
     "__kernel", "kernel", "__global", "global", "__local", "local", "__constant", "constant", "__private", "private",

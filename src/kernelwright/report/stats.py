@@ -25,7 +25,7 @@ class Stat:
 
 
 def run_stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
-    """Of one search: what was tried, what it took, and what going on would bring."""
+    """The figures of one search: what was tried, what it took, and what going on would bring."""
     failed = sum(row.status == "failed" for row in rows)
     stopped = sum(row.status == "stopped early" for row in rows)
     feasible, raw = view.started.space.get("feasible_count"), view.started.space.get("raw_count")
@@ -45,7 +45,7 @@ def run_stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
 
 
 def tree_stats(result: OptimizeResult, runs: Mapping[int, RunView], spent: Spent) -> list[Stat]:
-    """Of a whole run with a tree: structures, configurations of all of them, failures, time, and what it cost.
+    """The figures of a whole run with a tree: structures, all their configurations, failures, time and cost.
 
     Args:
         result: the run.

@@ -33,7 +33,7 @@ MOST_TEXT = 20_000
 """Characters of one prompt or reply on the page; the run folder has the rest."""
 
 MOST_TEXTS = 1_500_000
-"""Of all of them together."""
+"""All sources together are cut here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class OptimizeResult:
     """A finished (or interrupted) run of `optimize`."""
 
     view: RunView
-    """Of the whole run; each node's own is in its folder."""
+    """The whole run; each node's own is in its folder."""
 
     @classmethod
     def read(cls, folder: Path | str) -> OptimizeResult:

@@ -30,7 +30,7 @@ class WorkloadResult:
     workload: str
     baseline_ms: float
     best_ms: float
-    """Of the candidate that the verdict is about."""
+    """The time of the candidate that the verdict is about."""
     speedup: Interval | None
     """Over the baseline, from interleaved rounds, wide enough for all finalists on all workloads together; None when
     there was no comparison."""

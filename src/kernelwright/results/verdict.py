@@ -76,14 +76,14 @@ class Verdict:
     leader: Winner | None = None
     """That finalist; without a comparison the best of the search, which is all that is known."""
     speedup: Interval | None = None
-    """Of that finalist over the baseline, over all workloads; None without a comparison."""
+    """That finalist's speedup over the baseline, over all workloads; None without a comparison."""
     rounds: int = 0
     finalists: int = 0
     """How many were compared with the baseline."""
     partial: PartialGain | None = None
-    """Of `SOME`: on which workloads."""
+    """The workloads that gain, where the kind is `SOME`."""
     workloads: tuple[WorkloadVerdict, ...] = ()
-    """Of that finalist over the baseline on each workload alone."""
+    """That finalist's verdict on each workload alone."""
     provisional: float | None = None
     """Times the baseline's speed, by the search, where nothing was compared."""
 
@@ -99,7 +99,7 @@ class Verdict:
 
     @property
     def unclaimed(self) -> tuple[WorkloadVerdict, ...]:
-        """Of a run without a gain: workloads whose interval lies above 1, of too few rounds for a claim there."""
+        """Workloads of a run without a gain whose interval lies above 1, in too few rounds for a claim there."""
         if self.kind not in (Kind.OPEN, Kind.SLOWER):
             return ()
         return tuple(each for each in self.workloads if each.speedup.side == "above" and each.finding != "faster")

@@ -1,10 +1,10 @@
 """The verdict on each workload: where a finalist is faster than the baseline although it is not over all of them.
 
-One workload of a few microseconds, whose times scatter, can make the interval over all workloads contain 1 while the
-gain on a large one is beyond doubt. So each finalist is also held against the baseline on each workload alone. These
-are more questions, and the intervals are made wider for it (Bonferroni): those of all finalists on all workloads hold
-together with 95 %. A gain is claimed only above 1, on one side of its interval: that one of these claims or the claim
-over all workloads is a false gain has a chance of 5 % at most, half of it from each.
+A noisy workload of a few microseconds can make the interval over all workloads contain 1, while the gain on a large one
+is beyond doubt. So each finalist is also compared with the baseline on each workload alone. These are more questions,
+so the intervals are wider (Bonferroni): those of all finalists on all workloads hold together with 95 %. A claim needs
+only the lower end of an interval. So the chance of any false gain is at most 5 %: half of it from these claims, half
+from the claim over all workloads.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class PartialGain:
     """A finalist that is faster than the baseline on some workloads, in a run without a gain over all of them."""
 
     place: int
-    """Of the finalist in the comparison."""
+    """The finalist's place in the comparison."""
     candidate_id: str
     config: Config
     verdicts: tuple[WorkloadVerdict, ...]
-    """Of every workload, in the problem's order."""
+    """The verdict on every workload, in the problem's order."""
 
     @property
     def faster(self) -> tuple[WorkloadVerdict, ...]:

@@ -17,7 +17,7 @@ Limiter = Literal[
 """`unmeasured`: none that is known is near its peak, and of memory or arithmetic that peak or the work is not known."""
 
 BUSY = 0.7
-"""Of a rate that was measured: above it, that resource limits."""
+"""Above this share of a measured rate, that resource limits."""
 LOW_OCCUPANCY = 0.3
 SHORT_MS = 0.005
 """Below it a launch's own latency counts as much as its work."""
@@ -47,7 +47,7 @@ class Facts:
     block_count: int | None = None
     multiprocessors: int | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
-    """Of the kernel that takes longest: `occupancy`, `spill_bytes`, `registers_per_thread`, ..."""
+    """What the longest kernel uses: `occupancy`, `spill_bytes`, `registers_per_thread`, ..."""
     counters: Mapping[str, float] = field(default_factory=dict)
     """By name of `backend.cuda.measure.nsight_compute.COUNTERS`, where they could be read."""
 

@@ -37,7 +37,7 @@ KEPT_S = 7 * 24 * 3600.0
 """Measured ceilings are kept for a week: drivers are in the key, and clocks do not matter that much. A guess."""
 
 RATE_MARGIN = 1.05
-"""Of memory and plain arithmetic: what a kernel might do better than the best of those that measured them."""
+"""A kernel might exceed the best measured rate of memory and plain arithmetic by so much."""
 CACHE_MARGIN = 1.25
 TENSOR_MARGIN = 8.0
 """Tensor cores: `mma.sync` in float16 was measured; Hopper's own instructions and 8- and 4-bit types do more."""

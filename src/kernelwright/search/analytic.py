@@ -47,7 +47,7 @@ class Launch:
     results: float
     """Computed by one thread."""
     shared_bytes: int = 0
-    """Of one block."""
+    """The shared memory of one block."""
     traffic: float = 1.0
     """Bytes moved, in units of the least possible."""
 
@@ -60,7 +60,7 @@ class DeviceShape:
     threads: int
     """Resident on one multiprocessor."""
     shared_bytes: int
-    """Of one multiprocessor."""
+    """The shared memory of one multiprocessor."""
     registers: int = 65_536
     blocks: int = 32
     """Resident on one multiprocessor."""

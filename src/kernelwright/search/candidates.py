@@ -163,7 +163,7 @@ def whole(space: Space) -> Candidates:
 
 
 class Pool:
-    """Of a space too large to score all of it: random configs drawn once, some more for each fit, and neighbours.
+    """What is scored of a large space: random configs drawn once, some more for each fit, and neighbours.
 
     Configs stay rows of value indices as long as they can: making one an object takes longer than scoring it.
     """

@@ -25,10 +25,10 @@ NEGLIGIBLE = 0.02
 """A hypothesis of a lower probability is not worth fitting."""
 
 LEAST_MEMBERS = 4
-"""Of the model of one hypothesis; a spread of fewer says little."""
+"""The model of one hypothesis has so many; a spread of fewer says little."""
 
 LEAST_SHARE = 0.125
-"""Of the candidates that are scored: how many each hypothesis may name, however little it is believed."""
+"""Each hypothesis may name this share of the scored candidates, however little it is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Improvement:
     """What is worth trying."""
 
     places: npt.NDArray[np.intp]
-    """Of the candidates whose effects promise most, ascending; the others have no score."""
+    """The places of the candidates whose effects promise most, ascending; the others have no score."""
     chosen: Table
     """The same."""
     gains: Floats
@@ -160,7 +160,7 @@ class Experts:
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
-    """Of normal targets below `best`."""
+    """The expected fall of normal targets below `best`."""
     normal_cdf: Any = require("scipy.special", purpose="the surrogate searcher").ndtr
     deviation = np.maximum(deviation, 1e-6)
     gain = best - mean

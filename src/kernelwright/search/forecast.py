@@ -35,7 +35,7 @@ class Records:
     """Observations since the last record."""
     best: float | None = None
     gain: float = 0.0
-    """Of the records after the first, in logarithms, each weighing half of the next; `fading` is missing to 1."""
+    """The mean gain of later records, in logarithms, each weighing half of the next; `fading` is missing to 1."""
     fading: float = 1.0
     passed_count: int = 0
     mean: float = 0.0

@@ -123,7 +123,7 @@ TRANSFER_DESIGN = 4
 such runs: two of each is the least that shows whether what was fast there is fast here."""
 
 EARLIER_COUNT = 40
-"""Of the first so many evaluations, every other is the next in the order of earlier runs, if they are fully believed;
+"""Every other of the first so many evaluations is the next in the order of earlier runs, if they are fully believed;
 later ones ever fewer, as the model learns what differs here. A guess."""
 
 HOPELESS = 2.0
@@ -138,7 +138,7 @@ NEIGHBOURED_COUNT = 5
 """The neighbours of so many of the best configs join a pool. A guess."""
 
 SCORED_COUNT = 2000
-"""Of more candidates, only so many whose effects promise most are scored by the whole model."""
+"""The whole model scores so many candidates at most: those whose effects promise most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Told:
 
     observed: tuple[Observation, ...]
     table: Table
-    """Of all that was told; `data` and what follows are about what passed."""
+    """A table of all that was told; `data` and what follows are about what passed."""
     is_passed: npt.NDArray[np.bool_]
     data: Data
     best: float
@@ -155,7 +155,7 @@ class _Told:
     here: list[Floats]
     """By source, its guess of what passed."""
     design: Design
-    """Of all that was told."""
+    """The design of all that was told."""
     passed_design: Design
     candidates: Candidates
     guessed: list[Guessed]

@@ -61,10 +61,10 @@ SLOPE_DEVIATION = 0.5
 nothing to twice as much is within two deviations, the reverse is not."""
 
 LEVEL_VARIANCE = 100.0
-"""Of the level of all targets, in units of one target's own variance: as good as unknown."""
+"""The variance of the level of all targets, in units of one target's own: as good as unknown."""
 
 VARIANCES = np.geomspace(1e-3, 3.0, 40) ** 2
-"""Of what is left unexplained (in logarithms of time): what the evidence sums over, their logarithms equally spaced and
+"""Variances of the unexplained rest (in logarithms of time) that the evidence sums over, logarithms equally spaced and
 equally probable."""
 
 LOG_VARIANCES = np.log(VARIANCES)
@@ -142,7 +142,7 @@ def favourites(sources: Sequence[Source], *, count: int) -> list[Config]:
 
 
 def agreed(space: Space, sources: Sequence[Source]) -> list[Config]:
-    """Of the best configs of several sources the one that all together think best; nothing where there is only one."""
+    """What several sources together think best, from the best of each; nothing where there is only one."""
     known = favourites(sources, count=sum(len(source.best) for source in sources))
     if len(sources) < 2 or not known:
         return []

@@ -39,7 +39,7 @@ class ExpressionLowering:
         self.expanded = expanded
         self.depth = 0
         self.type_names: frozenset[str] = frozenset()
-        """Of the template around the function that is lowered: `T(0)` is a conversion there."""
+        """The types of the template around the lowered function: `T(0)` is a conversion there."""
         self._ways: dict[str, Callable[[_Node], nodes.Expression]] = {
             "identifier": self._name,
             "qualified_identifier": self._name,

@@ -11,7 +11,7 @@ from kernelwright.source.tokens import Token, group_end, integer_value, next_sig
 MAX_EXPANDED_TOKENS = 200_000
 """A source whose macros make more than this is left unexpanded from there on (guess: a hundred large kernels)."""
 CHARACTERS_OF_A_TOKEN = 16
-"""Of a text or a pasted word that counts as one more."""
+"""A text or a pasted word counts as one more token for so many characters."""
 _MAX_NESTING = 60
 
 
@@ -24,7 +24,7 @@ class Macro:
     """None for a macro without arguments."""
     body: tuple[Token, ...]
     span: Span
-    """Of the whole directive."""
+    """The place of the whole directive."""
     is_guarded: bool = False
     """Whether it stands under `#ifndef` of its own name: a parameter, with its default."""
 

@@ -172,7 +172,7 @@ class Declarator:
     is_pointer: bool
     is_reference: bool
     extents: tuple[Expression | None, ...]
-    """Of an array, outermost first; None for `[]`."""
+    """The extents of an array, outermost first; None for `[]`."""
     initial: Expression | None
     is_shared: bool
     is_const: bool

@@ -39,7 +39,7 @@ CHUNK_CELLS = 2**20
 """Transitions of one component worked out at once; bounds the memory."""
 
 MOST_TRANSITIONS = 2**28
-"""Of one component, or one layer of the diagram; with 4 bytes each, twice while they are joined, that is 2 GiB.
+"""One component, or one layer of the diagram, has at most so many; with 4 bytes each, twice in a join, that is 2 GiB.
 More is refused before memory is taken for it. The largest space of `bench space` (tiled matmul, 10**10 raw) needs 1.6
 million.
 """

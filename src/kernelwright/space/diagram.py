@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 2**18
 _INT64_SAFE = 2**62
 
 MOST_EDGES = 2**25
-"""Of a diagram: about 1 GiB. The largest space of `bench space` (tiled matmul) has 134,000."""
+"""A diagram has at most so many: about 1 GiB. The largest space of `bench space` (tiled matmul) has 134,000."""
 
 
 @dataclass(frozen=True, slots=True)

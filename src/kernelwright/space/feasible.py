@@ -244,7 +244,7 @@ class Space:
 
     @functools.cached_property
     def _strides(self) -> tuple[int, ...]:
-        """Of a config's number in the raw space: the last parameter's values follow each other."""
+        """The strides of a config's number in the raw space: the last parameter's values follow each other."""
         sizes = [len(parameter.values) for parameter in self.parameters]
         return tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))
 

@@ -54,7 +54,7 @@ class SessionStarted:
     spent_s: float = 0.0
     """Budget seconds that earlier sessions used."""
     evaluated: Mapping[str, int] | None = None
-    """Of a run of `optimize` that is resumed: by node that has a log, how many evaluations it holds; None: not told."""
+    """By node with a log, the evaluations in it, for a resumed run of `optimize`; None: not told."""
     kind: Literal["session_started"] = "session_started"
 
 
@@ -105,7 +105,7 @@ class FinalistsCompared:
     conditions: Mapping[str, Conditions] = field(default_factory=dict)
     """How the device was, by workload, where it tells."""
     finalist_count: int = 0
-    """Of the whole comparison, where these are only some of its finalists; 0: they are all."""
+    """The finalists of the whole comparison, where these are only some; 0: they are all."""
     kind: Literal["finalists_compared"] = "finalists_compared"
 
 
@@ -218,7 +218,7 @@ class Idea:
     promise: float | None = None
     """`predicted_gain` with what it makes possible afterwards."""
     first_line: int = 0
-    """Of the part of the node's source, its header left out, that it changes; 0: wherever it needs to."""
+    """The first line of the part that it changes, in the node's source without its header; 0: wherever it needs to."""
     last_line: int = 0
     """The last of them; both count from 1."""
     risk: str = ""
@@ -266,7 +266,7 @@ class NodeTuned:
     """The lowest objective so far, also from measurements that racing stopped; None: nothing passed."""
     best_config: Mapping[str, Value]
     spent_s: float
-    """Of the node's own run so far."""
+    """Seconds of the node's own run so far."""
     reason: str
     """Why the search stopped: `budget`, `exhausted`, `no-gain`."""
     expected_gain_fraction: float | None = None
@@ -294,14 +294,14 @@ class TemplateProven:
     """What was tried before a lifted template's landscape was trusted, and what came of it."""
 
     index: int
-    """Of the node."""
+    """The node's number."""
     reproduces: Literal["bytes", "tolerance", "differs", "reference"]
     """Its default against the source that it was lifted from: the same bytes; within the tolerance of its results;
     neither; `reference`: both agree with the reference, the two were not compared."""
     compared_count: int = 0
     """Launches of each that were compared: workloads times datasets."""
     same_count: int = 0
-    """Of them, those with the same bytes in every output."""
+    """Launches with the same bytes in every output."""
     tolerance_fraction: float = 0.0
     """The largest difference as a fraction of what is allowed there."""
     corner_count: int = 0

@@ -74,9 +74,9 @@ class RunView:
     last_end: RunFinished | None = None
     """The latest end of a session that was recorded, also where a later session has taken the run up again."""
     tree_events: tuple[TreeEvent, ...] = ()
-    """Of `optimize`, in order; `kernelwright.tree` makes the tree of them."""
+    """The tree's events in a run of `optimize`, in order; `kernelwright.tree` makes the tree of them."""
     proofs: tuple[TemplateProven, ...] = ()
-    """Of lifted templates, in order."""
+    """The proofs of lifted templates, in order."""
     recalled: MemoryRecalled | None = None
     """What earlier runs had to say; None: the library was not asked."""
 

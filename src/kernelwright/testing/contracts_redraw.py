@@ -125,7 +125,7 @@ class RedrawContract:
                 assert _are_close(subject.session, buffers, pair, limit) == expected, (wide, b)
 
     def test_without_a_limit_results_must_have_the_same_bytes(self, subject: HasSession) -> None:
-        """Of any length; no two zeros are the same, and no two NaN."""
+        """Results of any length; no two zeros are the same, and no two NaN."""
         session = subject.session
         for first, second in ((0.0, -0.0), (1.0, 1.0), (np.nan, np.nan)):
             pair = [np.full(7, each, np.float32) for each in (first, second)]

@@ -48,7 +48,7 @@ NODE_WEIGHT = 4.0
 
 FRESH_MEAN = math.log(1.2)
 FRESH_DEVIATION = math.log(1.45)
-"""Of the logarithm of what an idea gains that nobody has had yet. Guesses around Astra's mean of 1.32x after five
+"""The deviation of the logarithm of an untried idea's gain. Guesses around Astra's mean of 1.32x after five
 rounds, and its 1.25x to 1.46x by kernel."""
 
 FRESH_WEIGHT = 6.0
@@ -66,14 +66,14 @@ SPREAD_OF_TUNING = 0.75
 """Deviation of what tuning will still bring, as a share of it. A guess."""
 
 MEASURED_DEVIATION = 0.03
-"""Of a logarithm that was measured once, on a quiet device. A guess."""
+"""The deviation of a logarithm that was measured once, on a quiet device. A guess."""
 
 LIFTING_CHANCE = 0.8
 """That numbers can be lifted into parameters that reproduce the kernel and have something to search. A guess."""
 
 REPAIR_WEIGHT = 2.0
 AGAIN = 0.7
-"""Of its chance, what each repair before it in the same chain that failed leaves."""
+"""Each failed repair before it in the same chain leaves this share of its chance."""
 
 PROOF_EVALUATIONS = 2.0
 """What a new node costs before it is known: its default, and its parent's best values."""
@@ -105,7 +105,7 @@ class Gain:
 
 
 class Beliefs:
-    """Of one tree at one time."""
+    """What is believed of one tree at one time."""
 
     def __init__(self, tree: Tree, *, has_model: bool, tunes: bool, is_timed: bool, lifts: bool = False) -> None:
         """Nothing is computed yet.
@@ -285,7 +285,7 @@ class Beliefs:
         return self.tuning_gain * remaining(tuning.evaluated_count)
 
     def _potential_of_lifting(self, node: Node) -> float:
-        """Of a kernel without parameters: what the search of its template brings, once it has one."""
+        """What the search of a kernel's template brings, once it has one."""
         lifted = lifted_child(self._tree, node)
         if lifted is not None:
             return self.potential(lifted)

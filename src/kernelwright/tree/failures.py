@@ -108,7 +108,7 @@ def constraint_of(node: Node, *, is_useless: bool = False) -> Constraint | None:
 
 
 def constraints(tree: Tree, useless: Sequence[Node] = ()) -> tuple[Constraint, ...]:
-    """Of all nodes, in their order.
+    """The constraints of all nodes, in their order.
 
     Args:
         tree: that is looked at.

@@ -26,7 +26,7 @@ from kernelwright.store.event import (
 )
 
 OPEN_FAMILY = "open"
-"""Of ideas that are only a chance to plan again: what is written there as a prediction is no prediction."""
+"""The family of ideas that are only a chance to plan again: a prediction there is none."""
 
 Status = Literal["proposed", "working", "failed", "refused"]
 """`proposed`: not judged yet. `refused`: never built. `failed`: built or ran, and was wrong."""
@@ -53,7 +53,7 @@ class Tuning:
     is_exhausted: bool = False
     """Whether its space is used up."""
     expected_gain_fraction: float | None = None
-    """Of as many further evaluations again; None: unknown."""
+    """The gain of as many further evaluations again; None: unknown."""
     findings: tuple[str, ...] = ()
 
 

@@ -11,7 +11,7 @@ START_ROLES = frozenset({"baseline", "template", "given"})
 """Roles of nodes that are there before anyone had an idea: they are no attempts."""
 
 LIFTED_ROLE = "template"
-"""Of nodes that are another node with its numbers lifted into parameters."""
+"""The role of nodes that are another node with its numbers lifted into parameters."""
 
 MOST_DECLINED = 2
 """Ideas that an agent may decline at a node before it is believed that it has no more. A guess."""

@@ -28,11 +28,11 @@ class Progress:
     expected_gain_s: float = 0.0
     """How long that while is, at the rate so far."""
     node_count: int = 0
-    """Of `optimize`: nodes of the tree so far; 0 for a run without a tree."""
+    """Nodes of the tree so far in `optimize`; 0 for a run without a tree."""
     doing: str = ""
-    """Of `optimize`: what is done to which node, in words."""
+    """What `optimize` does to which node, in words."""
     floor_share: float | None = None
-    """Of the best so far: the least time that the device allows over its own; None where that is unknown."""
+    """The least time that the device allows over the time of the best so far; None where that is unknown."""
 
 
 class RunListener(Protocol):

@@ -62,9 +62,9 @@ class TuneSettings:
     searcher: str = "auto"
     searcher_options: Mapping[str, Value] = field(default_factory=dict)
     seed: int = 0
-    """Of the searcher."""
+    """The searcher's seed."""
     data_seed: int | None = None
-    """Of the inputs; None: drawn anew for each run, so that no kernel can know them, and kept with it."""
+    """The seed of the inputs; None: drawn anew for each run, so that no kernel can know them, and kept with it."""
     device: str | None = None
     """A device id or a part of its name; None: the best one."""
     build_processes: int | None = None
@@ -76,7 +76,7 @@ class TuneSettings:
     precision: float = 0.02
     """Relative half-width of the median's interval at which a measurement is precise enough."""
     seconds_per_measurement: float = 0.75
-    """Of one candidate on one workload during the search, warm-up included; claims come from the final comparison."""
+    """Most seconds of a candidate on a workload in the search, with warm-up; claims come from the finals."""
     launch_timeout_s: float = 10.0
     worker_memory_bytes: int | None = None
 

@@ -89,7 +89,7 @@ from kernelwright.tuning.state import SearchState, observations
 from kernelwright.tuning.time_spent import BASELINE, FINALS, SEARCH, SET_UP, Ledger
 
 COMPARISON_SHARE = 0.2
-"""Of a budget in seconds, for the final comparison on another machine. A guess."""
+"""The final comparison on another machine gets this share of a budget in seconds. A guess."""
 
 BLIND_LOOK_AHEAD = 8
 """Times the runner's capacity, for a searcher that learns nothing from results: what is asked for early is built early.

@@ -111,7 +111,7 @@ class Desk:
 
     @property
     def open_key(self) -> str | None:
-        """Of the session that is open."""
+        """The key of the session that is open."""
         return self._session.key if self._session else None
 
     def device(self, work: Work) -> DeviceInfo:

@@ -153,7 +153,7 @@ class Cell:
     evaluation_count: int
     spent_s: float
     device_s: float
-    """Of checking and timing, without the final comparison."""
+    """Seconds of checks and timing, without the final comparison."""
     waiting_s: float
     """For replies of models; several at once count each."""
     reply_count: int

@@ -38,10 +38,10 @@ class Paired:
     """One arm over another, in pairs."""
 
     ratio: MeanRatio
-    """Of their speedups: above 1 the first is faster."""
+    """The ratio of their speedups: above 1 the first is faster."""
     p: float
-    """Two-sided, exact: how often exchanging the two within pairs at random gives a mean as far from 1. With n pairs it
-    cannot be below 2 / 2**n."""
+    """An exact, two-sided permutation test: the share of swaps within pairs whose mean is as far from 1. With n pairs
+    it cannot be below 2 / 2**n."""
 
 
 def t_quantile(degrees: int) -> float:

@@ -45,9 +45,9 @@ CONTENDERS = ("baseline", "general", "special", CLEAN, "eager", "compiled")
 BATCH = 16
 """Configs asked for at once: one for each build process of a usual host."""
 CROSSED = 12
-"""Of the best of each shape, how many are measured on all the others, as candidates for the general one."""
+"""So many of the best of each shape are measured on all the others, as candidates for the general one."""
 FINALISTS = 5
-"""Of each shape, measured again before one is chosen."""
+"""So many of each shape are measured again before one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class OperatorSettings:
     """How long, and where."""
 
     seconds: float
-    """Of tuning each operator on its own workloads."""
+    """The time to tune each operator on its own workloads."""
     shape_seconds: float
-    """Of searching each shape."""
+    """The time to search each shape."""
     rounds: int
     has_torch: bool
     runs: Path
@@ -82,7 +82,7 @@ class Row:
     times_us: Mapping[str, Interval]
     """Medians by contender; those that could not be measured are missing."""
     speedups: Mapping[str, Interval]
-    """Of the shape's own config over each other contender, from ratios within rounds."""
+    """The speedup of the shape's own config over each other contender, from ratios within rounds."""
     notes: Mapping[str, str]
     configs: Mapping[str, Mapping[str, Value]]
     """`general` and `special`."""
@@ -361,7 +361,7 @@ def _torch_source(search: _Search, folder: Path, problem: Problem) -> TorchSourc
 
 
 def problem_sizes(problem: Problem) -> dict[str, int]:
-    """Of its only workload."""
+    """The sizes of its only workload."""
     return dict(problem.workloads[0].sizes)
 
 

@@ -22,7 +22,7 @@ class Shape:
     sizes: Mapping[str, int]
     upstream_us: float | None = None
     """What the production kernel of SGLang or FlashInfer took on an H100 80GB HBM3: its own build flags, cold cache
-    (512 MB written between launches), events around one launch, median of 30; from docs/benchmarks.md."""
+    (512 MB written between launches), events around one launch, median of 30; docs/measurements/h100."""
     has_compiled: bool = False
     """Measure torch.compile too: it takes seconds to tens of seconds for each shape."""
 
@@ -37,7 +37,7 @@ class Operator:
     """One operator with the shapes that the table shows."""
 
     name: str
-    """Of its folder."""
+    """The name of its folder."""
     shapes: Sequence[Shape]
     goal: float | None = None
     """The share of the floor that the last shape should reach."""

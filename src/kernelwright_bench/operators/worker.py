@@ -241,7 +241,7 @@ class Judge(Protocol):
     """Compares results where they lie."""
 
     def root_mean_square(self, values: CudaBuffer, buffer: Buffer) -> float:
-        """Of all elements."""
+        """The root mean square of all elements."""
         ...
 
     def count_wrong(self, got: CudaBuffer, wanted: CudaBuffer, buffer: Buffer, scale: float) -> int:
@@ -265,7 +265,7 @@ class DeviceJudge:
         self._answer = session.allocate(8)
 
     def root_mean_square(self, values: CudaBuffer, buffer: Buffer) -> float:
-        """Of all elements."""
+        """The root mean square of all elements."""
         count = _count(buffer)
         total = self._run("square_sum", buffer.dtype, {"x": values}, (_u64(count),))
         return float(np.sqrt(total.view(np.float64)[0] / max(count, 1)))

@@ -52,7 +52,7 @@ class WorldRow:
     high: float
     """A tenth of the runs is below, a tenth above."""
     correct_rate: float
-    """Of all attempts."""
+    """The share of all attempts."""
     attempts_to_correct: float
     """Mean over the runs in which one was correct; NaN: in none."""
     solved: float
@@ -61,9 +61,9 @@ class WorldRow:
     evaluation_count: float
     reply_count: float
     spent_share: float
-    """Of the budget."""
+    """The share of the budget."""
     lead: float
-    """Of the first policy over this one: the ratio of the means; 1 for the first itself."""
+    """The first policy's mean over this one's; 1 for the first itself."""
     lead_interval: Interval
     """95 %, pairs drawn again."""
     p: float
@@ -79,7 +79,7 @@ class PolicyRow:
     interval: Interval
     """95 % for these worlds: repeats drawn again."""
     lead: float
-    """Of the first policy over this one."""
+    """The first policy's mean over this one's."""
     lead_interval: Interval
     """95 % for these worlds: pairs drawn again."""
     lead_elsewhere: Interval

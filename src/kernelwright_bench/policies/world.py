@@ -53,7 +53,7 @@ class AttemptResult:
     """What one run in a world came to."""
 
     speedup: float
-    """Of what a final comparison would choose, over the baseline; 1 where that is the baseline."""
+    """The speedup of what a final comparison would choose; 1 where that is the baseline."""
     fastest: float | None
     """The fastest correct kernel over the baseline, also where that is slower; None: none was correct."""
     attempt_count: int
@@ -78,14 +78,14 @@ class _Kernel:
     gap_scale: float = 0.0
     """How far (in logarithms) a poor configuration is from the best one."""
     gap: float = 0.0
-    """Of the best configuration found, over the node's best one."""
+    """The gap from the node's best configuration to the best one found."""
     found: float = math.inf
     """The lowest logarithm measured, with its noise."""
     space: int = 1
     is_template: bool = False
     """Whether it, or what it was made from, was lifted: else its numbers are written out, under the policy `lift`."""
     closeness: float = 0.5
-    """Of a failed attempt, to working."""
+    """How close a failed attempt is to working."""
     idea: int = -1
     gain: float = 0.0
 
@@ -176,7 +176,7 @@ class AttemptWorld:
         return self._settings.jackpot > 0 and index == 0
 
     def gain_of(self, index: int) -> float:
-        """Of a genuine idea."""
+        """The gain of a genuine idea."""
         return self._settings.jackpot if self.is_jackpot(index) else self._gains[index]
 
     def predicted(self, rng: random.Random, gain: float) -> float:

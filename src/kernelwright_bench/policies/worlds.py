@@ -7,9 +7,9 @@ Published, from the papers on STARK (arXiv 2510.16996), Astra (2509.07506):
   STARK; as fast as PyTorch eager: 14.3, 28.6, 71.4 %; mean speed 0.81, 1.24, 3.03;
 - gains of agents on production kernels: 1.26, 1.25, 1.46x after five rounds, 1.08x by a single agent (Astra).
 
-Measured here, one run of `optimize transpose` with a model (docs/howto-models.md shows it; "the recorded run"
-below): ten replies took 231 s, 40 evaluations about 220 s on a busy CPU device; of five attempts four were correct and
-one was declined; tuning a new node gained 1.0 to 2.1x, structures 0.5 to 1.7x in the search where 1.1 to 1.6x was
+Measured here, one run of `optimize transpose` with a model (docs/measurements/models/transpose.toml; "the recorded
+run" below): ten replies took 231 s, 40 evaluations about 220 s on a busy CPU device; of five attempts four were correct
+and one was declined; tuning a new node gained 1.0 to 2.1x, structures 0.5 to 1.7x in the search where 1.1 to 1.6x was
 predicted. Two later runs, which the tests replay, came after the worlds: of eight attempts three were correct, four
 were declined, one repair of one worked.
 
@@ -41,9 +41,9 @@ class WorldSettings:
     boldness: float = 0.5
     """Logit lost for a gain of e. A guess."""
     build_share: float = 0.4
-    """Of failures, those that do not build. A guess: no source tells."""
+    """The share of failures that do not build. A guess: no source tells."""
     repair_chance: float = 0.45
-    """Of one repair of a failure half way to working. A guess between STARK's rate of correct attempts and the 92.6 %
+    """The chance that one repair mends a failure half way to working. A guess between STARK's rate and the 92.6 %
     of tasks that Reflexion solves on level 1."""
     repair_spread: float = 2.5
     """By how much the logit of a repair differs between the farthest and the closest failure. A guess."""
@@ -55,7 +55,7 @@ class WorldSettings:
     """Attempts that come to nothing before anything is built: declined, duplicates. 1 of 6 in the recorded run."""
     idea_count: float = 8.0
     genuine_share: float = 0.6
-    """Of a planner's ideas, those that are one of the task's, while none is used up. 2 of 4 gained in the recorded
+    """The share of a planner's ideas that are the task's, while none is used up. 2 of 4 gained in the recorded
     run."""
     gain_scale: float = 0.3
     gain_shape: float = 0.8
@@ -67,7 +67,7 @@ class WorldSettings:
     junk_mean: float = -0.15
     junk_spread: float = 0.25
     craft_spread: float = 0.08
-    """Of what carrying out the same idea comes to. A guess."""
+    """The spread between carryings-out of the same idea. A guess."""
     planner_skill: float = 0.8
     prediction_bias: float = 0.15
     prediction_slope: float = 0.5
@@ -75,7 +75,7 @@ class WorldSettings:
     """Predictions are optimistic and say little: 1.60, 1.25, 1.20 and 1.10x came to 1.27, 0.72, 1.68 and
     0.46x in the search of the recorded run."""
     trap_share: float = 0.0
-    """Of ideas, those that lose by themselves and open a large one."""
+    """The share of ideas that lose by themselves and open a large one."""
     jackpot: float = 0.0
     """Gain of one idea of the task that is rarely thought of; 0: none."""
     jackpot_weight: float = 1.0

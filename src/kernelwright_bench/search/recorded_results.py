@@ -168,7 +168,7 @@ def _diagram_of(rows: npt.NDArray[np.int64], parameters: Sequence[Parameter]) ->
     """A tree of the prefixes of distinct rows in ascending order: a diagram that merges nothing."""
     layers: list[Layer] = []
     state = np.zeros(len(rows), np.int64)
-    """Of each row: its prefix's number in the layer."""
+    """The number of each row's prefix in the layer."""
     for column, parameter in enumerate(parameters):
         key = state * len(parameter.values) + rows[:, column]
         keys, edge_of, counts = np.unique(key, return_inverse=True, return_counts=True)

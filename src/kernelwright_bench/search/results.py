@@ -69,7 +69,7 @@ class Comparison:
     alternative: str
     space_count: int
     difference: float
-    """Of the mean scores."""
+    """The difference of the mean scores."""
     interval: Interval
     """95%, repeats drawn again."""
     win_count: int

@@ -67,7 +67,7 @@ MORE_IDEAS = 3
 """How often a node may be planned for again, each time with what came of the plans before."""
 
 HOPED_GAIN = 1.3
-"""Of a plan that is not made yet: what published agents gain in the mean; less with each plan. A guess."""
+"""What an unmade plan is expected to gain: as published agents in the mean; less with each plan. A guess."""
 
 LEAST_OBSERVATIONS = 16
 """Fewer measurements are not worth an analysis by a model."""

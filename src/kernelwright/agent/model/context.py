@@ -22,10 +22,10 @@ from kernelwright.tree.failures import constraint_of
 from kernelwright.tree.model import Node, Tree
 
 CHARACTERS_PER_TOKEN = 3.5
-"""Of C sources, roughly; every model counts otherwise."""
+"""C sources have about so many; every model counts otherwise."""
 
 DEFAULT_TOKENS = 24_000
-"""Of context beside the role's own instruction. A guess."""
+"""A prompt's context, beside the role's own instruction, takes so many. A guess."""
 
 WINDOW_NODES = 5
 """Nodes with their sources in a window, as published."""
@@ -45,7 +45,7 @@ UNPLANNED = "no plan is made yet"
 """Why, of an idea whose plan is made when it is taken."""
 
 MOST_EVIDENCE_LINES = 3
-"""Of a node in a window, beside its source."""
+"""A node in a window has so many, beside its source."""
 
 WindowRole = Literal["plan", "code", "debug"]
 SourceOf = Callable[[Node], str]

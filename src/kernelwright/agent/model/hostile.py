@@ -34,7 +34,7 @@ from kernelwright.problem.toml.file import parse_toml
 
 MOST_SOURCE_CHARACTERS = 100_000
 MOST_HEADER_CHARACTERS = 10_000
-"""Of a header: the longest of the examples has a quarter of it. Some TOML takes the square of its length to read."""
+"""The longest header of the examples has a quarter of it. Some TOML takes the square of its length to read."""
 
 INCLUDES = frozenset((
     "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_pipeline.h", "cuda_pipeline_primitives.h", "cooperative_groups.h",

@@ -44,7 +44,7 @@ class Definition:
 
     @property
     def words(self) -> list[str]:
-        """Of its text, without its own parameters: those are never what they are called."""
+        """The words of its text, without its own parameters: those are never what they are called."""
         return [word for word in _WORD.findall(self.body) if word not in self.parameters]
 
     @property

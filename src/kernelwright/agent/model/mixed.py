@@ -41,21 +41,21 @@ class MixedAgent:
         return self._player("plan").plans_ahead
 
     def plan(self, context: PlanContext) -> Plan:
-        """Of who plays it."""
+        """The plan of the agent that plays the role."""
         return self._player("plan").plan(context)
 
     def code(self, context: CodeContext) -> Draft | Declined:
-        """Of who plays it."""
+        """The draft of the agent that plays the role."""
         return self._player("code").code(context)
 
     def debug(self, context: DebugContext) -> Draft | Declined:
-        """Of who plays it."""
+        """The draft of the agent that plays the role."""
         return self._player("debug").debug(context)
 
     def template(self, context: TemplateContext) -> Draft | Declined:
-        """Of who plays it."""
+        """The draft of the agent that plays the role."""
         return self._player("template").template(context)
 
     def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
-        """Of who plays it."""
+        """The findings of the agent that plays the role."""
         return self._player("analyse").analyse(context)

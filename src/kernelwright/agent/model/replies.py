@@ -18,7 +18,7 @@ from kernelwright.json_text import read_json_text
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS, Reply
 
 MOST_CHARACTERS = MOST_REPLY_CHARACTERS
-"""Of a reply; a longer one is no kernel."""
+"""The longest reply; a longer one is no kernel."""
 
 MOST_JSON_STARTS = 200
 """Braces at which an object is looked for in a reply without fences."""
@@ -348,7 +348,7 @@ PLAN_SCHEMA: Mapping[str, Any] = _strict(
         "give_up": {"type": ["string", "null"]},
     }
 )
-"""Of a plan, for models that can be held to one: the reason comes first, so that it is written before the change."""
+"""A plan's shape, for models that can be held to one: the reason comes first, to be written before the change."""
 
 NOT_OF_DIRECT_PLANS = ("parameters", "first_line", "last_line")
 """Fields that a plan for a whole kernel without parameters does not have."""
@@ -356,7 +356,7 @@ NOT_OF_DIRECT_PLANS = ("parameters", "first_line", "last_line")
 DIRECT_PLAN_SCHEMA: Mapping[str, Any] = _strict(
     {name: each for name, each in PLAN_SCHEMA["properties"].items() if name not in NOT_OF_DIRECT_PLANS}
 )
-"""Of such a plan."""
+"""The same for a plan of direct rewriting."""
 
 ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
     {
@@ -366,7 +366,7 @@ ANALYSIS_SCHEMA: Mapping[str, Any] = _strict(
         }
     }
 )
-"""Of an analysis."""
+"""An analysis's shape."""
 
 
 def direct_plan_of(reply: Reply) -> PlanReply | GivenUp:

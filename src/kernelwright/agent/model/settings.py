@@ -26,7 +26,7 @@ class RoleSettings:
     """None: the model's own; models that reason often take no other."""
     effort: Effort | None = None
     max_tokens: int = 16_000
-    """Of a reply, reasoning included."""
+    """The longest reply, reasoning included."""
 
 
 DEFAULT_ROLES: Mapping[RoleName, RoleSettings] = MappingProxyType(
@@ -58,4 +58,4 @@ class ModelSettings:
     carries_best: bool = True
     """Whether what is written from a node begins at the node's best values where its parameters stay."""
     seed: int | None = None
-    """Of the run: repeats of a comparison ask with seeds of their own."""
+    """The run's seed: repeats of a comparison ask with seeds of their own."""

@@ -22,7 +22,7 @@ TOP_FRACTION = 0.2
 """The best fifth, three at least, in which a winning value must dominate."""
 
 CLEAR = 0.8
-"""Of the best measurements that must agree before a value is said to win."""
+"""This share of the best measurements must agree before a value is said to win."""
 
 
 def findings(context: AnalyseContext) -> tuple[Finding, ...]:

@@ -18,7 +18,7 @@ from kernelwright.template.header import Header, parse_header
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 _CPU_VECTOR_BYTES = 32
-"""Of AVX2, which is what x86 machines have had for ten years; wider only splits loads. A guess elsewhere."""
+"""The width of AVX2, which x86 machines have had for ten years; wider only splits loads. A guess elsewhere."""
 
 
 def entries_of(written: Written) -> tuple[str, ...]:

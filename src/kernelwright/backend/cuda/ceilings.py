@@ -122,7 +122,7 @@ extern "C" __global__ void mma_fp16(uint4 *y, u64 rounds) {
 """
 
 LARGE_BYTES = 1 << 30
-"""Of each buffer of a bandwidth measurement: what the cache hides of it is a few percent."""
+"""Each buffer of a bandwidth measurement is so large that the cache hides a few percent of it."""
 REPEATS = 5
 
 _MEMORY_KERNELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -141,7 +141,7 @@ class Pipe:
     figure: str
     entry: str
     operations_per_round: int
-    """Of one thread."""
+    """Each thread does so many."""
     least_capability: int = 0
 
 

@@ -21,7 +21,7 @@ _ALLOC_AND_WRITE = 3
 _GLOBAL, _CONSTANT = ".nv.global", ".nv.constant3"
 _ALLOCATORS = frozenset({"malloc", "__nv_malloc", "_Znwm", "_Znam", "_Znwj", "cudaMalloc", "__cudaMalloc"})
 EMPTY_BYTES = 1
-"""Of objects without members, which libraries of templates (CUB, CuTe) leave."""
+"""The size of an object without members, which libraries of templates (CUB, CuTe) leave."""
 SMALL_BYTES = 4096
 """Up to so much, all together, is not counted: the toolchain's own headers leave constants of value 0 (1,586 bytes for
 `cub/block/block_reduce.cuh` with NVRTC 13.3) that look like variables. It is set back before each launch as tables are.

@@ -54,7 +54,7 @@ class _Program:
     folder: Path
     """Where PoCL's code of it is kept."""
     own_folders: frozenset[Path]
-    """Of PoCL's cache."""
+    """The program's folders in PoCL's cache."""
     kernels: dict[str, Any] = field(default_factory=dict)
 
 

@@ -51,7 +51,7 @@ PART_EVALUATIONS = 24
 """That a spool is asked for with each new structure, unless `--part` says otherwise."""
 
 MOST_CHARACTERS = 90
-"""Of a node's instruction in a tree."""
+"""A node's instruction in a tree is cut here."""
 
 
 @dataclass(frozen=True, slots=True)

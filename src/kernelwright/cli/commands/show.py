@@ -77,7 +77,7 @@ class _ShownRun:
     speedup: dict[str, float] | None
     """Over all workloads; only where it is claimed."""
     evaluation_count: int
-    """Of all structures."""
+    """The evaluations of all structures."""
 
     @property
     def mark(self) -> str:
@@ -125,7 +125,7 @@ def _numbered_devices(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[l
 
 _RUN_HEADINGS = ("run", "claimed", "state", "evaluated", "problem", "device")
 _LEAST_WIDTH = 8
-"""Of a column that is cut; one with less room is left out."""
+"""A column is cut down to this; one with less room is left out."""
 
 
 def run_lines(rows: Sequence[tuple[str, ...]], *, width: int, headings: tuple[str, ...] = _RUN_HEADINGS) -> list[str]:

@@ -178,7 +178,7 @@ def open_console() -> Console:
 
 _UNBROKEN = 10_000
 _LEAST_NAME = 12
-"""Of a name's column, before columns are left out for its sake."""
+"""A name's column keeps this much, before columns are left out for its sake."""
 
 
 def print_figures(
@@ -212,7 +212,7 @@ def print_figures(
 
 
 _GAP, _EDGES = 3, 2
-"""Of the box: between two columns, and both edges together."""
+"""The box's width between two columns, and of both edges together."""
 
 
 def _floor_share(floor: Floor | None, time_ms: float) -> str:

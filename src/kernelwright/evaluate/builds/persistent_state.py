@@ -36,7 +36,7 @@ class Kept:
     assembly: str = ""
     """What is said of its inline assembly; empty: there is none."""
     allows_assembly: bool = False
-    """Of a baseline: whether the problem allows candidates some."""
+    """Whether the problem allows a baseline's candidates some."""
 
     @property
     def byte_count(self) -> float:

@@ -47,7 +47,7 @@ ATTEMPTS = 2
 """A compiler that fell over is tried on a fresh process before the unit is blamed."""
 
 NICENESS = 5
-"""Of build processes for a GPU: they are ahead of it, and whoever feeds it, or judges, must not wait for a core."""
+"""Build processes for a GPU give way: they are ahead of it, and whoever feeds it, or judges, must not wait."""
 
 _BUILD_ENVIRONMENT = {"POCL_MAX_PTHREAD_COUNT": "1"}
 """A build process computes nothing: one PoCL thread each keeps the cores for compilers. It changes no artifact."""

@@ -139,7 +139,7 @@ def option_text(option: str, names: Mapping[str, Value]) -> str:
 
 
 MOST_EXTENT = 2**40
-"""Of a grid, a block or an array along one axis: beyond it drivers overflow instead of refusing."""
+"""The largest grid, block or array along one axis: beyond it drivers overflow instead of refusing."""
 
 
 def extents(expressions: Sequence[Expression], names: Mapping[str, Value], what: str) -> tuple[int, int, int]:

@@ -31,7 +31,7 @@ _Floats = npt.NDArray[np.float64]
 _Keys = npt.NDArray[Any]
 
 NARROWED = 0.99
-"""Of what is allowed: covers how the bounds themselves are rounded."""
+"""This share of what is allowed covers how the bounds themselves are rounded."""
 
 
 @dataclass(frozen=True, slots=True)

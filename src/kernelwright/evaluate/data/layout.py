@@ -64,7 +64,7 @@ class BufferLayout:
     dtype: str
     shape: tuple[int, ...]
     byte_count: int
-    """Of the data alone; may be 0."""
+    """The bytes of the data alone; may be 0."""
 
     @property
     def poison(self) -> bytes:

@@ -43,9 +43,9 @@ class CompareJob:
     warmup_count: int
     cache: Literal["hot", "cold"]
     seed: int
-    """Of the order."""
+    """The seed of the order."""
     secret: int
-    """Of this job; each launch has its own, made from this one."""
+    """This job's secret; each launch has its own, made from this one."""
     limits: Mapping[str, Closeness | None]
     """By output: how far a candidate's result may be from the baseline's on the same inputs."""
     out_folder: Path

@@ -64,7 +64,7 @@ class QuickTiming:
     set_count: int
     """Places in memory that launches take in turn."""
     secret: int
-    """Of this job; each launch has its own, made from this one."""
+    """This job's secret; each launch has its own, made from this one."""
     baseline: Job
     limits: Mapping[str, Closeness | None]
     """By output: how far a result may be from the baseline's on the same inputs."""

@@ -19,7 +19,7 @@ from kernelwright.backend.base import Buffer, DeviceSession
 from kernelwright.evaluate.data.layout import GUARD_BYTES, GUARD_PATTERN
 
 KEPT_SHARE = 0.2
-"""Of the device's free memory. A guess: three input sets of several workloads, and plenty left for what runs."""
+"""The share of the device's free memory. A guess: three input sets of several workloads, and plenty left."""
 
 _Key = tuple[str, int, int, int]
 

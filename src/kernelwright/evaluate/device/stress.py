@@ -31,7 +31,7 @@ class StressJob:
     inputs: Mapping[str, Path]
     """The first values that each pair's are made from."""
     secret: int
-    """Of this job; each pair has its own, made from this one."""
+    """This job's secret; each pair has its own, made from this one."""
     launches: int
     max_seconds: float
     kept: int

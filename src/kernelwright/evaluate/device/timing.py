@@ -26,7 +26,7 @@ class TimingPlan:
     """The smallest count for which the interval leaves out the extremes on both sides."""
     max_samples: int = 200
     max_seconds: float = 2.0
-    """Of wall time, warm-up included; at least one sample is taken whatever it costs."""
+    """Most wall time, warm-up included; at least one sample is taken whatever it costs."""
     warmup_max: int = 50
     cache: Literal["hot", "cold"] = "hot"
     """`cold`: the last-level cache is flushed before every sample."""
@@ -76,7 +76,7 @@ WALL_OVERHEAD_MS = 1.0
 
 HIDDEN_SHARE = 0.25
 HIDDEN_MS = 0.15
-"""Of wall time beside a kernel's own that is more than twice the baseline's: as much is noise. Guesses."""
+"""A kernel's wall time beside its own may exceed twice the baseline's by so much: as much is noise. Guesses."""
 
 WALL_QUANTILE = 0.5
 BUSY_WALL_QUANTILE = 0.25

@@ -1,7 +1,7 @@
 """The process that owns one device: it launches candidates on guarded memory and measures them. It proves nothing.
 
-What counts as correct is bytes in files, which the referee reads in another process; what a quick look says of it
-supports no claim.
+The referee, in another process, reads bytes of files and decides what is correct. A quick look only informs the
+search.
 
 ```
 CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
@@ -81,7 +81,7 @@ class TimeJob:
     set_count: int
     """Places in memory that launches take in turn."""
     secret: int
-    """Of this job; each launch has its own, made from this one."""
+    """This job's secret; each launch has its own, made from this one."""
     timing: TimingPlan
     incumbent_ms: float | None
     out_folder: Path

@@ -114,7 +114,7 @@ class QuickLane(LaneProcesses):
         return self._fitting[is_thorough]
 
     def _needed_bytes(self, workload: Workload, *, is_thorough: bool) -> tuple[int, int]:
-        """Of the device for inputs and bounds, and of the host for bounds."""
+        """The bytes of the device for inputs and bounds, and of the host for bounds."""
         layouts = self._layouts[workload.name].values()
         inputs = sum(each.byte_count for each in layouts if each.role in ("input", "inout"))
         bounds = 2 * sum(each.byte_count for each in layouts if each.role in ("output", "inout"))

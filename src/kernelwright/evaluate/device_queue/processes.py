@@ -53,10 +53,10 @@ from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed, Stage
 
 MEMORY_SHARE = 0.5
-"""Of the device's memory, for input sets; scratch and what others use need the rest."""
+"""The share of the device's memory for input sets; scratch and what others use need the rest."""
 
 LAUNCHES_PAST_DEADLINE = 3
-"""Of a timing job: the warm-up launch or sample that is under way, a first sample, and the one that is judged."""
+"""A timing job's launches: the warm-up or sample that is under way, a first sample, and the one that is judged."""
 
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
@@ -73,7 +73,7 @@ _ANSWERS = (
     Fired,
     Picked,
 )
-"""Of a device worker. A kernel that shares its processor can write into the channel, too."""
+"""A device worker's answers. A kernel that shares its processor can write into the channel, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class LaneProcesses:
         self._worker = host or WorkerProcess(own, scratch=scratch / "device")
         self._worker.become(own)
         self._opening: Future[None] | None = None
-        """Of a host, until it has opened the device."""
+        """The opening of the device, on a host, until it is done."""
         self._is_hosted = host is not None
         self.can_judge_aside = not device.shares_host_cores
         """Whether the referee may work while the device is measured."""
@@ -340,7 +340,7 @@ class LaneProcesses:
             self.worker_seconds += time.perf_counter() - start_s
 
     def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
-        """Of several workloads one each: the kinds of data take turns, and what is timed is judged again."""
+        """One dataset for each of several workloads: the kinds of data take turns, and what is timed is judged too."""
         datasets = self._datasets(built.rendered.workload, is_thorough=False)
         return (datasets[index % len(datasets)],) if count > 1 else datasets
 

@@ -70,7 +70,7 @@ SLOWEST_COPY_BYTES_PER_S = 0.5e9
 """At which a busy host still fills, copies and writes out a candidate's memory."""
 
 STRESS_LAUNCHES = 200
-"""Of a finalist: a race that fails in one launch of a hundred is found with 87 %."""
+"""A finalist's launches: a race that fails in one launch of a hundred is found with 87 %."""
 STRESS_SECONDS = 2.0
 STRESS_KEPT = 3
 """Launches with other results that the referee looks at."""

@@ -13,7 +13,7 @@ from kernelwright.evaluate.device.fast_check import OutputBounds
 from kernelwright.problem.outcome import Failed, OutputError
 
 CACHE_SHARE = 0.15
-"""Of the host's memory that is free: with three input sets of a few workloads a large shape needs several GB, and
+"""The share of the host's free memory: with three input sets of a few workloads a large shape needs several GB, and
 what gives way is computed again for every candidate."""
 CACHE_BYTES = 1 << 30
 """Inputs and expected values kept in memory; the least recently used are computed again."""
@@ -63,7 +63,7 @@ class JudgeJob:
     original: Literal["", "keep", "compare"] = ""
     """`keep`: what this launch wrote is what the next ones are compared with; `compare`: with what was kept last."""
     secret: int | None = None
-    """Of a timed launch, whose inputs were made from those of the dataset by it; None: it had the dataset's own."""
+    """The secret of a timed launch, by which its inputs were made; None: it had the dataset's own."""
 
 
 @dataclass(frozen=True, slots=True)

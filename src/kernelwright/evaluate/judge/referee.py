@@ -114,7 +114,7 @@ LOOSE_FACTOR = 10.0
 SIDE_BY_SIDE = 4
 """Jobs at once, at most: much of a job is one pass after the other over large arrays, in one thread. A guess."""
 BYTES_PER_ELEMENT = 64
-"""Of all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
+"""For all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
 
 FRESH_FACTOR = 2.0
 """A timed launch may be off by this many times what is allowed on the dataset that its inputs were made from: on these
@@ -223,7 +223,7 @@ class Referee:
             return Answers(tuple(each.result() for each in replies))  # type: ignore[misc]
 
     def _working_bytes(self, workload: str) -> int:
-        """Of memory while one job of the workload is done."""
+        """The memory that one job of the workload needs."""
         elements = sum(layout.byte_count // max(layout.item_bytes, 1) for layout in self._layouts[workload])
         return max(1, BYTES_PER_ELEMENT * elements)
 

@@ -122,7 +122,7 @@ class Roundings:
 
     @property
     def byte_count(self) -> int:
-        """Of memory that is kept."""
+        """The memory that is kept."""
         return sum(values.nbytes for values in self._squares.values())
 
     def deviation(self, output: str) -> FloatArray | None:
@@ -151,7 +151,7 @@ class Roundings:
 
 
 class _Arithmetic:
-    """Of one sample: operations that are off by some units, sums in a working type, one term after the other."""
+    """The arithmetic of one sample: operations off by some units, sums in a working type, one term after the other."""
 
     def __init__(self, epsilon: float, seed: int, *, number: int) -> None:
         self._epsilon = epsilon

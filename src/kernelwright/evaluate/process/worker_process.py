@@ -107,7 +107,7 @@ class WorkerProcess:
         self._state_lock = threading.Lock()
         self._call_lock = threading.Lock()
         self._stall: _Stall | None = None
-        """Of the call under way."""
+        """The stall of the call under way."""
         self.start_count = 0
 
     def __enter__(self) -> Self:

@@ -61,7 +61,7 @@ class Unit(NamedTuple):
     """What is compiled."""
 
     file: str
-    """Of the source, inside the folder `source`."""
+    """The source's file inside the folder `source`."""
     options: tuple[str, ...]
     entries: tuple[str, ...]
     arch: str = ""

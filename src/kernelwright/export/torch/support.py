@@ -22,7 +22,7 @@ else:
 Tensor = Any
 
 ALIGNMENT_BYTES = 16
-"""Of every tensor's first element: the widest load or store of a thread. What is not aligned is copied."""
+"""Every tensor's first element is aligned to the widest load or store of a thread. What is not aligned is copied."""
 
 
 # Checks

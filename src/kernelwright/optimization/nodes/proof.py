@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from kernelwright.replaying.record import Recorded
 
 PROOF_SHARE = 0.1
-"""Of a run's budget, what the points of a template's proof may take. A guess."""
+"""The points of a template's proof may take this share of a run's budget. A guess."""
 
 LEFT_SHARE = 0.3
-"""Of what is left of a budget in seconds, likewise. A guess."""
+"""The same, as a share of what is left of a budget in seconds. A guess."""
 
 ISOLATING = 4
 """Evaluations that may be spent on finding which value of a failed point is to blame."""
@@ -60,7 +60,7 @@ MOST_TOGETHER = 3
 
 LEAST_PAIRS = 3
 NO_EFFECT = 0.02
-"""Of a time, on average: pairs that are closer say that a parameter changes nothing."""
+"""Pairs of times that are closer, on average, say that a parameter changes nothing."""
 
 MOST_PAIRS = 80
 """Evaluations of which every pair is looked at."""
@@ -115,7 +115,7 @@ class DefaultProof:
 
     outcome: Outcome
     reproduction: Reproduction | Failed | None = None
-    """Of a lifted template; None: not compared."""
+    """How a lifted template reproduces its origin; None: not compared."""
 
 
 def proof_of(

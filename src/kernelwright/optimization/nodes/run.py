@@ -80,7 +80,7 @@ class Shared:
     """What the nodes of one session share."""
 
     started: RunStarted
-    """Of the whole run."""
+    """The first event of the whole run."""
     baseline: BaselineMeasured
     baseline_ms: Mapping[str, float]
     weights: Mapping[str, float]
@@ -92,7 +92,7 @@ class Shared:
     """What all nodes race against, live."""
     listener: RunListener
     recorded: Recorded | None = None
-    """Of a replay: what nodes measured, in the place of the runner."""
+    """What nodes measured, in the place of the runner, in a replay."""
     is_stopping: Callable[[], bool] = lambda: False
     """Asked while waiting in a thread that hears no Ctrl-C; true: leave with `KeyboardInterrupt`."""
 
@@ -193,7 +193,7 @@ class NodeRun:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Of its space."""
+        """The parameters of its space."""
         return self._space.parameters
 
     @property
@@ -229,7 +229,7 @@ class NodeRun:
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """Of its problem."""
+        """The files of its problem."""
         return self._folder.problem_files()
 
     @property

@@ -36,9 +36,9 @@ DistributionKind = Literal["normal", "uniform", "integers", "constant", "file"]
 _FILL_KEYS = ("distribution", "range", "scale", "file", "special", "fresh")
 _KEYS = ("role", "dtype", "shape", "value", "distribution", "range", "scale", "file", "special", "fresh")
 MOST_EXTENTS = 32
-"""Of one array. NumPy ends at 64, and a reference may need axes of its own."""
+"""An array has at most so many. NumPy ends at 64, and a reference may need axes of its own."""
 MOST_BYTES = 2**46
-"""Of one argument: 64 TiB, hundreds of times what devices have."""
+"""The largest argument: 64 TiB, hundreds of times what devices have."""
 _RANGE_FORM = "two numbers: [low, high]"
 
 

@@ -40,7 +40,7 @@ MOST_NAME = 100
 """Letters of a problem's name: file systems take 255 for a file's, and a date or an ending follows."""
 
 MOST_OPERATIONS = 10**18
-"""Of one call, as `[work]` says: the fastest device takes a quarter of an hour for so many."""
+"""One call does at most so many, as `[work]` says: the fastest device takes a quarter of an hour for them."""
 
 MOST_PASSES = 10**6
 """How many times the bytes of all arguments `[work]` may say that one call moves."""

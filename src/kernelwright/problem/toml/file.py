@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_KEY_PARTS = 32
-"""Of a dotted key; what is read here has tables in tables three deep."""
+"""A dotted key has at most so many; what is read here has tables in tables three deep."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ AHEAD = 4
 """Steps of a plain loop whose loads compilers put before the first use."""
 
 CACHED_SHARE = 0.4
-"""Of what bytes from memory take, what bytes from the second-level cache take."""
+"""Bytes from the second-level cache take this share of the time of bytes from memory."""
 
 SECTOR_BYTES = 32
 """What memory moves at least, for one thread alone."""

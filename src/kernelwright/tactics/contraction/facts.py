@@ -34,7 +34,7 @@ class Factor:
 
     array: str
     c_type: str
-    """Of the array's elements."""
+    """The type of the array's elements."""
     element_bytes: int | None
     own: Index
     """The index of the output that this factor has for itself."""
@@ -68,7 +68,7 @@ class Contraction:
     right: Factor
     """The factor with the output's fastest index."""
     c_type: str
-    """Of the sum."""
+    """The type of the sum."""
     sum_bytes: int | None
     """None for a template's type."""
     first_k: str

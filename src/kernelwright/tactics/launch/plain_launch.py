@@ -22,7 +22,7 @@ from kernelwright.tactics.common.thread_queries import query_text, thread_querie
 from kernelwright.tactics.scalar.invariants import is_repeatable
 
 _THREADS = 64
-"""Of a block of the plain launch; tactics that follow choose anew."""
+"""A block of the plain launch has so many; tactics that follow choose anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,11 @@ class RowKernel:
     calls: list[tuple[nodes.Call, Operation, bool]]
     size: int
     length: str
-    """Of a row, as an expression in sizes."""
+    """A row's length, as an expression in sizes."""
     types: dict[str, str]
     personal: frozenset[str]
     names: dict[str, str] = field(default_factory=dict)
-    """Of the parameters, by what they are: `block`, `vec`, `rows`, ..."""
+    """The names of the parameters, by what they are: `block`, `vec`, `rows`, ..."""
     registers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By what they hold (the text of a load, or of an expression): the array and its element type."""
     wide: list[RowLanes] = field(default_factory=list)

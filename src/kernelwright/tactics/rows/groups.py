@@ -52,7 +52,7 @@ from kernelwright.tactics.vectors.row_lanes import RowLanes
 
 BLOCKS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024)
 MOST_BYTES = 64
-"""Of one array that a thread takes at once; more leaves too few threads to hide what memory takes. A guess."""
+"""A thread takes so much of one array at once; more leaves too few threads to hide memory's latency. A guess."""
 
 
 @dataclass

@@ -35,11 +35,11 @@ from kernelwright.tactics.rows.one_pass_text import first_text, helpers, merged,
 from kernelwright.tactics.rows.threads_per_row import Shared, add_preludes, share, share_loop, sharing
 
 SHORTEST_BYTES = 64 * 1024
-"""Of a row, below which the next pass finds it in the nearest caches (or registers keep it): a pass saved is less than
+"""In a shorter row the next pass finds it in the nearest caches (or registers keep it): a pass saved is less than
 the arithmetic that it costs. A guess, near the size of first-level caches."""
 
 CACHE_BYTES = 32 << 20
-"""Of a GPU's second-level cache. A guess."""
+"""A GPU's second-level cache. A guess."""
 
 ROWS_AT_ONCE = 16
 """Rows that a multiprocessor has under way, each with a few warps. A guess."""

@@ -43,7 +43,7 @@ class Merged:
     wide: tuple[str, str] | None
     """The bodies for a vector of columns; None where there are none."""
     value: tuple[str, str]
-    """Of squares, the element's text: in a vector, alone; with the declarations that it needs."""
+    """The text of a squared element: in a vector, alone; with the declarations that it needs."""
     names: dict[str, str]
     """State that lasts from the first loop to the second, by what it is."""
 
@@ -55,7 +55,7 @@ class Merged:
 
     @property
     def top(self) -> str:
-        """Of exponentials, the largest's variable."""
+        """The variable of the largest, for exponentials."""
         return self.pair.firsts[0].name
 
     @property

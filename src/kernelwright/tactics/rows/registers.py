@@ -49,10 +49,10 @@ from kernelwright.tactics.vectors.row_lanes import RowLanes, element_text
 
 BLOCKS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 MOST_REGISTERS = 96
-"""Of 32 bits, that one thread keeps of a row; more leave too few for the rest. A guess."""
+"""One thread keeps so many of a row, of 32 bits; more leave too few for the rest. A guess."""
 
 MOST_JOINING_BYTES = 16384
-"""Of local memory, for threads that join; devices have 32 KiB at least."""
+"""Threads that join use so much local memory; devices have 32 KiB at least."""
 
 MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
 _VECTOR_BYTES: Mapping[str, int] = MappingProxyType({"float": 4, "int": 4, "uint": 4, "double": 8})

@@ -59,7 +59,7 @@ class _Row:
     """Its block: the kernel's body, or that of a condition in it."""
     condition: nodes.If | None
     before: tuple[nodes.Statement, ...]
-    """Of the kernel's body and the container, what runs first."""
+    """What runs first of the kernel's body and the container."""
     joined: tuple[Joined, ...]
 
 

@@ -22,7 +22,7 @@ class Step:
     loads: Mapping[str, str]
     """By register array that it fills: the text of the load."""
     declarations: tuple[str, ...]
-    """Of the body, that only place things: loads may need them."""
+    """Declarations of the body that only place things: loads may need them."""
 
 
 _LOADS = ("ld.global", "ld.global.cs", "ld.global.L1::no_allocate", "ld.global.L1::no_allocate.L2::256B")

@@ -43,7 +43,7 @@ class Shared:
     wide: list[Lanes] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     headers: Mapping[int, Header] = field(default_factory=dict)
-    """Of a block whose threads share a row already: how its loops count, by the loop's identity. They start at 0 then,
+    """How the loops of a block whose threads share a row count, by the loop's identity. They start at 0 then,
     and the kernel joins by itself."""
     helpers: list[str] = field(default_factory=list)
     """Functions that loops need, behind all others."""

@@ -39,7 +39,7 @@ class _Kernel:
 
     subject: Subject
     types: dict[str, str] = field(default_factory=dict)
-    """Of variables and by-value parameters whose name means one thing."""
+    """The types of variables and by-value parameters whose name means one thing."""
     parents: dict[int, nodes.Node] = field(default_factory=dict)
     variables: dict[str, nodes.Declarator] = field(default_factory=dict)
     """64-bit variables that may be 32-bit ones, as far as is known."""

@@ -37,7 +37,7 @@ class Window:
 
     array: str
     start: Polynomial
-    """Of the element's index, without what the two indices of the window add."""
+    """The element's index, without what the two indices of the window add."""
     pitch: Polynomial
     """Elements from a row to the next; 0 in one dimension."""
     neighbours: tuple[Neighbour, ...]

@@ -14,7 +14,7 @@ from kernelwright.tactics.common.launches import only_shape, steps_of
 from kernelwright.template.draft import ScratchDraft, StepDraft
 
 MOST_STEPS = 8
-"""Of one launch; a guess: each step more widens what tiles share with their neighbours."""
+"""One launch makes at most so many; a guess: each step more widens what tiles share with their neighbours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,13 +85,13 @@ class Stencil:
 
     @property
     def element_in(self) -> Polynomial:
-        """Of the window's array, at the element itself."""
+        """The index in the window's array, at the element itself."""
         own = self.window.start + named(self.across.atom)
         return own + self.window.pitch * named(self.down.atom) if self.down.atom else own
 
     @property
     def element_out(self) -> Polynomial:
-        """Of the output."""
+        """The index in the output."""
         form = self.frame.form(self.main.touch)
         total = form.offset
         for name, coefficient in form.terms.items():

@@ -43,7 +43,7 @@ _ROWS_GAIN = 1.1
 """On CPUs, from rows whose inner part has no conditions; as measured of `stencil-tiles`, which has such rows too."""
 
 _OPERATIONS_A_READ = 2
-"""Of a cell, for predictions; a guess."""
+"""A cell's operations for each read, for predictions; a guess."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from kernelwright.tactics.common.launches import number as plain_number
 from kernelwright.tactics.common.thread_index_words import CUDA_WORDS, KINDS_OF_PLACE, cuda_word, place_words
 
 MOST_PLACES = 2**31 - 2**24
-"""Of one index that is counted in `int`, with room for a tile and its border."""
+"""The largest index that is counted in `int`, with room for a tile and its border."""
 _SIZED = re.compile(
     r"launch_bounds|reqd_work_group_size|work_group_size|cluster_dims|sub_group_size|max_blocks|waves_per_eu"
 )

@@ -39,7 +39,7 @@ class Kind:
     is_varying: bool = False
     """Whether it is data that each lane has its own of."""
     c_type: str = ""
-    """Of data: the scalar type where the dialect needs it (OpenCL); `bool` for comparisons."""
+    """The scalar type of data where the dialect needs it (OpenCL); `bool` for comparisons."""
 
 
 UNIFORM = Kind()
@@ -296,7 +296,7 @@ class LaneKinds:
         return _OPENCL_TYPES[c_type]
 
     def _inlined_step(self, node: nodes.Call, kinds: list[Kind]) -> int:
-        """Of an index function that is one expression: `at(row, col, ld)`."""
+        """The step of an index function that is one expression: `at(row, col, ld)`."""
         function = self.functions.get(node.function)
         body = function.body.statements if function is not None else ()
         if node.function in ("mad24", "mul24") and not any(kind.is_varying for kind in kinds):

@@ -27,19 +27,19 @@ from kernelwright.results.verdict import NOT_ENOUGH
 from kernelwright.store.event import BaselineMeasured, Evaluated
 
 FINALS_SHARE = 0.25
-"""Of the budget that is left after the baseline, kept for the final comparison where it can use as much. A guess."""
+"""The final comparison may keep this share of the budget after the baseline. A guess."""
 
 MOST_SHARE = 0.6
 """The same where less would not do for one finalist and a good number of rounds. A guess."""
 
 AFTER_BASELINE = 0.5
-"""Of the budget, what comes after the baseline has at least: a run that only knows its baseline helps nobody."""
+"""What follows the baseline has at least this share: a run that only knows its baseline helps nobody."""
 
 GRACE = 0.1
-"""Of the budget, by which the least comparison, and no other, may exceed it: without it there is no claim. A guess."""
+"""The least comparison alone may exceed the budget by this share: without it there is no claim. A guess."""
 
 TOLD_BELOW = 0.9
-"""Of the rounds that were asked for: a tenth fewer widen an interval by 5 %, which is less than it varies by itself."""
+"""Fewer rounds than this share are told: a tenth fewer widen an interval by 5 %, less than it varies."""
 
 TOLD_BELOW_FINALISTS = 3
 """With so many finalists nothing is said of others that time left out: the search had them behind three at least."""
@@ -51,7 +51,7 @@ PROVEN = 3.0
 """A check that took so many times as long as usual was the thorough one of a new best. A guess."""
 
 CHECK_SHARE = 0.5
-"""Of the baseline's check, what a thorough one takes: 0.2 to 0.5 of it in a dozen runs of the examples on a CPU."""
+"""A thorough check takes this share of the baseline's: 0.2 to 0.5 in a dozen runs of the examples on a CPU."""
 
 RECENT_COUNT = 8
 """Evaluations whose costs tell what the next one will cost."""
@@ -97,13 +97,13 @@ class FinalsCosts:
     round_s: float
     """The same of a finalist."""
     judge_s: float
-    """Of each candidate: what the last round wrote is judged."""
+    """Seconds to judge what the last round of each candidate wrote."""
     around_s: float
-    """Of `round_s`, what goes on around one launch."""
+    """The part of `round_s` around one launch."""
     evaluation_s: float
     """One more evaluation of the search, from its build to its time, if it is the best so far and has to be proven."""
     device_s: float = 0.0
-    """Of that, what the device is needed for."""
+    """The part that needs the device."""
 
     @classmethod
     def of(cls, problem: Problem, baseline: BaselineMeasured, evaluations: Sequence[Evaluated]) -> FinalsCosts:
@@ -165,7 +165,7 @@ class FinalsCosts:
 
 
 def reserved_s(costs: FinalsCosts, *, finalists: int, rounds: int, seconds: float, left_s: float = math.inf) -> float:
-    """Of `seconds`, which are left after the baseline, what is kept for the final comparison and what is under way.
+    """What of `seconds`, left after the baseline, is kept for the final comparison and what is under way.
 
     As much as it could use, at most a share; more only as far as one finalist needs it. Nothing for a comparison that
     does not fit into the `left_s` that are left by now: then the search may as well have them.

@@ -31,7 +31,7 @@ class CpuMemory:
         self._unfiltered: str | None = None
 
     def objects_of(self, folder: Path | None) -> ProgramObjects | None:
-        """Of a program that is about to be loaded from `folder` of PoCL's cache; None with other drivers."""
+        """What is known of a program about to be loaded from `folder` of PoCL's cache; None with other drivers."""
         if not self._is_pocl:
             return None
         self._stacks.trim()

@@ -91,7 +91,7 @@ class ProgramObjects:
 
 
 def _first_contents(path: Path, handle: int) -> tuple[_Pages, ...]:
-    """Of every writable page of an object that may have run, by a copy that has not."""
+    """The first contents of every writable page of an object that may have run, by a copy that has not."""
     image = path.read_bytes()
     ranges = tuple(writable_ranges(image))
     base = base_of(handle)

@@ -26,7 +26,7 @@ RED_ZONE_BYTES = 128
 """Below the stack pointer, which a function may use without moving it (x86-64)."""
 
 KEPT_BYTES = 64 << 10
-"""Of each stack, that `trim` leaves in memory: ordinary kernels use no more."""
+"""`trim` leaves so much of each stack in memory: ordinary kernels use no more."""
 
 PATIENCE_S = 0.5
 """How long a thread that was seen waiting before may take until it waits again; a busy machine delays it."""
@@ -34,13 +34,13 @@ PATIENCE_S = 0.5
 _FUTEX = {"x86_64": "202", "aarch64": "98"}
 _ENTRY_BYTES = 8
 _IN_MEMORY = re.compile(rb"[\x40-\xff]+")
-"""Of the highest bytes of entries in pagemap: the two highest bits say present and swapped."""
+"""The highest bytes of pagemap's entries: the two highest bits say present and swapped."""
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4})", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class _Stack:
-    """Of one thread."""
+    """The stack of one thread."""
 
     state: int
     """The open file that tells what the thread waits for."""
@@ -96,7 +96,7 @@ class ThreadStacks:
             self._pages = None
 
     def _dead(self) -> list[_Dead]:
-        """Of every thread that rests; twice the same answer shows that all of them do."""
+        """The unused part of every resting thread's stack; twice the same answer shows that all of them rest."""
         deadline_s = time.monotonic() + PATIENCE_S
         before: dict[int, int | None] = {}
         while True:
