@@ -93,10 +93,10 @@ def write(path: Path, report: Mapping[str, Any]) -> None:
 
 def measure_ceilings(folder: Path) -> None:
     """What every run on this device finds already measured."""
-    from kernelwright.engine.machine import LocalMachine
-    from kernelwright.engine.settings import TuneSettings
-    from kernelwright.engine.speed_of_light import device_ceilings
-    from kernelwright.engine.tune import Subject
+    from kernelwright.roofline.speed_of_light import device_ceilings
+    from kernelwright.tuning.machine import LocalMachine
+    from kernelwright.tuning.settings import TuneSettings
+    from kernelwright.tuning.tune import Subject
 
     subject, machine = Subject.load(HERE / "problem.toml"), LocalMachine()
     device = machine.device(None, subject.template.language)
@@ -180,7 +180,7 @@ def is_right(answer: Sequence[Any], result: Sequence[Any], *, atol: float) -> bo
 
 def declared_space() -> tuple[dict[str, list[int]], list[str]]:
     """The parameters and constraints of the template, in Kernel Tuner's words (the expressions are Python)."""
-    from kernelwright.engine.tune import Subject
+    from kernelwright.tuning.tune import Subject
 
     template = Subject.load(HERE / "problem.toml").template
     parameters = {each.name: list(each.values) for each in template.parameters}
@@ -240,11 +240,11 @@ def judged(traces: Mapping[str, Sequence[Trace]]) -> dict[str, Any]:
 
 def measured_together(configs: Sequence[str], *, rounds: int = 30) -> dict[str, float]:
     """Median times of interleaved rounds, in groups that share the default as a yardstick."""
-    from kernelwright.engine.machine import LocalMachine
-    from kernelwright.engine.settings import TuneSettings
-    from kernelwright.engine.tune import Subject
     from kernelwright.problem.config import Config
     from kernelwright.template.model import Candidate
+    from kernelwright.tuning.machine import LocalMachine
+    from kernelwright.tuning.settings import TuneSettings
+    from kernelwright.tuning.tune import Subject
 
     subject, machine = Subject.load(HERE / "problem.toml"), LocalMachine()
     device = machine.device(None, subject.template.language)

@@ -43,7 +43,7 @@ def busy(count: int) -> Iterator[None]:
 
 def command(kind: str, problem: str, seconds: float, run: Path) -> list[str]:
     """As a person would say it."""
-    words = [kind, str(ROOT / "examples" / problem), "--budget", f"{seconds:g}s", "--run", str(run)]
+    words = [kind, str(ROOT / "src/kernelwright/examples" / problem), "--budget", f"{seconds:g}s", "--run", str(run)]
     return [sys.executable, "-c", SAY, *words, *(["--start", "baseline", "--no-memory"] if kind == "optimize" else [])]
 
 

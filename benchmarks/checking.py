@@ -18,10 +18,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
-from kernelwright.evaluate.process import WorkerProcess
+from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.problem.outcome import Passed
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 
 def main() -> None:

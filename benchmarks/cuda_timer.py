@@ -30,9 +30,9 @@ from kernelwright.backend.base import (
     PlanStep,
     ScalarArgument,
 )
-from kernelwright.backend.cuda_driver import load_driver
-from kernelwright.backend.cuda_errors import call
-from kernelwright.backend.cuda_session import CudaSession
+from kernelwright.backend.cuda.driver import load_driver
+from kernelwright.backend.cuda.errors import call
+from kernelwright.backend.cuda.session import CudaSession
 from kernelwright.backend.registry import get_backend
 
 SOURCE = """

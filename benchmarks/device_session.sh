@@ -56,7 +56,7 @@ for one in json.load(open(sys.argv[1]))['operators']:
 }
 gemm() {
   copy="$out/gemm"
-  rm -rf "$copy" "$out/runs/gemm" && cp -r examples/cuda/matmul "$copy"
+  rm -rf "$copy" "$out/runs/gemm" && cp -r src/kernelwright/examples/cuda/matmul "$copy"
   $python benchmarks/same_workloads.py "$copy/problem.toml" benchmarks/gemm_workloads.toml
   $kernelwright tune "$copy" --budget 75s --device cuda --run "$out/runs/gemm"
   $kernelwright profile "$out/runs/gemm" | tee "$out/gemm.md"
@@ -72,7 +72,7 @@ unseen() {
   $python benchmarks/unseen.py --out "$out/unseen.json" --folder benchmarks/unseen_cuda --seconds 25 --device cuda | tee "$out/unseen.md"
 }
 rules() {
-  $python benchmarks/optimize_device.py --out "$out/rules.json" --examples examples/cuda --seconds 22 --hand-seconds 10 \
+  $python benchmarks/optimize_device.py --out "$out/rules.json" --examples src/kernelwright/examples/cuda --seconds 22 --hand-seconds 10 \
     --total-seconds 430 ${PROBLEMS:+--problems "$PROBLEMS"} --device cuda
 }
 opencl() {
@@ -80,9 +80,9 @@ opencl() {
   [ -s $icd ] || { mkdir -p /etc/OpenCL/vendors && echo libnvidia-opencl.so.1 >$icd; }
   for name in transpose matmul reduction; do
     copy="$out/opencl-$name"
-    rm -rf "$copy" && cp -r "examples/$name" "$copy"
-    $python benchmarks/same_workloads.py "$copy/problem.toml" "examples/cuda/$name/problem.toml"
-    for pair in "opencl:gpu $copy" "cuda examples/cuda/$name"; do
+    rm -rf "$copy" && cp -r "src/kernelwright/examples/$name" "$copy"
+    $python benchmarks/same_workloads.py "$copy/problem.toml" "src/kernelwright/examples/cuda/$name/problem.toml"
+    for pair in "opencl:gpu $copy" "cuda src/kernelwright/examples/cuda/$name"; do
       # shellcheck disable=SC2086
       set -- $pair
       echo "== $name on $1"
@@ -94,7 +94,7 @@ several() { $python benchmarks/several_devices.py --out "$out/several.json" --co
 
 dry() {
   need benchmarks/cuda_timer.py benchmarks/unseen_cuda/rope_template/problem.toml benchmarks/kernel_tuner/problem.toml \
-    examples/cuda/matmul/problem.toml examples/transpose/problem.toml benchmarks/same_workloads.py \
+    src/kernelwright/examples/cuda/matmul/problem.toml src/kernelwright/examples/transpose/problem.toml benchmarks/same_workloads.py \
     benchmarks/gemm_workloads.toml
   for script in preparation against_kernel_tuner repeatability unseen optimize_device several_devices same_workloads cuda_timer; do
     $python "benchmarks/$script.py" --help >/dev/null || { echo "does not start: $script"; exit 1; }
@@ -102,9 +102,9 @@ dry() {
   $kernelwright bench operators --help >/dev/null && $kernelwright tune --help >/dev/null || exit 1
   $python - <<'PYTHON' || exit 1
 import importlib.util, pathlib
-from kernelwright.engine.tune import Subject
-for pattern in ("examples/cuda/*/problem.toml", "benchmarks/unseen_cuda/*/problem.toml", "benchmarks/kernel_tuner/problem.toml",
-                "examples/*/problem.toml"):
+from kernelwright.tuning.tune import Subject
+for pattern in ("src/kernelwright/examples/cuda/*/problem.toml", "benchmarks/unseen_cuda/*/problem.toml", "benchmarks/kernel_tuner/problem.toml",
+                "src/kernelwright/examples/*/problem.toml"):
     for file in sorted(pathlib.Path().glob(pattern)):
         Subject.load(file)
 for name in ("numpy", "ml_dtypes", "pytest", "hypothesis", "pytest_timeout", "cuda.bindings", "kernel_tuner", "pyopencl", "torch"):

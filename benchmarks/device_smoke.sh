@@ -19,6 +19,6 @@ python3 benchmarks/cuda_timer.py
 for problem in silu_and_mul/problem.toml transpose/problem.toml silu_and_mul/fp16.toml; do
   name=$(echo "$problem" | tr '/' '-' | sed 's/\.toml//')
   echo "== tune $problem"
-  $kernelwright tune "examples/cuda/$problem" --budget "${seconds}s" --run "$out/runs/$name" 2>&1 | tail -n 60
+  $kernelwright tune "src/kernelwright/examples/cuda/$problem" --budget "${seconds}s" --run "$out/runs/$name" 2>&1 | tail -n 60
 done
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader

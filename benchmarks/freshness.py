@@ -68,13 +68,13 @@ def in_tree(problem: Path, tree: Path) -> dict[str, Any]:
 
 def measured(problem: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Seconds of an evaluation and of the comparison, and times in milliseconds by workload."""
-    from kernelwright.engine.limits import build_space
-    from kernelwright.engine.machine import LocalMachine
-    from kernelwright.engine.settings import TuneSettings
-    from kernelwright.engine.tune import Subject
     from kernelwright.evaluate.base import EvaluationRequest
     from kernelwright.problem.outcome import Passed
     from kernelwright.template.model import Candidate
+    from kernelwright.tuning.device_limits import build_space
+    from kernelwright.tuning.machine import LocalMachine
+    from kernelwright.tuning.settings import TuneSettings
+    from kernelwright.tuning.tune import Subject
 
     machine, subject = LocalMachine(), Subject.load(problem)
     device = machine.device(given.device, subject.template.language)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.backend.base import Buffer
-from kernelwright.backend.cuda_errors import call
-from kernelwright.backend.cuda_session import CudaSession
+from kernelwright.backend.cuda.errors import call
+from kernelwright.backend.cuda.session import CudaSession
 from kernelwright.backend.redraw import Closeness, Redraw, draw_of
 from kernelwright.backend.registry import get_backend
 

@@ -3,7 +3,7 @@
 ```
 python benchmarks/long_rows.py [--rows 64] [--cols 262144] [--rounds 15]
 ```
-The plain kernel is the baseline of `examples/softmax`. Each tactic runs at the best of four configurations of one
+The plain kernel is the baseline of the example `softmax`. Each tactic runs at the best of four configurations of one
 thread a row, found before; then all three take turns. Told are median wall times, and the least processor time of all
 threads, which other work on the machine disturbs less.
 """
@@ -26,11 +26,11 @@ import numpy as np
 import pyopencl as cl
 
 from kernelwright.problem.model import Workload
-from kernelwright.refactor.tactics.base import Rewrite, Subject
-from kernelwright.refactor.tactics.registry import tactic
+from kernelwright.tactics.base import Rewrite, Subject
+from kernelwright.tactics.registry import tactic
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "refactor"))
+sys.path.insert(0, str(ROOT / "tests" / "tactics"))
 from tactic_runs import example  # noqa: E402
 
 CONFIGS = tuple({"LANES": 1, "ROWS": 1, "VEC": vec, "UNROLL": unroll} for vec in (4, 8) for unroll in (1, 2))

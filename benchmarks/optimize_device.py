@@ -2,14 +2,14 @@
 
 ```
 python benchmarks/optimize_device.py --out FILE.json [--seconds 60] [--hand-seconds S | --hand EARLIER.json]
-    [--problems softmax,matmul] [--examples examples/cuda] [--device cuda:0] [--total-seconds 480] [--rounds 31]
+    [--problems softmax,matmul] [--examples FOLDER] [--device cuda:0] [--total-seconds 480] [--rounds 31]
 ```
-`--examples examples --device opencl:cpu` gives the table of the CPU device. For each problem: rules rewrite and tune
-the baseline, which is all that they see; the hand-written template is tuned; then baseline and both winners are checked
-on every dataset and measured in one process, in interleaved rounds. FILE gets a record for each problem as soon as it
-is there: both speedups and their ratio (`over_hand`: above 1, the rules are faster) with intervals, the winner's
-chain of tactics, configs, evaluations, seconds, the winner's text, and every node with what was predicted, gained and
-failed.
+`--examples src/kernelwright/examples --device opencl:cpu` gives the table of the CPU device. For each problem: rules
+rewrite and tune the baseline, which is all that they see; the hand-written template is tuned; then baseline and both
+winners are checked on every dataset and measured in one process, in interleaved rounds. FILE gets a record for each
+problem as soon as it is there: both speedups and their ratio (`over_hand`: above 1, the rules are faster) with
+intervals, the winner's chain of tactics, configs, evaluations, seconds, the winner's text, and every node with what was
+predicted, gained and failed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import OptimizeResult, optimize, tune
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
-from kernelwright.evaluate.stats import Interval, geometric_mean_interval, speedup_interval
+from kernelwright.evaluate.statistics import Interval, geometric_mean_interval, speedup_interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.template.model import Candidate
 from kernelwright.tree.model import Node
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "cuda"
+EXAMPLES = Path(__file__).parents[1] / "src/kernelwright/examples" / "cuda"
 
 MOST_LOG_CHARACTERS = 600
 

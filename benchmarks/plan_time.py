@@ -3,7 +3,7 @@
 ```
 python benchmarks/plan_time.py [--lines 500] [--repeats 3]
 ```
-For each problem of `examples/cuda`, a CUDA file of that many lines: its baseline, then many other kernels. Told are the
+For each CUDA example, a CUDA file of that many lines: its baseline, then many other kernels. Told are the
 best of some runs, in seconds of this process: reading and lifting, all tactics on the plain kernel (with the look at
 what each makes possible), and the same for the first idea's rewrite. Each run is a process of its own.
 """
@@ -22,11 +22,11 @@ from kernelwright.agent.base import CodeContext, Draft, PlanContext, Task, Templ
 from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.tune import Subject
 from kernelwright.tree.model import Node, Tree
+from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "refactor"))
+sys.path.insert(0, str(ROOT / "tests" / "tactics"))
 from long_source import long_source  # noqa: E402
 
 LIMITS = {"max_threads_per_block": 1024, "shared_memory_per_block": 232448, "warp_size": 32, "multiprocessors": 132}
@@ -40,7 +40,7 @@ def main() -> None:
     given = words.parse_args()
     print("| problem | lines | lift s | plan s | start to plan s | plan of the first rewrite s | ideas |")
     print("|---|--:|--:|--:|--:|--:|--:|")
-    for path in sorted((ROOT / "examples" / "cuda").glob("*/problem.toml")):
+    for path in sorted((ROOT / "src/kernelwright/examples" / "cuda").glob("*/problem.toml")):
         print(row(path.parent, given.lines, given.repeats), flush=True)
 
 

@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.speed_of_light import device_ceilings
-from kernelwright.engine.tune import Subject, tune
-from kernelwright.evaluate.lane import DeviceLane
-from kernelwright.evaluate.process import WorkerProcess
+from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.process.worker_process import WorkerProcess
+from kernelwright.roofline.speed_of_light import device_ceilings
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 SHOWN_LOOKS = 3

@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.engine.tune import Subject, tune
 from kernelwright.problem.config import Config
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings, parse_budget
+from kernelwright.tuning.tune import Subject, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 

@@ -14,18 +14,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.engine.limits import build_space
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.objective import medians_ms, objective
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.lane import Built
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.device_queue.queue import Built
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Passed
 from kernelwright.search.registry import create
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.objective import medians_ms, objective
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 def compare(example: str, evaluations: int, seed: int) -> None:
     """One row."""
-    subject = Subject.load(ROOT / "examples" / example)
+    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
     device = LocalMachine().device(None, subject.template.language)
     settings = replace(TuneSettings().evaluation(is_cpu=True, core_count=2), build_processes=1)
     configs = create("random", build_space(subject.problem, subject.template, device), seed=seed).ask(evaluations)

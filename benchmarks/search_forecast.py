@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwright.bench.pool import process_pool
-from kernelwright.bench.recorded import RecordedSpace, load_recorded
 from kernelwright.search.base import Forecaster
 from kernelwright.search.registry import create
+from kernelwright_bench.processes import process_pool
+from kernelwright_bench.search.recordings import RecordedSpace, load_recorded
 
 TOLD_COUNTS = (25, 50, 100, 200, 400)
 AHEAD = 50

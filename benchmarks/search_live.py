@@ -25,14 +25,6 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwright.bench.intervals import holm
-from kernelwright.bench.optuna_search import PREFIX, OptunaSearch
-from kernelwright.bench.recorded_results import RecordedResults, ResultRow, space_of
-from kernelwright.engine.limits import build_space
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.objective import medians_ms, objective
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.imports import require
 from kernelwright.problem.config import Config
@@ -41,6 +33,14 @@ from kernelwright.search.base import Observation, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.device_limits import build_space
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.objective import medians_ms, objective
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
+from kernelwright_bench.search.intervals import holm
+from kernelwright_bench.search.recorded_results import RecordedResults, ResultRow, space_of
+from kernelwright_bench.search.tuners.optuna import PREFIX, OptunaSearch
 
 ROOT = Path(__file__).resolve().parent.parent
 SEARCHERS = ("auto", "random", "optuna:tpe")
@@ -120,7 +120,7 @@ def by_run(rows: Sequence[dict]) -> dict[tuple[str, int], list[dict]]:  # type: 
 
 def side_by_side(example: str, configs: Sequence[Config]) -> dict[Config, float]:
     """Times over the baseline's, geometric mean over the workloads, from interleaved rounds."""
-    subject = Subject.load(ROOT / "examples" / example)
+    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
     machine = LocalMachine()
     device = machine.device(None, subject.template.language)
     candidates = [Candidate(subject.template, config) for config in configs]
@@ -184,7 +184,7 @@ def drive(
 
 def measure_runs(example: str, file: Path, searchers: Sequence[str], *, repeats: int, evaluations: int) -> None:
     """Run each searcher on the device with seeds from 0, what the file holds already apart; one line an evaluation."""
-    subject = Subject.load(ROOT / "examples" / example)
+    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
     machine, settings = LocalMachine(), TuneSettings()
     device = machine.device(None, subject.template.language)
     space = build_space(subject.problem, subject.template, device)

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelwright.bench.methodology import package_scores
-from kernelwright.bench.recorded import load_recorded
-from kernelwright.bench.score import Trajectory, baseline_of, score_of
-from kernelwright.bench.search import Strategy
-from kernelwright.bench.search_files import load_repeats
+from kernelwright_bench.search.files import load_repeats
+from kernelwright_bench.search.methodology import package_scores
+from kernelwright_bench.search.recordings import load_recorded
+from kernelwright_bench.search.repeats import Strategy
+from kernelwright_bench.search.score import Trajectory, baseline_of, score_of
 
 GOLDEN_DRAWS = 100
 

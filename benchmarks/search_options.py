@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernelwright.bench.leave_one_out import leave_one_out, leave_one_out_table
-from kernelwright.bench.recorded import load_recorded
-from kernelwright.cli.main import parse_option
+from kernelwright.cli.words import parse_option
 from kernelwright.problem.config import Value
+from kernelwright_bench.search.leave_one_out import leave_one_out, leave_one_out_table
+from kernelwright_bench.search.recordings import load_recorded
 
 
 def main() -> None:

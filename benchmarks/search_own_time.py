@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelwright.bench.priors import priors_for, sources_for
-from kernelwright.bench.recorded import load_recorded
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.testing.synthetic import Matmul, matmul_space, observe
+from kernelwright_bench.search.priors import priors_for, sources_for
+from kernelwright_bench.search.recordings import load_recorded
 
 EVALUATIONS = 200
 

@@ -61,8 +61,8 @@ def sized_problem(folder: Path, size: int) -> Path:
 
 
 def measure(problem: Path, evaluations: int, count: int, cache: Path) -> dict[str, Any]:
-    from kernelwright.engine.settings import Budget, TuneSettings
-    from kernelwright.engine.tune import tune
+    from kernelwright.tuning.settings import Budget, TuneSettings
+    from kernelwright.tuning.tune import tune
 
     os.environ["KERNELWRIGHT_CACHE_DIR"] = str(cache)
     with tempfile.TemporaryDirectory() as folder:

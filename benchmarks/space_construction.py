@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernelwright.bench.space import SpaceMeasurement, markdown_table, measure_spaces
-from kernelwright.bench.space_cases import CASES
+from kernelwright_bench.space.cases import CASES
+from kernelwright_bench.space.measure import SpaceMeasurement, markdown_table, measure_spaces
 
 
 def main() -> None:

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.bench.space_cases import CASES
 from kernelwright.imports import require
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
+from kernelwright_bench.space.cases import CASES
 
 PURPOSE = "comparing how spaces are built"
 LIMIT_S = 120

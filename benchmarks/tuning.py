@@ -17,9 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings, parse_budget
-from kernelwright.engine.tune import tune
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.tuning.settings import Budget, TuneSettings, parse_budget
+from kernelwright.tuning.tune import tune
 
 EXAMPLES = ("matmul", "transpose", "softmax", "stencil", "reduction", "silu_and_mul")
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +47,7 @@ def print_speedups(budget: str, folder: Path) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for name in EXAMPLES:
         settings = TuneSettings(budget=parse_budget(budget))
-        result = tune(ROOT / "examples" / name, settings=settings, run=folder / name)
+        result = tune(ROOT / "src/kernelwright/examples" / name, settings=settings, run=folder / name)
         view = result.view
         for row in result.workloads:
             assert row.speedup is not None
@@ -84,7 +84,7 @@ def print_throughput(evaluations: int) -> None:
                     build_processes=processes,
                     finalists=1,
                 )
-                result = tune(ROOT / "examples" / name, settings=settings, run=run)
+                result = tune(ROOT / "src/kernelwright/examples" / name, settings=settings, run=run)
                 print(_throughput_row(name, processes, is_cold=is_cold, result=result), flush=True)
 
 

@@ -18,11 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import KernelwrightError
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.results.optimize_result import OptimizeResult
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 HERE = Path(__file__).resolve().parent
 

@@ -21,15 +21,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
-from kernelwright.evaluate.stats import geometric_mean_interval
+from kernelwright.evaluate.statistics import geometric_mean_interval
 from kernelwright.problem.outcome import Failed
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.engine.steps import Step, Steps
 from kernelwright.llm.recorded import Exchange, Recording
+from kernelwright.remote.in_flight import Step, Steps
 from kernelwright.store.run_folder import RunFolder
 
 IDS = {"time_s", "run_id", "created", "process_id", "tree", "settings", "environment", "version"}
@@ -162,7 +162,7 @@ def interleaved(monkeypatch: pytest.MonkeyPatch, seed: object) -> Iterator[World
         world.pause()
 
     with monkeypatch.context() as patch:
-        patch.setattr("kernelwright.engine.optimize_session.Steps", functools.partial(InterleavedSteps, world=world))
+        patch.setattr("kernelwright.optimization.session.Steps", functools.partial(InterleavedSteps, world=world))
         patch.setattr(RunFolder, "append", appended)
         patch.setattr(Recording, "append", recorded)
         yield world

@@ -14,8 +14,8 @@ import pytest
 
 import kernelwright
 from kernelwright import api
-from kernelwright.engine.listener import Progress
 from kernelwright.store.event import Event
+from kernelwright.tuning.listener import Progress
 
 EVALUATIONS = 5
 

@@ -3,7 +3,7 @@
 ```python
 import kernelwright
 
-problem = kernelwright.load_problem("examples/matmul")
+problem = kernelwright.load_problem("matmul")     # as `kernelwright init --example matmul` writes it
 result = kernelwright.tune(problem, budget="90s")
 print(result.speedup, result.best_config)
 result.frame()                                # every evaluation, as a pandas data frame

@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from kernelwright.engine.dispatch_measure import probe_dispatch as dispatch
-from kernelwright.engine.listener import RunListener
-from kernelwright.engine.optimize import optimize as _optimize
-from kernelwright.engine.optimize import resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings, as_budget
-from kernelwright.engine.tune import priors_of, replay, resume
-from kernelwright.engine.tune import tune as _tune
+from kernelwright.dispatching.measure import probe_dispatch as dispatch
 from kernelwright.errors import KernelwrightError
 from kernelwright.export.run import export_run
+from kernelwright.optimization.optimize import optimize as _optimize
+from kernelwright.optimization.optimize import resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.report.page import write_report
+from kernelwright.results.optimize_result import OptimizeResult
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.view import RunView
+from kernelwright.tuning.listener import RunListener
+from kernelwright.tuning.settings import Budget, TuneSettings, as_budget
+from kernelwright.tuning.tune import priors_of, replay, resume
+from kernelwright.tuning.tune import tune as _tune
 
 __all__ = [
     "Budget",

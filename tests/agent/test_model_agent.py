@@ -24,31 +24,32 @@ from kernelwright.agent.base import (
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
 from kernelwright.agent.model.context import Section, fitted, published_window, ranked_window
-from kernelwright.agent.model.prompting import filled, worked_example
+from kernelwright.agent.model.prompting import WORKED, filled, worked_example
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
-from kernelwright.engine.model_agent import account_of, agent_of
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.replay_run import ReplayDiverged
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import ModelAuthFailed, ModelBudgetSpent, ModelReplyMissing, ModelUnavailable, UsageError
 from kernelwright.llm.base import ChatRequest
 from kernelwright.llm.recorded import Recording, decode, encode
 from kernelwright.llm.scripted import ScriptedModel
+from kernelwright.optimization.agent import account_of, agent_of
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
+from kernelwright.replaying.record import ReplayDiverged
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.search.base import Observation
 from kernelwright.store.event import Event, TreeEvent
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "src/kernelwright/examples"
 
 
 @pytest.fixture
@@ -301,11 +302,14 @@ def test_a_worked_example_never_is_the_kernel_itself() -> None:
     assert found[0] == "transpose"
 
 
-@pytest.mark.parametrize("name", ["matmul", "reduction", "silu_and_mul", "softmax", "stencil", "transpose"])
-def test_worked_examples_are_the_verified_templates(name: str) -> None:
-    prompts = ROOT / "src/kernelwright/agent/model/prompts"
-    assert (prompts / f"worked_{name}.cl").read_text() == (ROOT / f"examples/{name}/{name}.cl").read_text()
-    assert (prompts / f"worked_{name}.cu").read_text() == (ROOT / f"examples/cuda/{name}/{name}.cu").read_text()
+@pytest.mark.parametrize("pattern", sorted(WORKED))
+def test_worked_examples_are_the_verified_templates(pattern: str) -> None:
+    for language, folder, suffix in (("opencl", EXAMPLES, "cl"), ("cuda", EXAMPLES / "cuda", "cu")):
+        for entry in ("other", *WORKED[pattern][:-1]):
+            found = worked_example(pattern, language, entry)
+            assert found is not None
+            name, text = found
+            assert text == (folder / name / f"{name}.{suffix}").read_text()
 
 
 # -- context
@@ -395,7 +399,7 @@ def run_with(model: ScriptedModel, plain: Path, path: Path, **changes: object) -
     patched = pytest.MonkeyPatch()
     try:
         patched.setattr(
-            "kernelwright.engine.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
+            "kernelwright.optimization.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
         )
         return optimize(plain, settings=chosen, run=path, machine=SimulatedMachine(cost, noise=0.005))
     finally:
@@ -406,7 +410,7 @@ def resume_with(model: ScriptedModel, path: Path) -> OptimizeResult:
     patched = pytest.MonkeyPatch()
     try:
         patched.setattr(
-            "kernelwright.engine.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
+            "kernelwright.optimization.optimize.agent_of", lambda s, f, **_: agent_of(s, f, opener=lambda name: model)
         )
         return resume_optimize(path, machine=SimulatedMachine(cost, noise=0.005))
     finally:

@@ -17,13 +17,12 @@ from kernelwright.agent.model.drafting import body_of
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
-from kernelwright.engine.node_evidence import NodeEvidence, resource_lines
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.llm.scripted import ScriptedModel
+from kernelwright.optimization.evidence import NodeEvidence, resource_lines
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.search.base import Observation
@@ -33,6 +32,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 NOTHING = '{"give_up": "it runs at the limit"}'
 

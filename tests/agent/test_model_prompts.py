@@ -36,14 +36,13 @@ from kernelwright.agent.model.replies import (
 )
 from kernelwright.agent.model.settings import ROLES, ModelSettings, RoleName, RoleSettings
 from kernelwright.agent.written import written_template
-from kernelwright.engine.node_evidence import CLEARLY, NodeEvidence, noise_of
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.llm.base import ChatRequest, Reply
 from kernelwright.llm.scripted import ScriptedModel
+from kernelwright.optimization.evidence import CLEARLY, NodeEvidence, noise_of
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Measurement, Passed
 from kernelwright.search.base import Observation
@@ -53,6 +52,7 @@ from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template, template_of_text
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tree.model import Failure, Node, Tree, UnderWay
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 NOTHING = '{"give_up": "it runs at the limit"}'
 

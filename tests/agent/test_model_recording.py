@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.engine.optimize import replay_optimize
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
+from kernelwright.optimization.optimize import replay_optimize
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Tree

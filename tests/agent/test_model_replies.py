@@ -40,7 +40,7 @@ from kernelwright.llm.base import Reply, Usage
 from tiers import examples
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = (ROOT / "examples/transpose/baseline.cl").read_text()
+SOURCE = (ROOT / "src/kernelwright/examples/transpose/baseline.cl").read_text()
 LINES = SOURCE.split("\n")
 
 
@@ -314,7 +314,9 @@ def test_no_reply_raises_anything_but_a_complaint(text: str, finish: str) -> Non
 # -- hostile text
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/*.c[lu]")), ids=lambda p: f"{p.parent.name}-{p.name}")
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "src/kernelwright/examples").rglob("*.c[lu]")), ids=lambda p: f"{p.parent.name}-{p.name}"
+)
 def test_honest_templates_pass(path: Path) -> None:
     """CUDA's use assembly, which their authors declare by using it."""
     baseline, text = (path.parent / f"baseline{path.suffix}").read_text(), path.read_text()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from kernelwright.agent.model.settings import DEFAULT_ROLES, ModelSettings
-from kernelwright.engine.model_agent import agent_of
-from kernelwright.engine.model_roles import read_roles, roles_of
-from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.base import ChatModel
 from kernelwright.llm.pace import Pace
 from kernelwright.llm.scripted import ScriptedModel
+from kernelwright.optimization.agent import agent_of
+from kernelwright.optimization.roles_file import read_roles, roles_of
+from kernelwright.optimization.settings import OptimizeSettings
 
 GOOD = """
 window = "published"

@@ -19,7 +19,7 @@ from kernelwright.llm.base import ChatRequest, Reply, Usage
 from kernelwright.llm.chain import ChainModel
 from kernelwright.llm.pace import Gates, Pace
 from kernelwright.llm.recorded import RecordedModel, Recording, read_exchanges
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE
 from kernelwright.tree.model import Node, Tree

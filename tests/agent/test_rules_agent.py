@@ -24,15 +24,15 @@ from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.agent.written import written_template
-from kernelwright.engine.tune import Subject as Loaded
 from kernelwright.problem.config import Config
-from kernelwright.refactor.tactics.base import Effect, Family, NotApplicable, Rewrite, Subject
 from kernelwright.search.base import Observation
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Idea
+from kernelwright.tactics.base import Effect, Family, NotApplicable, Rewrite, Subject
 from kernelwright.template.header import parse_header
 from kernelwright.testing.simulated import SIMULATED_DEVICE
 from kernelwright.tree.model import Failure, Node, Tree
+from kernelwright.tuning.tune import Subject as Loaded
 
 
 class Adding:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import BuildRequest, BuildUnit, StateVariable
-from kernelwright.backend.bitcode import BitcodeUnreadable, Program, read_program
-from kernelwright.backend.opencl_driver import is_pocl
+from kernelwright.backend.opencl.bitcode import BitcodeUnreadable, Program, read_program
+from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.backend.registry import get_backend
 from tiers import examples
 

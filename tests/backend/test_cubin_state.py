@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import BuildRequest, BuildUnit, DeviceInfo, LaunchFailed, StateVariable
-from kernelwright.backend.cubin_state import (
+from kernelwright.backend.cuda.cubin_state import (
     HEAP,
     SMALL_BYTES,
     CubinState,
@@ -21,10 +21,10 @@ from kernelwright.backend.cubin_state import (
     read_cubin,
     readable_name,
 )
-from kernelwright.backend.cuda_driver import find_nvcc, load_nvrtc
-from kernelwright.backend.cuda_errors import DriverCallFailed
-from kernelwright.backend.cuda_handles import MemoryPool
-from kernelwright.backend.cuda_module_memory import ModuleMemory
+from kernelwright.backend.cuda.driver import find_nvcc, load_nvrtc
+from kernelwright.backend.cuda.errors import DriverCallFailed
+from kernelwright.backend.cuda.handles import MemoryPool
+from kernelwright.backend.cuda.module_memory import ModuleMemory
 from kernelwright.backend.registry import get_backend
 
 H100 = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})

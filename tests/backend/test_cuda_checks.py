@@ -8,11 +8,11 @@ import pytest
 
 from kernelwright import knobs
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, KeyOrder
-from kernelwright.backend.cuda_build import compile_unit, read_resources
-from kernelwright.backend.cuda_checks import DeviceChecks
-from kernelwright.backend.cuda_compiled import OPTIONS, helper_cubin, load_compiled
-from kernelwright.backend.cuda_driver import find_nvcc, load_nvrtc
-from kernelwright.backend.cuda_handles import JUNK, CudaModule, MemoryPool
+from kernelwright.backend.cuda.compile.build import compile_unit, read_resources
+from kernelwright.backend.cuda.driver import find_nvcc, load_nvrtc
+from kernelwright.backend.cuda.handles import JUNK, CudaModule, MemoryPool
+from kernelwright.backend.cuda.session_kernels.checks import DeviceChecks
+from kernelwright.backend.cuda.session_kernels.compiled import OPTIONS, helper_cubin, load_compiled
 from kernelwright.backend.redraw import (
     CLOSE_ENTRY,
     REDRAW_ENTRY,

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, DeviceInfo, LaunchPlan, PlanStep
-from kernelwright.backend.cuda_ceilings import PIPES
-from kernelwright.backend.cuda_ceilings import SOURCE as CEILINGS
-from kernelwright.backend.cuda_driver import find_nvcc, header_folders, load_nvrtc, nvrtc_version, toolchain_facts
-from kernelwright.backend.cuda_errors import call
-from kernelwright.backend.cuda_occupancy import MULTIPROCESSORS
+from kernelwright.backend.cuda.ceilings import PIPES
+from kernelwright.backend.cuda.ceilings import SOURCE as CEILINGS
+from kernelwright.backend.cuda.driver import find_nvcc, header_folders, load_nvrtc, nvrtc_version, toolchain_facts
+from kernelwright.backend.cuda.errors import call
+from kernelwright.backend.cuda.occupancy import MULTIPROCESSORS
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool
 from kernelwright.identity import content_id
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 H100 = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
 
 SCALE = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.backend.cuda_cupti import (
+from kernelwright.backend.cuda.measure.cupti import (
     CONCURRENT_KERNEL,
     CuptiFailed,
     KernelRecord,
@@ -18,8 +18,8 @@ from kernelwright.backend.cuda_cupti import (
     load_cupti,
     read_record,
 )
-from kernelwright.backend.cuda_helpers import DELAY_ENTRY, READ_ENTRY
-from kernelwright.backend.cuda_timing import kernels_after_delay
+from kernelwright.backend.cuda.measure.timing import kernels_after_delay
+from kernelwright.backend.cuda.session_kernels.ptx import DELAY_ENTRY, READ_ENTRY
 
 STUB = r"""
 #include <stdint.h>

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.backend.cuda_ncu import (
+from kernelwright.backend.cuda.measure.nsight_compute import (
     COUNTERS,
     ProfilerFailed,
     find_ncu,
@@ -18,7 +18,7 @@ from kernelwright.backend.cuda_ncu import (
     parse_counters,
     why_no_counters,
 )
-from kernelwright.evaluate.counting import CountJob, count
+from kernelwright.evaluate.device.counting import CountJob, count
 
 RECORDED = (Path(__file__).parent / "ncu_h100.csv").read_text()
 
@@ -98,7 +98,7 @@ def test_command_asks_for_each_counter_once_and_leaves_clocks_alone():
 @pytest.fixture
 def no_ncu(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("kernelwright.backend.cuda_ncu.toolkit_roots", lambda: iter(()))
+    monkeypatch.setattr("kernelwright.backend.cuda.measure.nsight_compute.toolkit_roots", lambda: iter(()))
     return tmp_path
 
 
@@ -134,7 +134,7 @@ JOB = CountJob(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {}), None, {}, is_co
 def test_profiler_runs_our_program_and_its_table_is_read(no_ncu):
     put_ncu(no_ncu, f"import sys; print({RECORDED!r}); open({str(no_ncu / 'seen')!r}, 'w').write(' '.join(sys.argv))")
     assert [each.kernel for each in count(JOB, no_ncu / "count")] == ["stride", "banks"]
-    assert f"-m kernelwright.evaluate.counting_main {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
+    assert f"-m kernelwright.evaluate.device.counting_main {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
     assert (no_ncu / "count" / "count.pickle").exists()
 
 

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.backend import cuda_power, cuda_transfer
 from kernelwright.backend.base import DeviceInfo, DeviceReading
-from kernelwright.backend.cuda_cupti import CuptiFailed, KernelRecord
-from kernelwright.backend.cuda_errors import DriverCallFailed
-from kernelwright.backend.cuda_helpers import DELAY_ENTRY
-from kernelwright.backend.cuda_power import PowerMeter, open_meter, slowdowns
-from kernelwright.backend.cuda_timing import CUPTI_TIMER, EVENTS_TIMER, TRUST_NS, Stopwatch
-from kernelwright.backend.cuda_transfer import CHUNK_BYTES, SLOTS, Staging
+from kernelwright.backend.cuda import transfer
+from kernelwright.backend.cuda.errors import DriverCallFailed
+from kernelwright.backend.cuda.measure import power as cuda_power
+from kernelwright.backend.cuda.measure.cupti import CuptiFailed, KernelRecord
+from kernelwright.backend.cuda.measure.power import PowerMeter, open_meter, slowdowns
+from kernelwright.backend.cuda.measure.timing import CUPTI_TIMER, EVENTS_TIMER, TRUST_NS, Stopwatch
+from kernelwright.backend.cuda.session_kernels.ptx import DELAY_ENTRY
+from kernelwright.backend.cuda.transfer import CHUNK_BYTES, SLOTS, Staging
 from kernelwright.errors import MissingDependency
 from tiers import examples
 
@@ -139,7 +140,7 @@ class Memory(Driver):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(cuda_transfer, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(transfer, "CHUNK_BYTES", 1000)
 
 
 @examples(40)

@@ -7,17 +7,17 @@ import sys
 import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed, LaunchPlan, PlanStep
-from kernelwright.backend.cuda_build import first_error, read_resources, refusal
-from kernelwright.backend.cuda_driver import ordinal_of, toolchain_id, why_unavailable
-from kernelwright.backend.cuda_errors import DRIVER_ERRORS, DriverCallFailed, call, launch_error
-from kernelwright.backend.cuda_occupancy import (
+from kernelwright.backend.cuda.compile.build import first_error, read_resources, refusal
+from kernelwright.backend.cuda.compile.options import parse_options
+from kernelwright.backend.cuda.driver import ordinal_of, toolchain_id, why_unavailable
+from kernelwright.backend.cuda.errors import DRIVER_ERRORS, DriverCallFailed, call, launch_error
+from kernelwright.backend.cuda.occupancy import (
     MULTIPROCESSORS,
     blocks_per_multiprocessor,
     max_threads_per_block,
     multiprocessor_of,
     occupancy,
 )
-from kernelwright.backend.cuda_options import parse_options
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import InfrastructureError
 

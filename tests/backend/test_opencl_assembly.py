@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import BuildUnit
-from kernelwright.backend.opencl_assembly import assembly_in
+from kernelwright.backend.opencl.assembly import assembly_in
 
 KERNEL = "%s\n__kernel void f(__global float *y, int n) {\n  int i = get_global_id(0);\n  %s\n  y[i] = n;\n}\n"
 

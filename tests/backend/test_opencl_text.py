@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
-from kernelwright.backend.opencl_build import build_options, first_error, source_text, specialisation
-from kernelwright.backend.opencl_driver import platform_slug
-from kernelwright.backend.opencl_errors import DRIVER_ERRORS, launch_error, machine_error
+from kernelwright.backend.opencl.build import build_options, first_error, source_text, specialisation
+from kernelwright.backend.opencl.driver import platform_slug
+from kernelwright.backend.opencl.errors import DRIVER_ERRORS, launch_error, machine_error
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import InfrastructureError, UsageError
 
@@ -141,7 +141,7 @@ def test_registry_and_backends_load_no_gpu_library():
     code = (
         "import sys; from kernelwright.backend.registry import *;"
         "[get_backend(name) for name in BACKENDS];"
-        "import kernelwright.evaluate.device_probe, kernelwright.evaluate.build_pool;"
+        "import kernelwright.evaluate.device.probe, kernelwright.evaluate.builds.pool;"
         "print([name for name in ('pyopencl', 'torch', 'cuda') if name in sys.modules])"
     )
     assert BACKENDS

@@ -12,19 +12,19 @@ import pytest
 
 from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildRequest, DeviceInfo
 from kernelwright.backend.registry import get_backend
-from kernelwright.bench.attacks.bases import BASES, write_problem
-from kernelwright.bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
-from kernelwright.bench.attacks.model import Dialect, Sample
-from kernelwright.bench.attacks.table import document, markdown
-from kernelwright.bench.attacks.trial import Trial, Verdict
 from kernelwright.cli.main import main
-from kernelwright.engine.tune import Subject
 from kernelwright.errors import UsageError
-from kernelwright.evaluate.device_probe import probe_devices, select_device
-from kernelwright.evaluate.render import Rendered, render
+from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.device.probe import probe_devices, select_device
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.tune import Subject
+from kernelwright_bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
+from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
+from kernelwright_bench.attacks.kernels.model import Dialect, Sample
+from kernelwright_bench.attacks.table import document, markdown
+from kernelwright_bench.attacks.trial import Trial, Verdict
 
 DIALECTS: tuple[Dialect, ...] = ("opencl", "cuda")
 CPU = DeviceInfo("opencl", "opencl:0", "a processor", "cpu", {})
@@ -209,6 +209,22 @@ def test_attacks_are_stopped_and_honest_kernels_accepted(device: DeviceInfo, tmp
     assert all(fates[name] in ("harmless", "claimed") for name in names[3:])
     assert verdicts["memo-guard"].reason == "out-of-bounds"
     assert all(verdict.search_s > 0 for verdict in verdicts.values())
+
+
+@pytest.mark.opencl
+@pytest.mark.thorough
+@pytest.mark.parametrize(("family", "trick"), [("function-curve", "the driver's"), ("timer-forge", "00 us later")])
+def test_what_only_a_fresh_process_or_a_clock_outside_can_tell_is_not_claimed(
+    family: str, trick: str, device: DeviceInfo, tmp_path: Path
+) -> None:
+    found = choose_families("opencl", [family])[0]
+    rng = random.Random(family)
+    drawn = (found.draw(rng, "opencl") for _ in range(100))
+    samples = [each for each in drawn if trick in each.what and each.base == "series"][:4]
+    with Trial(BASES["series"], "opencl", device, tmp_path / "series") as trial:
+        fates = [trial.judge(each).fate for each in samples]
+    assert "claimed" not in fates
+    assert "stopped" in fates  # where the driver has things lies elsewhere in each process, so not each finds them
 
 
 @pytest.mark.opencl

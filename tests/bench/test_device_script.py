@@ -41,14 +41,14 @@ def test_an_unknown_part_is_refused_with_those_that_there_are(tmp_path):
 
 
 def test_scripts_and_files_that_parts_name_exist():
-    named = set(re.findall(r"(?:benchmarks|examples|tests)/[\w/.-]+\.(?:py|toml)", SCRIPT.read_text()))
+    named = set(re.findall(r"(?:benchmarks|src|tests)/[\w/.-]+\.(?:py|toml)", SCRIPT.read_text()))
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
 
 
 def test_workloads_of_another_problem_take_the_place_of_a_problems_own(tmp_path):
     target = tmp_path / "problem.toml"
-    shutil.copy(ROOT / "examples" / "cuda" / "matmul" / "problem.toml", target)
+    shutil.copy(ROOT / "src/kernelwright/examples" / "cuda" / "matmul" / "problem.toml", target)
     before = tomllib.loads(target.read_text())
     found = runpy.run_path(str(ROOT / "benchmarks" / "same_workloads.py"))
     source = (ROOT / "benchmarks" / "gemm_workloads.toml").read_text()

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo
-from kernelwright.backend.cuda_driver import load_nvrtc
+from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
-from kernelwright.bench.operators import SUITE
-from kernelwright.engine.limits import build_space
-from kernelwright.evaluate.render import Rendered, render
-from kernelwright.problem.load import load_problem
+from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.device_limits import build_space
+from kernelwright_bench.operators.suite import SUITE
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+FOLDER = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.glob("*/*.toml"))
 H100 = DeviceInfo(
     "cuda",

@@ -8,18 +8,9 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import Artifact, BufferArgument, BuildUnit, LaunchFailed, LaunchPlan, PlanStep
-from kernelwright.backend.cuda_handles import CudaBuffer
-from kernelwright.bench.operators_worker import (
-    CLEAN,
-    DIRTY_BYTES,
-    Buffer,
-    Compare,
-    Measurer,
-    OpenShape,
-    Runnable,
-    Screen,
-    TorchSource,
-)
+from kernelwright.backend.cuda.handles import CudaBuffer
+from kernelwright_bench.operators.messages import CLEAN, Buffer, Compare, OpenShape, Runnable, Screen, TorchSource
+from kernelwright_bench.operators.worker import DIRTY_BYTES, Measurer
 
 COUNT = 1000
 FACTOR = {"right": 2.0, "slow": 2.0, "wrong": 2.001, "baseline": 2.0, "idle": None, "slightly": 2.0}
@@ -193,7 +184,7 @@ def test_rounds_mix_the_order_of_contenders(measure, session):
 
 
 def test_without_pytorch_the_others_are_measured_and_the_reason_is_told(measure):
-    from kernelwright.bench.operators_torch import torch_missing
+    from kernelwright_bench.operators.torch_calls import torch_missing
 
     if torch_missing() is None:
         pytest.skip("PyTorch sees a GPU here")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.bench.operators import Operator, Shape
-from kernelwright.bench.operators_run import OperatorSettings, measure_suite
-from kernelwright.bench.operators_worker import CLEAN, Compared, Screened
 from kernelwright.errors import InfrastructureError
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright_bench.operators.messages import CLEAN, Compared, Screened
+from kernelwright_bench.operators.run import OperatorSettings, measure_suite
+from kernelwright_bench.operators.suite import Operator, Shape
 
 DEVICE = DeviceInfo("cuda", "cuda:0", "a device", "gpu", {"max_threads_per_block": 1024, "multiprocessors": 4})
 COPY = """

@@ -8,13 +8,13 @@ import math
 
 import pytest
 
-from kernelwright.bench.attempt_world import AttemptResult, AttemptWorld
-from kernelwright.bench.attempt_worlds import WORLDS
-from kernelwright.bench.policy_results import calibration, markdown, simulate, summarise
 from kernelwright.cli.main import main
 from kernelwright.tree.base import BudgetLeft, Expansion, Stop
 from kernelwright.tree.model import Tree
 from kernelwright.tree.registry import POLICIES, create
+from kernelwright_bench.policies.results import calibration, markdown, simulate, summarise
+from kernelwright_bench.policies.world import AttemptResult, AttemptWorld
+from kernelwright_bench.policies.worlds import WORLDS
 
 
 def results(world: str, policy: str, seeds: range = range(24)) -> list[AttemptResult]:

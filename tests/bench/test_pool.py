@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.bench.pool import process_pool
+from kernelwright_bench.processes import process_pool
 
 PARENT = """
 import sys, time
-from kernelwright.bench.pool import process_pool
+from kernelwright_bench.processes import process_pool
 import jobs
 if __name__ == "__main__":
     with process_pool(2) as pool:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from recordings import write_recording
 
-from kernelwright.bench.priors import MISLEADING, priors_for, priors_of, sources_for
-from kernelwright.bench.racing import SAVINGS, Replay, savings_of
-from kernelwright.bench.recorded import RecordedSpace, load_recorded
-from kernelwright.bench.search import Strategy, run_once
 from kernelwright.errors import UsageError
+from kernelwright_bench.search.priors import MISLEADING, priors_for, priors_of, sources_for
+from kernelwright_bench.search.racing import SAVINGS, Replay, savings_of
+from kernelwright_bench.search.recordings import RecordedSpace, load_recorded
+from kernelwright_bench.search.repeats import Strategy, run_once
 
 SAMPLE_COUNT = 32
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelwright.bench.methodology import package_scores
-from kernelwright.bench.score import Trajectory, baseline_of, curve_of, score_of
 from kernelwright.errors import SpecError
+from kernelwright_bench.search.methodology import package_scores
+from kernelwright_bench.search.score import Trajectory, baseline_of, curve_of, score_of
 
 GOLDEN = json.loads(Path(__file__).with_name("methodology.json").read_text())
 CASES = {case["name"]: case for case in GOLDEN["cases"]}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from kernelwright.cli.main import app
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent / "src/kernelwright/examples"
 
 KERNEL = """__kernel void hist(__global const int *data, __global int *h, __global float *out, int n) {
     int i = get_global_id(0);

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine import tune as engine_tune
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning import tune as engine_tune
 
 TOML, KERNEL, REFERENCE = "problem.toml", "saxpy.cl", "reference.py"
 FILES = (TOML, KERNEL, REFERENCE)

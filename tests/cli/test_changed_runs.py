@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine import optimize as engine_optimize
-from kernelwright.engine import tune as engine_tune
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, replay, tune
 from kernelwright.errors import StoreError
 from kernelwright.export.run import export_run
 from kernelwright.identity import content_id
+from kernelwright.optimization import optimize as engine_optimize
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.report.page import write_report
@@ -31,6 +28,9 @@ from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning import tune as engine_tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, replay, tune
 
 SETTINGS = TuneSettings(budget=Budget(evaluations=24), searcher="random", data_seed=1, comparison_rounds=10)
 CHANGED = "is not what this run recorded"

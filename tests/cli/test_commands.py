@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.store.view import RunView
 from kernelwright.template.load import load_template
 from short_command import COMMAND
@@ -90,9 +90,9 @@ def test_help_teaches(command: tuple[str, ...], call: Call) -> None:
 
 
 def test_every_searcher_named_in_the_help_exists_and_every_example_parses(call: Call) -> None:
-    from kernelwright.cli.main import parse_option
-    from kernelwright.engine.settings import parse_budget
+    from kernelwright.cli.words import parse_option
     from kernelwright.search.registry import SEARCHERS, check_options
+    from kernelwright.tuning.settings import parse_budget
 
     out = " ".join(call("tune", "--help")[1].split())
     listed = re.search(r"--searcher (?:<str>|TEXT) (.*?)\.", out)
@@ -156,7 +156,7 @@ def test_init_writes_a_problem_that_loads(call: Call, in_tmp: Path, name: str, s
     assert "next:" in out
     problem = load_problem(in_tmp / "scale")
     assert [argument.name for argument in problem.arguments] == ["x", "y", "a", "n"]
-    assert load_template(problem).parameters
+    assert load_template(problem).steps[0].entry == "scale"
 
     (in_tmp / "scale" / "problem.toml").write_text("mine")
     status, _, err = call("init", name)

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine import optimize as engine_optimize
-from kernelwright.engine import tune as engine_tune
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.spool.claims import Claims
-from kernelwright.engine.spool.folder import SpoolFolder
-from kernelwright.engine.tune import tune
 from kernelwright.errors import StoreError
 from kernelwright.llm.recorded import decode
 from kernelwright.memory.library import Library
+from kernelwright.optimization import optimize as engine_optimize
+from kernelwright.remote.folder import SpoolFolder
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning import tune as engine_tune
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
+from kernelwright.worker.claims import Claims
 
 DEEP = {
     "nested": "[" * 200_000 + "]" * 200_000,

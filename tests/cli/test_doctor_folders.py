@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.cli import doctor
-from kernelwright.evaluate.device_probe import ProbeReport
+from kernelwright.cli.commands import doctor
+from kernelwright.evaluate.device.probe import ProbeReport
 from kernelwright.testing.simulated import SIMULATED_DEVICE
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine import tune as engine_tune
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning import tune as engine_tune
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 
 @pytest.fixture(autouse=True)

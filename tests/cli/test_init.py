@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_template
 
 TWO = """\
@@ -31,14 +32,14 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_a_kernel_for_which_nothing_loads_is_refused_and_nothing_written(
     in_tmp: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second definition of a macro wins over the parameter."""
-    redefined = "#ifndef BLOCK\n#define BLOCK 16\n#endif\n#undef BLOCK\n#define BLOCK 32\n"
-    (in_tmp / "bad.cl").write_text(redefined + "__kernel void bad(__global float *y) { y[BLOCK] = 1; }\n")
+    """No dtype of a problem is a structure."""
+    structure = "typedef struct { float a, b; } pair;\n"
+    (in_tmp / "bad.cl").write_text(structure + "__kernel void bad(__global pair *y) { y[0].a = 1; }\n")
     status, out, error = run(capsys, "init", "bad.cl")
     assert status == 2
     assert out == ""
-    assert "no problem can be written for 'bad' of bad.cl" in error
-    assert "defines BLOCK itself" in error
+    assert "no dtype of a problem" in error
+    assert "pair" in error
     assert "kernelwright-init-" not in error
     assert not (in_tmp / "bad").exists()
 
@@ -107,6 +108,18 @@ def write_t1(folder: Path, document: object, source: str = BLUR) -> None:
     (folder / "k").mkdir(exist_ok=True)
     (folder / "k" / "blur.cl").write_text(source)
     (folder / "blur.json").write_text(json.dumps(document, indent=1))
+
+
+def test_a_compressed_t1_file_gives_the_same(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_t1(in_tmp, t1())
+    assert run(capsys, "init", "blur.json", "--out", "plain")[0] == 0
+    (in_tmp / "blur.json.gz").write_bytes(gzip.compress((in_tmp / "blur.json").read_bytes()))
+    (in_tmp / "blur.json").unlink()
+    assert run(capsys, "init", "blur.json.gz", "--out", "packed")[0] == 0
+    for file in (in_tmp / "plain").iterdir():
+        packed = (in_tmp / "packed" / file.name).read_text().replace("blur.json.gz", "blur.json")
+        # Comments are filled to a width, and the name is one of their words.
+        assert [word for word in packed.split() if word != "#"] == [w for w in file.read_text().split() if w != "#"]
 
 
 def test_a_t1_file_gives_space_launch_sizes_and_data(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from kernelwright.cli.interrupts import run_command
 sys.argv = ["kernelwright", "show", "runs", "runs"]
 run_command()
 """
-BEFORE_THE_COMMAND = "import kernelwright.cli.show as show; show.print_runs = pressed"
+BEFORE_THE_COMMAND = "import kernelwright.cli.commands.show as show; show.print_runs = pressed"
 BEFORE_THE_COMMAND_LINE = "cli.main = pressed"
 AGAIN = """
 import kernelwright.cli.interrupts as interrupts

@@ -16,26 +16,26 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kernelwright.backend.base import DeviceInfo
+from kernelwright.cli.commands.show import run_lines
+from kernelwright.cli.commands.tune import REPLAY_AGAIN, stopping_in_words
 from kernelwright.cli.main import main
-from kernelwright.cli.progress import PlainView
-from kernelwright.cli.show import run_lines
-from kernelwright.cli.tables import interval_text, print_figures
-from kernelwright.cli.tune import REPLAY_AGAIN, stopping_in_words
-from kernelwright.engine.limits import check_memory
-from kernelwright.engine.listener import Progress
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import replay, tune
-from kernelwright.engine.verdict_words import verdict_text as verdict
+from kernelwright.cli.output.progress import PlainView
+from kernelwright.cli.output.tables import interval_text, print_figures
 from kernelwright.errors import SpecError, StopRun, StoreError
-from kernelwright.evaluate.stats import Interval, least_rounds
+from kernelwright.evaluate.statistics import Interval, least_rounds
+from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import RunFinished
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.device_limits import check_memory
+from kernelwright.tuning.listener import Progress
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import replay, tune
 
 LONG = "per_token_group_quant_fp8_with_a_long_name-20261121-120000"
 
@@ -106,7 +106,7 @@ def test_run_lines_fit_the_width_unless_a_name_does_not(rows: list[tuple[str, ..
 
 
 def test_plain_progress_says_nothing_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("kernelwright.cli.progress.PLAIN_INTERVAL_S", -1.0)
+    monkeypatch.setattr("kernelwright.cli.output.progress.PLAIN_INTERVAL_S", -1.0)
     view = PlainView()
     for phase in ("prepare", "baseline", "baseline", "baseline", "compare", "compare", "compare"):
         view.on_progress(Progress(phase=phase, spent_s=1.0))
@@ -298,7 +298,7 @@ def test_suggested_commands_can_be_pasted_whatever_the_path(
     (in_tmp / "k 4.cl").write_text("__kernel void k(__global float *y, int n) { y[get_global_id(0)] = 1.0f; }\n")
     with pytest.raises(SystemExit):
         main(["init", "k 4.cl", "--out", "my kernel"])
-    assert "kernelwright tune 'my kernel'" in capsys.readouterr().out
+    assert "kernelwright optimize 'my kernel'" in capsys.readouterr().out
     settings = TuneSettings(budget=Budget(evaluations=2))
     tune(saxpy, settings=settings, run=in_tmp / "my run", machine=SimulatedMachine(cost))
     with pytest.raises(StoreError) as caught:

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from kernelwright.cli.main import main
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
+from kernelwright.results.optimize_result import OptimizeResult
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 
 def cost(config: Config, workload: Workload) -> float:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.cli.commands.worker import _forget_secrets
 from kernelwright.cli.main import main
-from kernelwright.cli.worker import _forget_secrets
-from kernelwright.engine.spool.folder import SpoolFolder
+from kernelwright.remote.folder import SpoolFolder
 
 
 def ended(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:

@@ -15,19 +15,19 @@ import typer.main
 
 import kernelwright
 from kernelwright.cli.main import app
-from kernelwright.engine.settings import TuneSettings, parse_budget
-from kernelwright.evaluate import datasets
+from kernelwright.evaluate.data import datasets
 from kernelwright.export.run import FORMATS
 from kernelwright.problem.checks import DEVICE_NAMES
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.expression_syntax import ARITY
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.expressions.syntax import ARITY
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Role
 from kernelwright.problem.outcome import STAGES
 from kernelwright.search.registry import SEARCHERS, check_options
 from kernelwright.store.event import Event
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import load_baseline, load_template
+from kernelwright.tuning.settings import TuneSettings, parse_budget
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
@@ -266,9 +266,9 @@ def literals(file: str, name: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        ("problem/load.py", "_KEYS"),
-        ("problem/load_arguments.py", "_KEYS"),
-        ("problem/load_launch.py", "_KEYS"),
+        ("problem/load/problem.py", "_KEYS"),
+        ("problem/load/arguments.py", "_KEYS"),
+        ("problem/load/launches.py", "_KEYS"),
         ("template/header.py", "_KEYS"),
         ("template/header.py", "_PARAMETER_KEYS"),
     ],

@@ -10,21 +10,21 @@ import pytest
 from typer.testing import CliRunner
 
 from kernelwright.cli.main import app, main
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, tune
-from kernelwright.engine.verdict_words import caveats
 from kernelwright.errors import SpecError
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.keeping import ALLOW_ASSEMBLY, NOTHING, kept_by
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, NOTHING, kept_by
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.export.run import export_run
+from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.report.page import render_report
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 NOP = '__asm__ volatile("" : "+r"(n) : : "memory");'
 KERNEL = """// /// kernelwright

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 pytestmark = pytest.mark.opencl
 

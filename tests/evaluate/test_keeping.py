@@ -11,20 +11,20 @@ import pytest
 
 from kernelwright.agent.base import DebugContext, Declined, Draft, TemplateContext
 from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
-from kernelwright.backend.opencl_driver import is_pocl
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, tune
+from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing
-from kernelwright.evaluate.keeping import NOTHING, Kept, kept_by
-from kernelwright.evaluate.lane_processes import shares_memory
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.builds.persistent_state import NOTHING, Kept, kept_by
+from kernelwright.evaluate.device_queue.processes import shares_memory
+from kernelwright.evaluate.local_runner import LocalRunner
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 # ---- the rule ----
 

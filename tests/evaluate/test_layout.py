@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.layout import (
+from kernelwright.evaluate.data.layout import (
     GUARD_BYTES,
     GUARD_PATTERN,
     POISON,
@@ -22,7 +22,7 @@ from kernelwright.evaluate.layout import (
     layouts_for,
 )
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Role, SourceSpec, Workload
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import Reproducing, Reproduction
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 pytestmark = pytest.mark.opencl
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kernelwright.errors import ReferenceFailed
-from kernelwright.evaluate.roundings import SAMPLES, Roundings, is_rounding
-from kernelwright.evaluate.tolerance import Allowance
+from kernelwright.evaluate.data.tolerance import Allowance
+from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.problem.reference import Reference
 
 Array = np.ndarray[Any, Any]

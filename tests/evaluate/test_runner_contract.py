@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.replay import ReplayRunner
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, tune
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
@@ -19,6 +15,10 @@ from kernelwright.store.recording import Recording
 from kernelwright.template.model import Candidate
 from kernelwright.testing.contracts_runner import RunnerContract, RunnerSubject
 from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.recorded_runner import ReplayRunner
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 GOOD = (Config({"BLOCK": 32, "ITEMS": 1}), Config({"BLOCK": 64, "ITEMS": 4}))
 BAD = (Config({"BLOCK": 128, "ITEMS": 8}),)

@@ -7,7 +7,6 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelwright.engine.tune import Subject
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Outcome, Passed
@@ -22,6 +21,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import problem_files
+from kernelwright.tuning.tune import Subject
 
 LIMITS = {
     "max_threads_per_block": 1024,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import SpecError, UserError
-from kernelwright.export.c_expression import CPrinter, Term, text_literal
-from kernelwright.problem.expression import Expression
+from kernelwright.export.c_header.expression import CPrinter, Term, text_literal
+from kernelwright.problem.expressions.expression import Expression
 
 NAMES = {"a": Term("v[0]", "int"), "b": Term("v[1]", "int"), "c": Term("v[2]", "int"), "t": Term('"half"', "text")}
 BINARY = ("+", "-", "*", "//", "%", "<", "<=", "==", "!=", ">", ">=", "and", "or")

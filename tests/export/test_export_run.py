@@ -16,20 +16,20 @@ from exported_operators import write_scale
 from recorded_runs import LIMITS
 
 from kernelwright.backend.base import DeviceInfo, ScalarArgument
-from kernelwright.engine.dispatch import dispatch_table
-from kernelwright.engine.tune import Subject
+from kernelwright.dispatching.table import dispatch_table
 from kernelwright.errors import StoreError, UsageError, UserError
-from kernelwright.evaluate.render import render_workload
+from kernelwright.evaluate.builds.render import render_workload
+from kernelwright.export.autotuning.t1 import import_t1
+from kernelwright.export.autotuning.t4 import import_t4
 from kernelwright.export.run import export_run, formats_for
-from kernelwright.export.t1 import import_t1
-from kernelwright.export.t4 import import_t4
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import DTYPES
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.tune import Subject
 
 RecordRun = Callable[..., Path]
 
@@ -466,7 +466,7 @@ def test_every_format_is_written_once_and_replaced_whole(saxpy_run: Path, tmp_pa
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in first)
 
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples"
 PROBLEMS = sorted(file.parent.relative_to(EXAMPLES).as_posix() for file in EXAMPLES.rglob("problem.toml"))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.export.alignment import WIDEST, needed_alignment
+from kernelwright.export.c_header.alignment import WIDEST, needed_alignment
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Language, LaunchStep
 from kernelwright.template.model import Template
 

@@ -11,7 +11,7 @@ from header_hosts import run_host
 
 pytestmark = pytest.mark.opencl
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples"
 
 
 def test_two_launches_with_scratch(record_run: Callable[..., Path], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kernelwright.backend.base import BuildFailed, BuildRequest, BuildUnit, Devi
 from kernelwright.export.pairing import Pairing
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LaunchStep
 from kernelwright.template.model import Template
 
@@ -171,7 +171,7 @@ CUDA_SIZES: list[Mapping[str, int]] = [{"rows": 64, "d": 128, "middle": 64}, {"r
 
 def test_cuda_sources_are_built_as_each_config_of_the_header(record_run: RecordRun, tmp_path: Path) -> None:
     """Names in scopes, and templates; with the compiler itself, so it needs no GPU."""
-    from kernelwright.backend.cuda_driver import load_nvrtc
+    from kernelwright.backend.cuda.driver import load_nvrtc
     from kernelwright.backend.registry import get_backend
 
     if load_nvrtc() is None:

@@ -13,7 +13,7 @@ from kernelwright.export.run import export_run
 
 pytestmark = pytest.mark.gpu
 
-SILU = Path(__file__).resolve().parents[2] / "examples" / "cuda" / "silu_and_mul"
+SILU = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda" / "silu_and_mul"
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.export import torch_runtime
-from kernelwright.export.torch_runtime import Argument, KernelError, Kernels, Launch, Unit
+from kernelwright.export.torch import runtime as torch_runtime
+from kernelwright.export.torch.runtime import Argument, KernelError, Kernels, Launch, Unit
 
 DRIVER = r"""
 #include <stddef.h>

@@ -16,24 +16,24 @@ from hypothesis import strategies as st
 from recorded_runs import LIMITS
 
 from kernelwright.backend.base import BufferArgument, DeviceInfo, ScalarArgument
-from kernelwright.engine.dispatch import dispatch_table
-from kernelwright.engine.tune import Subject
+from kernelwright.dispatching.table import dispatch_table
 from kernelwright.errors import SpecError, UserError
-from kernelwright.evaluate.render import render_workload
-from kernelwright.export import torch_runtime
-from kernelwright.export.python_module import python_text
+from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.export.run import export_run
+from kernelwright.export.torch import runtime as torch_runtime
+from kernelwright.export.torch.expression import python_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Workload
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.tune import Subject
 
 RecordRun = Callable[..., Path]
 CONFIGS: list[Mapping[str, object]] = [{"BLOCK": 256, "VEC": 4}, {"BLOCK": 64, "VEC": 2}]
 DEVICE = DeviceInfo("cuda", "made-up:0", "Made up", "gpu", LIMITS)
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "cuda"
+EXAMPLES = Path(__file__).resolve().parents[2] / "src/kernelwright/examples" / "cuda"
 
 
 @pytest.fixture

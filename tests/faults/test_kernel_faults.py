@@ -12,16 +12,16 @@ import pytest
 from cli_runs import children_of
 from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, TAKERS, UNINITIALISED, WRONG_SOMETIMES, write_problem
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Subject, tune
 from kernelwright.errors import BaselineFailed
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.event import Evaluated
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Subject, tune
 
 pytestmark = pytest.mark.opencl
 

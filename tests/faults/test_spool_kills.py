@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_runs import CliRun, events, start, wait_until
 
-from kernelwright.engine.optimize_result import OptimizeResult
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView
 
 pytestmark = pytest.mark.opencl

@@ -10,14 +10,14 @@ from honest_kernels import honest_kernels
 from honest_problems import CASES, write_problem
 from near_faults import near_faults
 
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.settings import TuneSettings
-from kernelwright.engine.tune import Subject
 from kernelwright.evaluate.base import EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
 
 HONEST, FAULTS = honest_kernels(), near_faults()
 

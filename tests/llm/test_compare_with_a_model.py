@@ -14,15 +14,15 @@ import pytest
 from chat_server import Answer, answering_server
 
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.engine.compare import CompareSettings, compare
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import UsageError
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright_bench.compare.run import CompareSettings, compare
 from short_command import COMMAND
 
 PLAN = {

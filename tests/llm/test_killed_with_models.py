@@ -11,8 +11,8 @@ from chat_server import Answer, answering_server
 from test_lift_policy import Lifting, chosen, cost
 
 from interleaved import interleaved, killed, told
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
 from kernelwright.testing.simulated import SimulatedMachine
 
 MACHINE = SimulatedMachine(cost, noise=0.01)

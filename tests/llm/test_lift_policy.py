@@ -14,21 +14,21 @@ import pytest
 from chat_server import Answer, answering_server
 from test_compare_with_a_model import BEGIN, END, KERNEL, Script, is_direct, role_of
 
-from kernelwright.engine.attempts import attempts_of
-from kernelwright.engine.machine import LocalMachine
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import Machine
+from kernelwright.insights.attempts import attempts_of
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.model import Tree
+from kernelwright.tuning.machine import LocalMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import Machine
 
 SUM = "a * x[base + k] + y[base + k]"
 OTHER_SUM = "(a * x[base + k] + 0.5f * y[base + k]) + 0.5f * y[base + k]"

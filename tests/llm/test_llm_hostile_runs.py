@@ -11,16 +11,16 @@ import pytest
 from chat_server import Answer, answering_server
 from test_compare_with_a_model import Script, cost, role_of
 
-from kernelwright.engine.model_agent import account_of
-from kernelwright.engine.optimize import optimize, replay_optimize, resume_optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.verdict_words import kept_because
 from kernelwright.errors import ModelRateLimited
+from kernelwright.insights.verdict_words import kept_because
 from kernelwright.llm.base import MOST_REPLY_CHARACTERS
 from kernelwright.llm.recorded import FILE_NAME, read_exchanges
+from kernelwright.optimization.agent import account_of
+from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 Answering = Callable[[dict[str, Any]], Answer]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from chat_server import Answer, chat_server
 
-from kernelwright.engine.optimize import optimize, replay_optimize
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
 from kernelwright.errors import ModelError
-from kernelwright.evaluate.process import without_secrets, worker_environment
+from kernelwright.evaluate.process.worker_process import without_secrets, worker_environment
+from kernelwright.optimization.optimize import optimize, replay_optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.report.page import write_report
 from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 pytest.importorskip("pydantic_ai", reason="needs the llm extra")
 

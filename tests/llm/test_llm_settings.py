@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.engine.optimize_settings import OptimizeSettings
 from kernelwright.errors import UsageError
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.outcome import STAGES
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -45,7 +45,7 @@ def test_a_model_is_handed_failures_that_rules_can_only_withdraw() -> None:
 
 def test_no_client_of_a_service_is_imported_before_a_model_is_asked() -> None:
     code = (
-        "import sys, kernelwright.engine.optimize, kernelwright.cli.optimize\n"
+        "import sys, kernelwright.optimization.optimize, kernelwright.cli.commands.optimize\n"
         "print([n for n in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2') if n in sys.modules])"
     )
     environment = {"PYTHONPATH": str(SOURCES)}

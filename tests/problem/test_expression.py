@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from tiers import examples
 
 

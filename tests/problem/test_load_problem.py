@@ -12,7 +12,7 @@ import pytest
 
 from kernelwright.errors import ReferenceFailed, SpecError, UserError
 from kernelwright.identity import content_id
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_template
 
 PROBLEM = """\

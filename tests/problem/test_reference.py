@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from kernelwright.errors import ReferenceFailed
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, ReferenceSpec
 from kernelwright.problem.reference import call_reference, load_reference
 from kernelwright.problem.reference_file import reference_files

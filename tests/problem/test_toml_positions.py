@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.toml_file import parse_toml, read_text
-from kernelwright.problem.toml_scan import Origin
+from kernelwright.problem.toml.file import parse_toml, read_text
+from kernelwright.problem.toml.positions import Origin
 
 FILE = Path("a.toml")
 

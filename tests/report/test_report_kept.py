@@ -12,21 +12,21 @@ from typer.testing import CliRunner
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import app
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.tune import tune
-from kernelwright.engine.verdict_words import caveats
 from kernelwright.evaluate.words import LooseTolerance
+from kernelwright.insights.verdict_words import caveats
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.report.page import render_report
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.event import Noted
 from kernelwright.store.view import RunView
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
+from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.tune import tune
 
 LOOSE = LooseTolerance("large", "hostile", "y", 40.0)
 

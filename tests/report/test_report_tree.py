@@ -14,24 +14,24 @@ import pytest
 from typer.testing import CliRunner
 
 from kernelwright.cli.main import app
-from kernelwright.engine.optimize import optimize
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.optimize_settings import OptimizeSettings
-from kernelwright.engine.settings import Budget, TuneSettings
-from kernelwright.engine.story import Story, finding_words, outcome_of
-from kernelwright.engine.told_steps import fastest_run_id, told_config, told_path
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.insights.run_summary import Story, finding_words, outcome_of
+from kernelwright.insights.step_table import fastest_run_id, told_config, told_path
 from kernelwright.llm.base import ChatRequest, Message, Reply, Usage
 from kernelwright.llm.recorded import FILE_NAME, Exchange, encode
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed
 from kernelwright.report.page import render_report, write_report
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tree.model import Node
+from kernelwright.tuning.settings import Budget, TuneSettings
 
 RECORDED = Path(__file__).parent.parent / "agent" / "recordings" / "softmax"
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\u202e{{ 7 * 7 }}'

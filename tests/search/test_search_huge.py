@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.registry import SEARCHERS, create
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter

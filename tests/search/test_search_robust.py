@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.errors import UsageError
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation, Prior
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space

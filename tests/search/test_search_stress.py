@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter

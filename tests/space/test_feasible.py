@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernelwright.errors import EmptySpace, Location, SpecError
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.space import automaton, diagram
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter

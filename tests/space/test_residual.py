@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.expression_scalar import evaluate_node
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.expressions.scalar import evaluate_node
 from kernelwright.space.dense import combine, dense_codes, first_rows, unique_rows
 from kernelwright.space.ordering import order_parameters
 from kernelwright.space.residual import Magnitudes, conjuncts, plan_residuals, substitute

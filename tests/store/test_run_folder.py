@@ -19,7 +19,8 @@ from kernelwright.identity import content_id
 from kernelwright.store.base import RunStore
 from kernelwright.store.blobs import BlobStore
 from kernelwright.store.event import Event, Noted, RunFinished, RunStarted, SessionStarted
-from kernelwright.store.run_folder import RunFolder, default_run_path, list_runs
+from kernelwright.store.run_folder import RunFolder, default_run_path
+from kernelwright.store.runs import list_runs
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import FILES, sample_events, write_sample_run
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import UserError
-from kernelwright.problem.load import load_problem
-from kernelwright.refactor.scaffold import scaffold_problem
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.scaffold.problem_folder import scaffold_problem
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
 PROBLEM = """\

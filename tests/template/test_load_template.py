@@ -11,7 +11,7 @@ import pytest
 
 from kernelwright.errors import SpecError
 from kernelwright.identity import content_id
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.template.load import load_baseline, load_template, problem_files
 

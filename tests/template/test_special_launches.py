@@ -6,9 +6,9 @@ import pytest
 
 from kernelwright.backend.base import ConstantArgument, DeviceInfo
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.render import render
+from kernelwright.evaluate.builds.render import render
 from kernelwright.problem.config import Config
-from kernelwright.problem.load import load_problem
+from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import load_template
 from kernelwright.template.model import Candidate

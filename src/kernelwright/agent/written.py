@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernelwright.agent.base import Written
 from kernelwright.agent.rules.subjects import header_draft
-from kernelwright.refactor.tactics.draft import StepDraft, strip_header
+from kernelwright.template.draft import StepDraft, strip_header
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Template
 

@@ -1,1 +1,1 @@
-"""What compiles and launches: one file a vendor, the interface in `base`."""
+"""What compiles and launches: a folder for each vendor's interface, the seam in `base`."""

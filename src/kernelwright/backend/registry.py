@@ -12,8 +12,8 @@ from kernelwright.errors import UsageError
 
 BACKENDS: Mapping[str, str] = MappingProxyType(
     {
-        "cuda": "kernelwright.backend.cuda:CudaBackend",
-        "opencl": "kernelwright.backend.opencl:OpenclBackend",
+        "cuda": "kernelwright.backend.cuda.backend:CudaBackend",
+        "opencl": "kernelwright.backend.opencl.backend:OpenclBackend",
     }
 )
 """Name -> `module:Class`. Importing the module loads no GPU library; the class's methods do."""

@@ -10,17 +10,33 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.bench_commands import JsonFlag, bench_app
+from kernelwright.cli.bench import add_bench
+from kernelwright.cli.help import GroupedCommand, RootGroup
+from kernelwright.cli.words import (
+    CacheOption,
+    DeviceOption,
+    InFlightOption,
+    JobsOption,
+    JsonFlag,
+    QuietFlag,
+    RolesOption,
+    RoundsOption,
+    RunArgument,
+    RunnerOption,
+    print_written,
+)
 from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
 
 app = typer.Typer(
     name="kernelwright",
+    cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help starts in a third of the time
     pretty_exceptions_enable=False,
     help=(
         "Tune GPU kernels: explicit templates, exact feasible spaces, isolated evaluation, honest measurement.\n\n"
-        "Start with:  kernelwright doctor;  kernelwright init my_kernel.cl;  kernelwright tune problem.toml"
+        "Start with:  kernelwright doctor;  kernelwright demo;  kernelwright optimize my_kernel.cl n=1000000"
     ),
 )
 
@@ -47,29 +63,7 @@ show_app = typer.Typer(
 app.add_typer(show_app, name="show")
 memory_app = typer.Typer(no_args_is_help=True, help="What runs have learnt, kept for later ones.")
 app.add_typer(memory_app, name="memory")
-app.add_typer(bench_app, name="bench")
-
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(help="Device id or a part of its name; several of one model: `cuda:0,cuda:1`, `all`. See `doctor`."),
-]
-RolesOption = Annotated[
-    Path | None, typer.Option(help="TOML file: model, temperature, effort and tokens of each role; pace; window.")
-]
-RunnerOption = Annotated[
-    str, typer.Option(help="Where the device is: spool:DIR, a folder that `kernelwright worker` serves elsewhere.")
-]
-InFlightOption = Annotated[
-    int | None, typer.Option(help="Structures under way at once (default: 1; 4 with a spool).", min=1, max=64)
-]
-JobsOption = Annotated[int | None, typer.Option(help="Build processes (default: most of the cores).", min=1, max=256)]
-RoundsOption = Annotated[int, typer.Option(help="Interleaved rounds of the final comparison.", min=5, max=10_000)]
-CacheOption = Annotated[
-    str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
-]
-RunArgument = Annotated[
-    Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
-]
+add_bench(app)
 
 
 def _print_version(is_asked: bool) -> None:
@@ -92,36 +86,82 @@ def root(
 
 
 @app.command(short_help="Say what works here, and what to install for what does not.")
-def doctor(*, json: JsonFlag = False) -> None:
+def doctor(*, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Say what works here, and for each thing that does not: why, and what to install.
 
     Exit status 0 when at least one device can be used and caches and scratch files can be written, 1 otherwise.
     """
-    from kernelwright.cli.doctor import run_doctor
+    from kernelwright.cli.commands.doctor import run_doctor
 
     raise typer.Exit(run_doctor(is_json=json))
 
 
-@app.command(short_help="Write problem.toml, reference.py and a template for a kernel.")
+@app.command(short_help="Make a kernel faster on this device, to see how it works.")
+def demo(
+    example: Annotated[str, typer.Argument(help="As `init --example` lists them.")] = "matmul",
+    budget: Annotated[str, typer.Option(help="When to stop, as for `optimize`.")] = "90s",
+    device: DeviceOption = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Make the plain kernel of an example faster on this machine's device: rules rewrite it, a search tunes it.
+
+    The same as `init --example matmul` and then `optimize matmul --start baseline --budget 90s`.
+    """
+    from kernelwright.examples import example_folder
+
+    folder = example_folder(example)
+    if not quiet:
+        plain = next(folder.glob("baseline.*"))
+        typer.echo(f"optimising {plain}\nyour own kernel: kernelwright init KERNEL", err=True)
+    optimize(problem=folder, budget=budget, start="baseline", device=device, run=run, json=json, quiet=quiet)
+
+
+@app.command(short_help="Write the problem of a plain kernel, to look at or correct.")
 def init(
     source: Annotated[
-        Path,
+        Path | None,
         typer.Argument(help="A kernel: .cl, .cu or .hip; or a T1 file (.json) that names one.", show_default=False),
-    ],
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="By-value arguments, as in rows=2048 eps=1e-5 (default: guessed).", show_default=False),
+    ] = None,
     entry: Annotated[str | None, typer.Option(help="Which kernel, if the file has several.")] = None,
+    grid: Annotated[str | None, typer.Option(help="Blocks along x, y, z, as in 64,8 or rows.")] = None,
+    block: Annotated[str | None, typer.Option(help="Threads of a block along x, y, z.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
     *,
+    example: Annotated[
+        bool, typer.Option("--example", help="Write the example of this name, e.g. matmul; without a name, list all.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
-    """Read a kernel's signature and write problem.toml, reference.py and a template to fill in.
+    """Write the problem of a plain kernel: arguments, launch and sizes from its text, guesses marked as such.
 
-    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes too.
+    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes.
 
-    Examples:  kernelwright init saxpy.cl --out saxpy;  kernelwright init gemm.json
+    Examples:  kernelwright init saxpy.cl n=1000000;  kernelwright init gemm.json;  kernelwright init --example matmul
     """
-    from kernelwright.cli.init import run_init
+    if example:
+        from kernelwright.cli.commands.examples import run_examples
 
-    run_init(source, entry=entry, out=out, is_forced=force)
+        name = source.as_posix() if source is not None else None
+        run_examples(name, entry=entry, out=out, is_forced=force, is_json=json)
+        return
+    if source is None:
+        raise UsageError(
+            "no kernel was named", hint="say `kernelwright init KERNEL.cl`, or `kernelwright init --example` for a list"
+        )
+    from kernelwright.cli.commands.infer import KernelWords
+    from kernelwright.cli.commands.init import run_init
+
+    said = KernelWords(source, tuple(words or ()), entry, grid, block, out)
+    run_init(said, is_forced=force, is_json=json)
 
 
 @app.command(short_help="Print what is understood of a kernel, and what is not.")
@@ -130,17 +170,18 @@ def analyse(
     entry: Annotated[str | None, typer.Option(help="Which kernel (default: all of the file).")] = None,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Print what is understood of a kernel: its indices, loops, memory accesses, pattern, and what is not understood.
 
-    Example:  kernelwright analyse examples/softmax/baseline.cl
+    Example:  kernelwright analyse softmax/baseline.cl
     """
-    from kernelwright.cli.analyse import run_analyse
+    from kernelwright.cli.commands.analyse import run_analyse
 
     run_analyse(kernel, entry=entry, is_json=json)
 
 
-@app.command(short_help="Search a template's parameters on a device.")
+@app.command(cls=GroupedCommand, short_help="Search a template's parameters on a device.")
 def tune(
     problem: Annotated[Path, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)],
     budget: Annotated[
@@ -164,19 +205,20 @@ def tune(
     rounds: RoundsOption = 20,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
 ) -> None:
     """Search a template's parameters on a device: live progress, a table, a report and the tuned kernel.
 
     For example:
 
-      kernelwright tune examples/matmul --budget 90s
+      kernelwright tune matmul --budget 90s
 
       kernelwright tune problem.toml --budget 200 --searcher evolution --option population_count=24
 
       kernelwright tune problem.toml --replay runs/matmul-1 --searcher random --budget 100
     """
-    from kernelwright.cli.tune import TuneWords, run_tune
+    from kernelwright.cli.commands.tune import TuneWords, run_tune
 
     words = TuneWords(
         problem=problem,
@@ -198,10 +240,22 @@ def tune(
     raise typer.Exit(run_tune(words))
 
 
-@app.command(short_help="Rewrite a plain kernel, and tune what comes of it.")
+@app.command(cls=GroupedCommand, short_help="Rewrite a plain kernel, and tune what comes of it.")
 def optimize(
     problem: Annotated[
-        Path | None, typer.Argument(help="problem.toml, or the folder that holds it.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="A kernel (.cl, .cu, .hip; FILE::kernel of several), or a problem's folder.", show_default=False
+        ),
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Of a kernel: by-value arguments, as in rows=2048 eps=1e-5.", show_default=False),
+    ] = None,
+    grid: Annotated[str | None, typer.Option(help="Of a kernel: blocks along x, y, z, as in 64,8 or rows.")] = None,
+    block: Annotated[str | None, typer.Option(help="Of a kernel: threads of a block along x, y, z.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Of a kernel: where its problem is written (default: beside it).")
     ] = None,
     replay: Annotated[
         Path | None, typer.Option(help="Repeat this run offline from its record, instead of running a problem.")
@@ -218,9 +272,7 @@ def optimize(
         int | None, typer.Option(help="Most structures to ask for, repairs and refused ones included.", min=1)
     ] = None,
     roles: RolesOption = None,
-    policy: Annotated[
-        str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct, stark, best-of-n, ...")
-    ] = "gain",
+    policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct.")] = "gain",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
     ] = "all",
@@ -241,21 +293,25 @@ def optimize(
     *,
     memory: Annotated[bool, typer.Option(help="Use what earlier runs have learnt, and add to it.")] = True,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
     report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
 ) -> None:
     """Rewrite a plain kernel and tune what comes of it: structures and parameters under one budget.
 
     Never worse than the baseline: without a significant gain the baseline is kept, and the evidence shown.
 
-      kernelwright optimize examples/matmul --start baseline --budget 120s
+      kernelwright optimize layer_norm.cl rows=2048 hidden=1024 eps=1e-5
+
+      kernelwright optimize matmul --start baseline --budget 120s
     """
-    from kernelwright.cli.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
+    from kernelwright.cli.commands.infer import KernelWords, inferred_problem
+    from kernelwright.cli.commands.optimize import OptimizeWords, require_problem, run_optimize, run_replay_optimize
 
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
-    problem = require_problem(problem, replay)
-    words = OptimizeWords(
-        problem=problem,
+    said = KernelWords(require_problem(problem, replay), tuple(words or ()), grid=grid, block=block, out=out)
+    optimize_words = OptimizeWords(
+        problem=inferred_problem(said, is_silent=json or quiet),
         budget=budget,
         model=model,
         policy=policy,
@@ -279,7 +335,7 @@ def optimize(
         max_attempts=max_attempts,
         roles=roles,
     )
-    raise typer.Exit(run_optimize(words))
+    raise typer.Exit(run_optimize(optimize_words))
 
 
 @app.command(short_help="Do on this machine's device what another machine asks for.")
@@ -292,6 +348,8 @@ def worker(
     *,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no request is left.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Make the folder if it is not there.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Build, check, tune and time on this machine's device what `optimize --runner spool:DIR` asks for elsewhere.
 
@@ -299,82 +357,9 @@ def worker(
 
       kernelwright worker --spool spool --until-idle
     """
-    from kernelwright.cli.worker import WorkerWords, run_worker
+    from kernelwright.cli.commands.worker import WorkerWords, run_worker
 
-    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create)))
-
-
-@app.command(short_help="Run policies and models several times, and compare.")
-def compare(
-    problems: Annotated[
-        list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)
-    ],
-    policies: Annotated[
-        str,
-        typer.Option(
-            help="Joined by commas: default, lift, direct, stark, stark-untuned, best-of-n, reflexion, greedy, "
-            "tune-only, random. The first is what the others are compared with."
-        ),
-    ] = "default,direct",
-    models: Annotated[str, typer.Option(help="Joined by commas, each as for `optimize --model`.")] = "rules",
-    memory: Annotated[
-        str, typer.Option(help="What earlier runs have learnt: off, read, on; several are compared too.")
-    ] = "off",
-    repeats: Annotated[int, typer.Option(help="Runs of each, with seeds from --seed.", min=1)] = 3,
-    budget: Annotated[str, typer.Option(help="Of each run, as for `optimize`.")] = "120s",
-    out: Annotated[Path, typer.Option(help="Folder of the runs; what is finished there is not run again.")] = Path(
-        "compare"
-    ),
-    start: Annotated[str, typer.Option(help="all or baseline, as for `optimize`.")] = "all",
-    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the first repeat.", min=0)] = 0,
-    device: Annotated[str | None, typer.Option(help="Device id or a part of its name.")] = None,
-    jobs: JobsOption = None,
-    cache: Annotated[str | None, typer.Option(help="Cache before each timed launch: hot or cold.")] = None,
-    finalists: Annotated[int, typer.Option(help="How many each run measures again at its end.", min=1)] = 5,
-    rounds: Annotated[
-        int, typer.Option(help="Interleaved rounds of each run's final comparison.", min=5, max=10_000)
-    ] = 20,
-    max_cost: Annotated[str | None, typer.Option(help="Most money for each run's replies, e.g. 5usd.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of each run.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Most structures that each run asks for.", min=1)] = None,
-    roles: RolesOption = None,
-    runner: Annotated[str, typer.Option(help="spool:DIR, as for `optimize`.")] = "",
-    *,
-    json: JsonFlag = False,
-) -> None:
-    """Run policies, models and memory on problems several times, under the same budget, and compare what they find.
-
-    Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
-
-      kernelwright compare examples/transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
-    """
-    from kernelwright.cli.compare import CompareWords, run_compare
-    from kernelwright.cli.optimize import OptimizeWords
-
-    base = OptimizeWords(
-        problem=Path(),
-        budget=budget,
-        model="rules",
-        policy="gain",
-        start=start,
-        searcher=searcher,
-        seed=seed,
-        device=device,
-        jobs=jobs,
-        run=None,
-        cache=cache,
-        finalists=finalists,
-        rounds=rounds,
-        is_json=json,
-        writes_report=False,
-        max_cost=max_cost,
-        max_tokens=max_tokens,
-        max_attempts=max_attempts,
-        runner=runner,
-    )
-    words = CompareWords(tuple(problems), policies, models, memory, repeats, out, base, json, roles)
-    raise typer.Exit(run_compare(words))
+    raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
 
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
@@ -383,14 +368,15 @@ def resume(
     runner: Annotated[str, typer.Option(help="Another spool than the run has asked so far: spool:DIR.")] = "",
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Continue a run after a crash, Ctrl-C or power cut, to the end of its own budget.
 
     At most the evaluation that was in flight is lost. A finished run is only shown.
     """
-    from kernelwright.cli.optimize import run_resume_optimize
-    from kernelwright.cli.tune import run_resume
-    from kernelwright.engine.optimize_result import is_optimize_run
+    from kernelwright.cli.commands.optimize import run_resume_optimize
+    from kernelwright.cli.commands.tune import run_resume
+    from kernelwright.results.optimize_result import is_optimize_run
     from kernelwright.store.view import RunView
 
     if is_optimize_run(RunView.read(run)):
@@ -409,13 +395,14 @@ def profile(
         bool, typer.Option(help="Launch it once under Nsight Compute, where that is installed and permitted.")
     ] = True,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Say what limits a candidate, with the evidence: memory, arithmetic, latency, occupancy, spills, access patterns.
 
     Example:  kernelwright profile runs/silu-1 best
     """
-    from kernelwright.cli.profile import run_profile
-    from kernelwright.engine.optimize_result import tuned_run
+    from kernelwright.cli.commands.profile import run_profile
+    from kernelwright.results.optimize_result import tuned_run
 
     raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
 
@@ -424,12 +411,15 @@ def profile(
 def report(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Write one self-contained HTML page that explains a run."""
-    from kernelwright.cli.damage import warn_of_damage
+    from kernelwright.cli.output.damage import warn_of_damage
     from kernelwright.report.page import write_report
 
-    typer.echo(write_report(run, out or run / "report.html"))
+    print_written([write_report(run, out or run / "report.html")], is_json=json)
     warn_of_damage(run)
 
 
@@ -444,17 +434,19 @@ def export(
     loss: Annotated[
         str | None, typer.Option(help="What a shape may lose against its best config (default: as probed, else 2%).")
     ] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Write the winners for use elsewhere: source, C/C++ header, PyTorch operator, JSON, T4 results, T1 input.
 
     Header, operator and JSON choose a config by sizes; `kernelwright dispatch` measures between the tuned ones.
     """
-    from kernelwright.cli.dispatch import parse_loss
+    from kernelwright.cli.commands.dispatch import parse_loss
     from kernelwright.export.run import export_run
 
     share = parse_loss(loss) if loss is not None else None
-    for path in export_run(run, out or run / "export", formats=formats or None, loss=share):
-        typer.echo(path)
+    print_written(export_run(run, out or run / "export", formats=formats or None, loss=share), is_json=json)
 
 
 @app.command(short_help="Measure which sizes each of a few configs should serve.")
@@ -471,6 +463,7 @@ def dispatch(
     ] = None,
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Find the fewest configs that keep every shape near its best, and measure which sizes each should serve.
 
@@ -479,27 +472,30 @@ def dispatch(
 
       kernelwright dispatch runs/silu --probe 16 --loss 2% --range tokens=1..4096
     """
-    from kernelwright.cli.dispatch import run_dispatch
-    from kernelwright.engine.optimize_result import tuned_run
+    from kernelwright.cli.commands.dispatch import run_dispatch
+    from kernelwright.results.optimize_result import tuned_run
 
     run_dispatch(tuned_run(run), probe=probe, loss=loss, ranges=tuple(ranges or ()), rounds=rounds, is_json=json)
 
 
 @show_app.command("runs")
 def show_runs(
-    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"), *, json: JsonFlag = False
+    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """List the runs in a folder."""
-    from kernelwright.cli.show import print_runs
+    from kernelwright.cli.commands.show import print_runs
 
     print_runs(folder, is_json=json)
 
 
 @show_app.command("run", short_help="Show one run: results, failures, time.")
-def show_run(run: RunArgument, *, json: JsonFlag = False) -> None:
+def show_run(run: RunArgument, *, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     """Show one run: its result table, failures and where the time went."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_run
+    from kernelwright.cli.commands.show import print_run
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_run(run, is_json=json)
     warn_of_damage(run)
@@ -510,9 +506,10 @@ def show_attempts(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of `optimize`, or folders of them.")],
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show what attempts came to and cost, and what went wrong most often, as Markdown."""
-    from kernelwright.cli.attempts import print_attempts
+    from kernelwright.cli.commands.attempts import print_attempts
 
     print_attempts(runs, is_json=json)
 
@@ -524,10 +521,11 @@ def show_node(
     *,
     replies: Annotated[bool, typer.Option("--replies", help="With every prompt and reply in full.")] = False,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show one structure: instruction, diff, what was predicted and what came true, landscape, proof, cost, replies."""
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_node
+    from kernelwright.cli.commands.show import print_node
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_node(run, node, is_json=json, has_replies=replies)
     warn_of_damage(run, node=node)
@@ -542,9 +540,10 @@ def memory_list(
     *,
     expired: Annotated[bool, typer.Option("--expired", help="With those that later measurements contradict.")] = False,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """List what runs have learnt: each claim with its evidence."""
-    from kernelwright.cli.memory import Chosen, print_list
+    from kernelwright.cli.commands.memory import Chosen, print_list
 
     print_list(Chosen(pattern, device, run, problem, has_expired=expired), is_json=json)
 
@@ -554,9 +553,10 @@ def memory_show(
     lesson: Annotated[str, typer.Argument(help="Its id, or the start of it.", show_default=False)],
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show one lesson with everything that it rests on, and its template."""
-    from kernelwright.cli.memory import print_lesson
+    from kernelwright.cli.commands.memory import print_lesson
 
     print_lesson(lesson, is_json=json)
 
@@ -570,11 +570,13 @@ def memory_forget(
     problem: Annotated[str, typer.Option(help="All from the problem of this name.")] = "",
     *,
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Remove lessons for good: by id, by where they come from, or all."""
-    from kernelwright.cli.memory import Chosen, forget
+    from kernelwright.cli.commands.memory import Chosen, forget
 
-    forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything)
+    forget(lessons or (), Chosen(pattern, device, run, problem), is_all=everything, is_json=json)
 
 
 @show_app.command("candidate", short_help="Show one candidate in full.")
@@ -583,13 +585,14 @@ def show_candidate(
     candidate: Annotated[str, typer.Argument(help="Its index, the start of its id, or 'best'.", show_default=False)],
     *,
     json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Show one candidate: configuration, outcome with its log, samples, what it cost.
 
     'best' is the baseline, with the reason and its source, where the run kept it.
     """
-    from kernelwright.cli.damage import warn_of_damage
-    from kernelwright.cli.show import print_candidate
+    from kernelwright.cli.commands.show import print_candidate
+    from kernelwright.cli.output.damage import warn_of_damage
 
     print_candidate(run, candidate, is_json=json)
     warn_of_damage(run)
@@ -624,21 +627,6 @@ def _fail(message: str, status: int, error: BaseException | None) -> None:
 def _shortened(line: str) -> str:
     """A message quotes what was written, however long that is."""
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}... ({len(line):,} characters)"
-
-
-def parse_option(text: str) -> tuple[str, Any]:
-    """`NAME=VALUE` with the value as a number or boolean where it reads as one."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        from kernelwright.errors import UsageError
-
-        raise UsageError(f"--option {text!r} is not NAME=VALUE", hint="for example --option population_count=24")
-    for convert in (int, float):
-        try:
-            return name, convert(value)
-        except ValueError:
-            continue
-    return name, {"true": True, "false": False}.get(value.lower(), value)
 
 
 if __name__ == "__main__":

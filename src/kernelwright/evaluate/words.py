@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from kernelwright.evaluate.stats import MOST_DIGITS, Interval
+from kernelwright.evaluate.statistics import MOST_DIGITS, Interval
 
 LEAST_UNITS = 5
 """Of the last digit, between two bounds."""
@@ -51,6 +51,8 @@ def interval_text(interval: Interval | None, *, times: str = "x") -> str:
     return f"{interval.estimate:.{digits}f}{times} [{bounds_text(interval)}]"
 
 
+ORIGINAL_IS_REFERENCE = "the reference is the original kernel itself"
+"""The beginning of a note: nobody has said what is right but the kernel."""
 ASSEMBLY_ALLOWED = "inline assembly was allowed by the problem"
 """How a note of a run begins; every claim of it repeats that."""
 

@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import Any
 
 from kernelwright.errors import UsageError, UserError
-from kernelwright.export.header import header_text
+from kernelwright.export.autotuning.t1 import t1_document
+from kernelwright.export.autotuning.t4 import t4_document
+from kernelwright.export.c_header.header import header_text
 from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
-from kernelwright.export.t1 import t1_document
-from kernelwright.export.t4 import t4_document
-from kernelwright.export.torch_operator import torch_files
+from kernelwright.export.torch.operator import torch_files
 from kernelwright.problem.model import Language
 from kernelwright.store.files import explain, write_atomically
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.engine.configured import Macro, configured_source, recorded_names
 from kernelwright.errors import UserError
 from kernelwright.export.pairing import Pairing
 from kernelwright.export.subject import ExportedRun, one_line
+from kernelwright.results.configured_source import Macro, configured_source, recorded_names
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Candidate
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst
-from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.tune import Subject
-from kernelwright.engine.verdict_words import claim_text
+from kernelwright.dispatching.table import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst
 from kernelwright.errors import UserError
+from kernelwright.insights.verdict_words import claim_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem
+from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Template
+from kernelwright.tuning.tune import Subject
 
 
 @dataclass(frozen=True)

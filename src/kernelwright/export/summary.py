@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.engine.dispatch import DispatchTable, mean_and_worst
-from kernelwright.engine.dispatch_rule import Leaf, Rule, chosen_in
-from kernelwright.engine.verdict_words import caveats
-from kernelwright.evaluate.stats import Interval
+from kernelwright.dispatching.rule import Leaf, Rule, chosen_in
+from kernelwright.dispatching.table import DispatchTable, mean_and_worst
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.export.subject import ExportedRun
+from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, LaunchStep
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.identity import content_id
 from kernelwright.memory import text as safe
@@ -35,7 +35,7 @@ class Circumstances:
     """Where something was measured: what a lesson must share with a run to be of use to it."""
 
     pattern: str
-    """The kernel's, as `refactor.pattern` names it."""
+    """The kernel's, as `analysis.patterns.pattern` names it."""
     language: str
     device: str
     """Its name."""
@@ -77,7 +77,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """See the module. Made by `engine.learning`, read back by `Lesson.read`."""
+    """See the module. Made by `optimization.learning`, read back by `Lesson.read`."""
 
     kind: Kind
     """`step`: what a change gained over what it was made from. `failure`: a change that did not work.

@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.expression_syntax import ARITY
-from kernelwright.problem.toml_file import Table, did_you_mean
+from kernelwright.problem.expressions.syntax import ARITY
+from kernelwright.problem.toml.file import Table, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernelwright.problem.config import Value
-    from kernelwright.problem.expression import Expression
+    from kernelwright.problem.expressions.expression import Expression
     from kernelwright.problem.model import Workload
 
 DEVICE_NAMES: tuple[str, ...] = tuple(

@@ -1,4 +1,4 @@
-"""The problem: what is computed, on which shapes, to which accuracy. Frozen data, made by `problem.load`.
+"""The problem: what is computed, on which shapes, to which accuracy. Frozen data, made by `problem.load.problem`.
 
 Vocabulary: an *argument* is one kernel parameter; a *workload* is one set of sizes with a weight; *sizes* are the named
 integers that shapes, launches and constraints are written in.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernelwright.errors import Location
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 
 Language = Literal["opencl", "cuda", "hip", "triton"]
 
@@ -107,7 +107,7 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSpec:
-    """The user's own definition of right: a Python function called with float64 (or integer) arrays.
+    """The user's own definition of right: a Python function called with float64 (or integer) arrays, or a kernel.
 
     It takes the inputs, inouts and scalars by the arguments' names and returns one array, a tuple in the order of the
     output and inout arguments, or a dict by name. It never runs in the parent process.
@@ -116,6 +116,11 @@ class ReferenceSpec:
     file: Path
     function: str
     location: Location | None = None
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel, which the referee launches: then `function` is its name."""
+        return self.file.suffix in LANGUAGE_OF_SUFFIX and self.file.suffix != ".py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.toml_file import Table
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.toml.file import Table
 
 _PARTS = re.compile(r"\{\{|\}\}|\{(?P<expression>[^{}]*)\}|(?P<loose>[{}])")
 

@@ -26,7 +26,7 @@ from kernelwright.errors import Location, ReferenceFailed
 from kernelwright.problem.checks import evaluate_extent, evaluate_on, shown_path
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.reference_file import syntax_failure
-from kernelwright.problem.toml_file import did_you_mean
+from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.problem.user_code import blamed_on_user
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, ReferenceFailed, SpecError
 from kernelwright.problem.checks import shown_path
-from kernelwright.problem.toml_file import did_you_mean, read_text
+from kernelwright.problem.toml.file import did_you_mean, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,8 @@ def syntax_failure(file: Path, error: SyntaxError) -> ReferenceFailed:
 
 def reference_files(spec: ReferenceSpec) -> tuple[Path, ...]:
     """The reference's file and the modules beside it that it imports, directly or through one another."""
+    if spec.is_kernel:
+        return (spec.file,)
     folder = spec.file.parent
     found: dict[Path, None] = {}
     waiting = [spec.file]

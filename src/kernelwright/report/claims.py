@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.verdict import Kind, Verdict
-from kernelwright.engine.verdict_words import caveats, counted, outweighed_words, rounds_words, unclaimed_words
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import bounds_text
+from kernelwright.insights.verdict_words import caveats, counted, outweighed_words, rounds_words, unclaimed_words
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import factor, position, share_ticks
 from kernelwright.report.facts import sizes_text
 from kernelwright.report.svg import number
 from kernelwright.report.text import clean
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.results.verdict import Kind, Verdict
 from kernelwright.store.event import RunStarted
 from kernelwright.store.view import RunView
 

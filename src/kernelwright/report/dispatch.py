@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.engine.dispatch import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst, recorded_timings
+from kernelwright.dispatching.table import ONE_CONFIG, DispatchTable, dispatch_table, mean_and_worst, recorded_timings
 from kernelwright.errors import KernelwrightError
 from kernelwright.report.charts import value_text
 from kernelwright.report.source import FrozenProblem

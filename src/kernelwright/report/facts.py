@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernelwright.engine.conditions import summary_of
-from kernelwright.engine.profile import profile_of
-from kernelwright.engine.verdict import decide
 from kernelwright.problem.config import Value
 from kernelwright.problem.outcome import STAGES, Cost, Failed, Passed
 from kernelwright.report.svg import number
 from kernelwright.report.text import clean
+from kernelwright.results.conditions import summary_of
+from kernelwright.results.verdict import decide
+from kernelwright.roofline.profile import profile_of
 from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView, is_partial
 

@@ -20,12 +20,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernelwright.engine.optimize_result import OptimizeResult, is_optimize_run
-from kernelwright.engine.result import TuneResult
-from kernelwright.engine.story import Story
-from kernelwright.engine.told_steps import fastest_run_id
-from kernelwright.engine.verdict import Kind, decide
-from kernelwright.engine.verdict_words import counted
+from kernelwright.insights.run_summary import Story
+from kernelwright.insights.step_table import fastest_run_id
+from kernelwright.insights.verdict_words import counted
 from kernelwright.report.charts import (
     best_so_far,
     convergence,
@@ -60,6 +57,9 @@ from kernelwright.report.stats import duration, run_stats, tree_stats
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
 from kernelwright.report.tree import own_view, page_view, tree_headline, tree_section
+from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.results.tune_result import TuneResult
+from kernelwright.results.verdict import Kind, decide
 from kernelwright.store.files import explain, write_atomically
 from kernelwright.store.view import RunView
 from kernelwright.version import VERSION
@@ -160,7 +160,7 @@ def _asset(name: str) -> Markup:
 
 
 def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
-    """What the page tells of a search; of a run with a tree, `story` tells of the whole."""
+    """What the page tells of a search; of a run with a tree, `run_summary` tells of the whole."""
     result = TuneResult(view)
     problem = frozen_problem(view)
     rows = rows_of(view)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.engine.verdict import decide
 from kernelwright.problem.config import Value
 from kernelwright.report.charts import groups, heatmap, strip
 from kernelwright.report.facts import Row, declared_values
 from kernelwright.report.importance import FEWEST_ROWS, FEWEST_ROWS_FOR_FOREST, Importance, importance
 from kernelwright.report.source import FrozenProblem
+from kernelwright.results.verdict import decide
 from kernelwright.store.view import RunView
 
 

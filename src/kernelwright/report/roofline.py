@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kernelwright.engine.verdict import decide
 from kernelwright.report.charts import RoofPoint, roofline_chart
 from kernelwright.report.claims import copy_rate, limit_ms, operation_rate
 from kernelwright.report.svg import number, responsive
 from kernelwright.report.text import clean
+from kernelwright.results.verdict import decide
 from kernelwright.store.view import RunView
 
 

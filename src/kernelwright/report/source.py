@@ -9,17 +9,17 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from kernelwright.engine.configured import configured_source, recorded_names
-from kernelwright.engine.tune import Subject
-from kernelwright.engine.verdict import decide
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.imports import require
 from kernelwright.problem.config import Value
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
+from kernelwright.results.configured_source import configured_source, recorded_names
+from kernelwright.results.verdict import decide
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.tune import Subject
 
 MOST_LINES = 4000
 """Of one listing; a longer source is cut, and says so."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.prospect import duration_text, percent_text, prospect_of
+from kernelwright.insights.forecast import duration_text, percent_text, prospect_of
 from kernelwright.llm.account import Spent
 from kernelwright.problem.outcome import Failed
 from kernelwright.report.facts import Row
 from kernelwright.report.svg import number
 from kernelwright.report.text import clean
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView, is_partial
 
 

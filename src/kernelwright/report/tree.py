@@ -11,20 +11,20 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kernelwright.engine.node_records import damaged_nodes
-from kernelwright.engine.optimize_result import OptimizeResult, PathStep
-from kernelwright.engine.story import NodeFacts, Paragraph, Story, cost_words, finding_words, spent_words
-from kernelwright.engine.told_steps import told_path
-from kernelwright.engine.verdict import Kind
-from kernelwright.engine.verdict_words import counted, kept_because
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.insights.run_summary import NodeFacts, Paragraph, Story, cost_words, finding_words, spent_words
+from kernelwright.insights.step_table import told_path
+from kernelwright.insights.verdict_words import counted, kept_because
 from kernelwright.llm.recorded import Exchange
 from kernelwright.report.charts import value_text
 from kernelwright.report.claims import Headline
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
 from kernelwright.report.tree_chart import tree_chart
+from kernelwright.results.node_records import damaged_nodes
+from kernelwright.results.optimize_result import OptimizeResult, PathStep
+from kernelwright.results.verdict import Kind
 from kernelwright.store.event import Noted
 from kernelwright.store.view import RunView
 from kernelwright.tree.model import Node

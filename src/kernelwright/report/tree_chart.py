@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from kernelwright.engine.optimize_result import OptimizeResult
-from kernelwright.engine.told_steps import told_total
 from kernelwright.evaluate.words import factor_text
+from kernelwright.insights.step_table import told_total
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
+from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.tree.model import Node
 
 BOX_PX = (168, 40)

@@ -115,7 +115,7 @@ def known_searcher(name: str) -> SearcherInfo:
 def choose(feasible_count: int, *, budget_hint: int | None) -> str:
     """The searcher that `auto` stands for, for a space of `feasible_count` configs.
 
-    Measured on eight recorded spaces (`kernelwright.bench.search`; surrogate 100 repeats, the others 20): surrogate
+    Measured on eight recorded spaces (`kernelwright bench search`; surrogate 100 repeats, the others 20): surrogate
     scores 0.82 on average and 0.65 at worst, evolution 0.61 and 0.09, local 0.45 and -0.23.
     """
     if budget_hint is not None and feasible_count <= budget_hint:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelwright.problem.expression_bounds import TEXT, UNKNOWN, Interval, between, bound_node
-from kernelwright.problem.expression_columns import Column, evaluate_column, truths
-from kernelwright.problem.expression_syntax import Node
+from kernelwright.problem.expressions.bounds import TEXT, UNKNOWN, Interval, between, bound_node
+from kernelwright.problem.expressions.columns import Column, evaluate_column, truths
+from kernelwright.problem.expressions.syntax import Node
 from kernelwright.space.dense import Array, combine, dense_codes, first_rows, unique_rows
 from kernelwright.space.residual import ResidualStep, lowered, plan_residuals
 

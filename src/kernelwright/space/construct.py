@@ -10,8 +10,8 @@ import numpy as np
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config, Value
-from kernelwright.problem.expression_columns import Column, evaluate_column, pack, truths
-from kernelwright.problem.expression_syntax import Node
+from kernelwright.problem.expressions.columns import Column, evaluate_column, pack, truths
+from kernelwright.problem.expressions.syntax import Node
 from kernelwright.space.automaton import TABLE_CELLS, Component, Domain, Goal, TooManyStates, may_fail
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram, build_diagram

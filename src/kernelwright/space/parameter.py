@@ -7,7 +7,7 @@ from typing import Literal
 
 from kernelwright.errors import Location
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 
 
 @dataclass(frozen=True, slots=True)

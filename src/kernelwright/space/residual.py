@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression_scalar import OperationError, evaluate_node
-from kernelwright.problem.expression_syntax import MAX_INTEGER_BITS, Node, make, make_const, make_name
+from kernelwright.problem.expressions.scalar import OperationError, evaluate_node
+from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, Node, make, make_const, make_name
 
 _BOOLEAN_OPS = frozenset(
     {"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "in", "is_power_of_two"}

@@ -16,6 +16,9 @@ from kernelwright.problem.outcome import Conditions, Cost, Outcome
 FORMAT = 1
 """Version of the run folder; a reader refuses a higher one."""
 
+RECORD_KEY = "optimize"
+"""Where the recorded settings of a run say that it is one of `optimize`."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:

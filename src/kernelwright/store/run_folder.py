@@ -20,17 +20,16 @@ import itertools
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from kernelwright.errors import Location, StoreError
 from kernelwright.store.blobs import BlobStore
 from kernelwright.store.event import RunStarted
 from kernelwright.store.files import explain, sync_folder, write_atomically
 from kernelwright.store.frozen import MANIFEST_NAME, manifest, recorded_files
-from kernelwright.store.lock import WriterLock, is_locked
+from kernelwright.store.lock import WriterLock
 from kernelwright.store.log import EventLog
 
 if TYPE_CHECKING:
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kernelwright.store.event import Event
-    from kernelwright.store.view import RunView
 
 LOG_NAME = "events.jsonl"
+
+NODES_FOLDER = "nodes"
+"""In the folder of a run of `optimize`: one run of `tune` for each node."""
 _NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 _README = """A run of Kernelwright. `kernelwright show run PATH` reads it, `kernelwright resume PATH` continues it.
 Copy the folder and you have copied the run. events.jsonl is its record: do not edit it.
@@ -211,58 +212,6 @@ class RunFolder:
         self.log.open()
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """One line of a list of runs."""
-
-    name: str
-    folder: Path
-    problem_name: str
-    device_name: str
-    created: str
-    """ISO 8601, UTC; empty when unreadable."""
-    evaluation_count: int
-    best_value: float | None
-    """The winner's time relative to the baseline, lower is better; None: no winner."""
-    state: Literal["running", "finished", "interrupted", "unreadable"]
-    """`interrupted` also after a crash: such a run can be resumed."""
-    complaint: str = ""
-    """Why it is unreadable."""
-
-
-def list_runs(folder: Path) -> list[RunSummary]:
-    """The runs in `folder`, oldest first, those that cannot be read included; empty when there is no such folder.
-
-    Raises:
-        StoreError: `folder` exists but cannot be listed.
-    """
-    from kernelwright.store.view import RunView
-
-    summaries = []
-    for path in _runs_in(Path(folder)):
-        is_live = is_locked(path / "lock")
-        try:
-            summaries.append(_summary(path, RunView.read(path), is_live=is_live))
-        except StoreError as error:
-            state: Literal["running", "unreadable"] = "running" if is_live else "unreadable"
-            summaries.append(RunSummary(path.name, path, "", "", "", 0, None, state, error.message))
-    return sorted(summaries, key=lambda summary: (summary.created, summary.name))
-
-
-def _summary(path: Path, view: RunView, *, is_live: bool) -> RunSummary:
-    is_finished = view.finished is not None and view.finished.reason != "interrupted"
-    return RunSummary(
-        name=path.name,
-        folder=path,
-        problem_name=view.started.problem_name,
-        device_name=str(view.started.device.get("name", "")),
-        created=view.started.created,
-        evaluation_count=view.evaluated_count,
-        best_value=view.fastest.ratio if view.fastest is not None else None,
-        state="running" if is_live else "finished" if is_finished else "interrupted",
-    )
-
-
 def is_run(path: Path) -> bool:
     """Whether the folder `path` holds a run."""
     try:
@@ -344,7 +293,7 @@ def _require_run(path: Path) -> None:
     if is_run(path):
         return
     if path.is_dir():
-        inside = _runs_in(path)
+        inside = runs_in(path)
         hint = f"it holds runs: {_listed(inside)}" if inside else _did_you_mean(path)
         raise StoreError(f"{path} is not a run folder: it has no {LOG_NAME}", hint=hint)
     if path.exists():
@@ -354,7 +303,7 @@ def _require_run(path: Path) -> None:
 
 def _did_you_mean(path: Path) -> str:
     """Runs whose names are near, in the same folder or in its `runs`; else the newest there."""
-    runs = {run.name: run for folder in (path.parent, path.parent / "runs") for run in _runs_in(folder)}
+    runs = {run.name: run for folder in (path.parent, path.parent / "runs") for run in runs_in(folder)}
     if not runs:
         return f"no run lies in {path.parent}; `kernelwright tune` makes one"
     near = [name for name in sorted(runs, reverse=True) if path.name and name.startswith(path.name)]
@@ -370,7 +319,7 @@ def _listed(runs: Sequence[Path]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _runs_in(folder: Path) -> list[Path]:
+def runs_in(folder: Path) -> list[Path]:
     """Run folders directly in `folder`, the newest first by the time of their last event."""
     try:
         found = [path for path in folder.iterdir() if is_run(path)]

@@ -22,7 +22,7 @@ from kernelwright.problem.dtypes import (
     fits_c_type,
     is_vector_c_type,
 )
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, LaunchStep, Problem, SourceSpec, Workload
 from kernelwright.problem.options import option_expressions
 from kernelwright.problem.source_scan import (
@@ -32,7 +32,7 @@ from kernelwright.problem.source_scan import (
     scan_kernels,
     used_words,
 )
-from kernelwright.problem.toml_file import did_you_mean, read_text
+from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.space.parameter import Constraint
 from kernelwright.template.model import Template
 

@@ -22,13 +22,13 @@ from pathlib import Path
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import check_name
 from kernelwright.problem.config import Value
-from kernelwright.problem.expression import Expression
-from kernelwright.problem.load_arguments import read_argument
-from kernelwright.problem.load_launch import read_steps
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.arguments import read_argument
+from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.problem.options import read_options
-from kernelwright.problem.toml_file import Table, parse_toml
-from kernelwright.problem.toml_scan import Origin
+from kernelwright.problem.toml.file import Table, parse_toml
+from kernelwright.problem.toml.positions import Origin
 from kernelwright.space.parameter import Constraint, Parameter
 
 MAX_VALUES = 100_000

@@ -20,9 +20,9 @@ from pathlib import Path
 from kernelwright.errors import SpecError
 from kernelwright.problem.checks import shown_path
 from kernelwright.problem.includes import included_files, is_stored
-from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, LaunchStep, Problem, SourceSpec
 from kernelwright.problem.reference_file import reference_files
-from kernelwright.problem.toml_file import read_text
+from kernelwright.problem.toml.file import read_text
 from kernelwright.template.check import check_template, resolve_arguments
 from kernelwright.template.header import Header, parse_header
 from kernelwright.template.model import Candidate, Template
@@ -63,6 +63,26 @@ def load_baseline(problem: Problem, template: Template) -> Candidate:
         steps = (replace(steps[0], entry=spec.entry),)
     baseline = _load(problem, spec, fallback=steps)
     return Candidate(baseline, baseline.default)
+
+
+def load_reference_kernel(problem: Problem) -> Candidate:
+    """The kernel that is the reference, launched as its own header says, else as the problem's `[launch]` does.
+
+    Raises:
+        SpecError: its source does not fit the problem.
+    """
+    reference, kernel = problem.reference, problem.kernel
+    spec = replace(
+        kernel, file=reference.file, entry=reference.function, steps=(), location=reference.location,
+        language=LANGUAGE_OF_SUFFIX[reference.file.suffix],
+    )  # fmt: skip
+    steps = (
+        tuple(replace(step, entry=reference.function) for step in kernel.steps[:1])
+        if len(kernel.steps) == 1
+        else kernel.steps
+    )
+    loaded = _load(problem, spec, fallback=steps)
+    return Candidate(loaded, loaded.default)
 
 
 def template_of_text(problem: Problem, source: str, *, spec: SourceSpec) -> Template:

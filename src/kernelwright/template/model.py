@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Language, LaunchStep
 from kernelwright.space.parameter import Constraint, Parameter
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation, Prior, Searcher
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter

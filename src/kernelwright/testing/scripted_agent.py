@@ -25,9 +25,9 @@ from kernelwright.agent.base import (
 )
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import header_draft
-from kernelwright.refactor.tactics.draft import strip_header
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Idea
+from kernelwright.template.draft import strip_header
 from kernelwright.template.header import parse_header
 
 

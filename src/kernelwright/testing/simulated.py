@@ -10,12 +10,12 @@ from typing import Self
 import numpy as np
 
 from kernelwright.backend.base import DeviceInfo
-from kernelwright.engine.settings import TuneSettings
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Language, Problem, Workload
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
 from kernelwright.template.model import Candidate
+from kernelwright.tuning.settings import TuneSettings
 
 CostFunction = Callable[[Config, Workload], float | Failed]
 """Milliseconds of a config on a workload, or why it fails. The baseline is asked for with an empty config."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.identity import ID_LENGTH, content_id
 from kernelwright.problem.config import Config
-from kernelwright.problem.expression import Expression
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter

@@ -19,9 +19,9 @@ from typing import Any
 
 from kernelwright.errors import SpecError
 from kernelwright.identity import content_id
-from kernelwright.problem.expression import Expression
-from kernelwright.refactor.tactics.draft import strip_header
-from kernelwright.refactor.tokens import Token, tokens_of
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.source.tokens import Token, tokens_of
+from kernelwright.template.draft import strip_header
 from kernelwright.template.header import Header, parse_header
 
 _SKIPPED = frozenset({"location", "why", "last_line"})

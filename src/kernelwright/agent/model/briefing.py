@@ -37,7 +37,7 @@ from kernelwright.errors import SpecError, UserError
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import scan_kernels
-from kernelwright.refactor.tactics.registry import TACTICS
+from kernelwright.tactics.registry import TACTICS
 from kernelwright.tree.model import Node, Tree
 
 BEST_SHOWN = 3

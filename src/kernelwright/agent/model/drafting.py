@@ -16,7 +16,7 @@ from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import SpecError
 from kernelwright.llm.base import Reply
 from kernelwright.problem.config import Value
-from kernelwright.refactor.tactics.draft import strip_header
+from kernelwright.template.draft import strip_header
 from kernelwright.template.header import parse_header
 from kernelwright.template.load import template_of_text
 

@@ -30,7 +30,7 @@ from kernelwright.agent.model.replies import Malformed
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.source_scan import mask_comments, matching
-from kernelwright.problem.toml_file import parse_toml
+from kernelwright.problem.toml.file import parse_toml
 
 MOST_SOURCE_CHARACTERS = 100_000
 MOST_HEADER_CHARACTERS = 10_000

@@ -12,7 +12,7 @@ from kernelwright.agent.model.replies import (
     limits_of,
 )
 from kernelwright.agent.model.settings import RoleName
-from kernelwright.problem.expression_syntax import MAX_TEXT_LENGTH
+from kernelwright.problem.expressions.syntax import MAX_TEXT_LENGTH
 
 
 def limits_words(role: RoleName, *, max_tokens: int, is_direct: bool = False) -> str:

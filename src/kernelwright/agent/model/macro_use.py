@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from kernelwright.refactor.macros import Expander, Macro, macro_of
-from kernelwright.refactor.span import Span
-from kernelwright.refactor.tokens import Token, tokens_of, without_blanks
+from kernelwright.source.macros import Expander, Macro, macro_of
+from kernelwright.source.span import Span
+from kernelwright.source.tokens import Token, tokens_of, without_blanks
 
 MOST_VIEWS = 16
 """Up to so many, all choices among the definitions of macros are expanded; else the first of each, the second, ..."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
+from kernelwright import examples
+from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import scan_kernels
 
 _HOLE = re.compile(r"\[\[(\w+)\]\]")
@@ -69,17 +71,18 @@ def worked_example(pattern: str, language: str, entry: str) -> tuple[str, str] |
 
     A template of the very kernel that is worked on is never shown.
     """
-    suffix = {"opencl": "cl", "cuda": "cu", "hip": "cu"}.get(language)
-    if suffix is None:
+    if language not in ("opencl", "cuda", "hip"):
         return None
+    shown: Language = "opencl" if language == "opencl" else "cuda"
     for name in (*WORKED.get(pattern, ()), *WORKED["generic"]):
-        text = _worked_text(f"worked_{name}.{suffix}")
-        own = {name, *(each.name for each in scan_kernels(text, "opencl" if suffix == "cl" else "cuda"))}
+        text = _worked_text(name, shown)
+        own = {name, *(each.name for each in scan_kernels(text, shown))}
         if entry not in own:
             return name, text
     return None
 
 
 @cache
-def _worked_text(name: str) -> str:
-    return resources.files(__package__).joinpath("prompts", name).read_text(encoding="utf-8")
+def _worked_text(name: str, language: Language) -> str:
+    file = f"{name}/{name}.cl" if language == "opencl" else f"cuda/{name}/{name}.cu"
+    return (examples.FOLDER / file).read_text(encoding="utf-8")

@@ -28,9 +28,9 @@ from kernelwright.agent.rules.defaults import smaller_defaults
 from kernelwright.agent.rules.landscape import findings
 from kernelwright.agent.rules.subjects import entries_of, key_of, subject_of, written_of
 from kernelwright.errors import SpecError
-from kernelwright.refactor.tactics.base import NotApplicable, Rewrite, Subject, Tactic
-from kernelwright.refactor.tactics.registry import TACTICS
 from kernelwright.store.event import Idea
+from kernelwright.tactics.base import NotApplicable, Rewrite, Subject, Tactic
+from kernelwright.tactics.registry import TACTICS
 
 LIFTING_FAMILIES = frozenset({"launch"})
 """Families whose tactics change nothing that is computed: the template role applies them to every source.

@@ -9,9 +9,9 @@ from kernelwright.agent.base import Task
 from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import KernelwrightError
 from kernelwright.problem.config import Value
-from kernelwright.refactor.tactics.draft import strip_header
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Parameter
+from kernelwright.template.draft import strip_header
 from kernelwright.template.header import parse_header
 
 

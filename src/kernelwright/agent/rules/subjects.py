@@ -11,8 +11,8 @@ from typing import cast
 from kernelwright.agent.base import Task, Written
 from kernelwright.problem.model import Argument, Language
 from kernelwright.problem.source_scan import used_words
-from kernelwright.refactor.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.refactor.tactics.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
+from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
+from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
 from kernelwright.template.header import Header, parse_header
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

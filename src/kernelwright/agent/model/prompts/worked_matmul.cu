@@ -1,1 +1,0 @@
-../../../../../examples/cuda/matmul/matmul.cu

@@ -1,1 +1,0 @@
-../../../../../examples/cuda/reduction/reduction.cu

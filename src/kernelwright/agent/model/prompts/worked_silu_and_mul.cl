@@ -1,1 +1,0 @@
-../../../../../examples/silu_and_mul/silu_and_mul.cl

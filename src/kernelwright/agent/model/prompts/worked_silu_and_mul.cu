@@ -1,1 +1,0 @@
-../../../../../examples/cuda/silu_and_mul/silu_and_mul.cu

@@ -1,1 +1,0 @@
-../../../../../examples/softmax/softmax.cl

@@ -1,1 +1,0 @@
-../../../../../examples/cuda/softmax/softmax.cu

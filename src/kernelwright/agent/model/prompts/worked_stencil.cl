@@ -1,1 +1,0 @@
-../../../../../examples/stencil/stencil.cl

@@ -1,1 +1,0 @@
-../../../../../examples/cuda/stencil/stencil.cu

@@ -1,1 +1,0 @@
-../../../../../examples/transpose/transpose.cl

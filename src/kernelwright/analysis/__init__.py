@@ -1,0 +1,1 @@
+"""What a kernel does, from its source alone: values, accesses, loops, reductions."""

@@ -1,0 +1,1 @@
+"""NVIDIA devices: CUDA C++ through NVRTC or nvcc, launched through the driver API."""

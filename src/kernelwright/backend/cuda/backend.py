@@ -1,0 +1,108 @@
+"""NVIDIA devices: CUDA C++ through NVRTC or nvcc to cubin, launched through the driver API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from kernelwright.backend.base import Artifact, Backend, BuildRequest, DeviceInfo, LaunchPlan, StateVariable
+from kernelwright.backend.cuda.compile.build import compile_unit, read_resources
+from kernelwright.backend.cuda.cubin_state import CubinUnreadable, read_cubin
+from kernelwright.backend.cuda.driver import find_devices, toolchain_id, why_unavailable
+from kernelwright.backend.cuda.measure.cupti import load_cupti
+from kernelwright.backend.cuda.measure.nsight_compute import find_ncu, why_no_counters
+from kernelwright.backend.cuda.measure.power import open_meter
+from kernelwright.backend.cuda.occupancy import (
+    blocks_per_multiprocessor,
+    max_threads_per_block,
+    multiprocessor_of,
+    occupancy,
+)
+from kernelwright.backend.cuda.session import CUBIN_NAME, NAMES_NAME, CudaSession
+from kernelwright.identity import content_id
+from kernelwright.problem.model import Language
+
+
+def _measuring_facts(device: DeviceInfo) -> dict[str, str]:
+    """Which timer, which meter and which counters there are; a reason that begins with `no:` where there is none."""
+    cupti, where = load_cupti()
+    meter, note = open_meter(device)
+    return {
+        "cupti": where if cupti is not None else f"no: {where}",
+        "nvml": note if meter is not None else f"no: {note}",
+        "ncu": f"no: {why}" if (why := why_no_counters()) else str(find_ncu()),
+    }
+
+
+def _state(cubin: bytes) -> tuple[StateVariable, ...] | None:
+    try:
+        return read_cubin(cubin).kept()
+    except CubinUnreadable:
+        return None
+
+
+class CudaBackend(Backend):
+    """Compiles CUDA C++ for any device, launches it on NVIDIA's."""
+
+    name: ClassVar[str] = "cuda"
+    languages: ClassVar[tuple[Language, ...]] = ("cuda",)
+
+    def unavailable_because(self) -> str | None:
+        """Tells missing packages, driver, device and compiler apart."""
+        return why_unavailable()
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """All devices in the driver's order, with what can be measured of each among their facts."""
+        return tuple(replace(each, facts={**each.facts, **_measuring_facts(each)}) for each in find_devices())
+
+    def toolchain_id(self, device: DeviceInfo) -> str:
+        """From the device's description alone, so that the parent can ask."""
+        return toolchain_id(device)
+
+    def compile(self, request: BuildRequest, device: DeviceInfo, folder: Path) -> Artifact:
+        """Build a cubin for the device's `compute_capability`; no device or driver is needed."""
+        unit = request.unit
+        compiled = compile_unit(unit, device)
+        (folder / CUBIN_NAME).write_bytes(compiled.cubin)
+        (folder / NAMES_NAME).write_text(json.dumps(dict(compiled.names)), encoding="utf-8")
+        resources = read_resources(compiled.log, compiled.names)
+        multiprocessor = multiprocessor_of(device)
+        for figures in resources.values():
+            if multiprocessor is not None and "registers_per_thread" in figures:
+                limit = max_threads_per_block(multiprocessor, registers_per_thread=int(figures["registers_per_thread"]))
+                figures["max_threads_per_block"] = float(limit)
+        binary_id = content_id(compiled.cubin, sorted(compiled.names.values()))
+        return Artifact(unit, device.id, folder, resources, compiled.log, binary_id, _state(compiled.cubin))
+
+    def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
+        """Adds `blocks_per_multiprocessor` and the theoretical `occupancy`, the lowest over the plans, by entry."""
+        multiprocessor = multiprocessor_of(device)
+        if multiprocessor is None:
+            return artifact
+        resources = {entry: dict(figures) for entry, figures in artifact.resources.items()}
+        for step in dict.fromkeys(step for plan in plans for step in plan.steps):
+            figures = resources.get(step.entry)
+            if not figures or "registers_per_thread" not in figures:
+                continue
+            x, y, z = step.block
+            blocks = blocks_per_multiprocessor(
+                multiprocessor,
+                threads=x * y * z,
+                registers_per_thread=int(figures["registers_per_thread"]),
+                shared_bytes=int(figures["local_memory_bytes"]) + step.shared_bytes,
+            )
+            share = occupancy(multiprocessor, threads=x * y * z, blocks=blocks)
+            if share <= figures.get("occupancy", share):
+                figures["occupancy"], figures["blocks_per_multiprocessor"] = share, float(blocks)
+        return replace(artifact, resources=resources)
+
+    def sets_state_back(self, device: DeviceInfo) -> bool:
+        """By name, through the driver."""
+        return True
+
+    def open(self, device: DeviceInfo) -> CudaSession:
+        """Open the device in this process."""
+        return CudaSession(device)

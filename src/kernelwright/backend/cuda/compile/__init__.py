@@ -1,0 +1,1 @@
+"""From a build unit to a cubin."""

@@ -1,0 +1,1 @@
+"""Kernel times, hardware counters, clocks and power of an NVIDIA device."""

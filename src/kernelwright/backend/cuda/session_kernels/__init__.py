@@ -1,0 +1,1 @@
+"""The session's own kernels: fills, inputs drawn anew, comparisons."""

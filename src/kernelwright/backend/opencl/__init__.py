@@ -1,0 +1,1 @@
+"""OpenCL devices through pyopencl: GPUs, and CPUs through PoCL or a vendor's driver."""

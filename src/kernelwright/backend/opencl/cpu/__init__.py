@@ -1,0 +1,1 @@
+"""What a CPU device's kernels share with their worker process: memory, stacks, system calls. Linux only."""

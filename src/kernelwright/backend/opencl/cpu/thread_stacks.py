@@ -1,0 +1,172 @@
+"""What a CPU driver's threads leave on their stacks, and how it is overwritten. Linux only.
+
+A kernel's private arrays lie on the stack of a pool thread that outlives launches, so an uninitialised one shows what
+the launch before left. Between launches the threads wait, and the system tells where their stacks end then
+(`/proc/self/task/TID/syscall`): all below is dead. Only pages that are in memory are written, so that a kernel finds
+the same ones there as without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.backend.opencl.cpu.process_calls import PAGE_BYTES, drop_pages
+
+JUNK = 0xA5
+RED_ZONE_BYTES = 128
+"""Below the stack pointer, which a function may use without moving it (x86-64)."""
+
+KEPT_BYTES = 64 << 10
+"""Of each stack, that `trim` leaves in memory: ordinary kernels use no more."""
+
+PATIENCE_S = 0.5
+"""How long a thread that was seen waiting before may take until it waits again; a busy machine delays it."""
+
+_FUTEX = {"x86_64": "202", "aarch64": "98"}
+_ENTRY_BYTES = 8
+_IN_MEMORY = re.compile(rb"[\x40-\xff]+")
+"""Of the highest bytes of entries in pagemap: the two highest bits say present and swapped."""
+_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4})", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class _Stack:
+    """Of one thread."""
+
+    state: int
+    """The open file that tells what the thread waits for."""
+    low: int
+    """The lowest address that is the thread's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Dead:
+    """A part of a stack that nothing uses: what lies below the pointer of a thread that waits."""
+
+    low: int
+    high: int
+
+
+class ThreadStacks:
+    """The stacks of all threads of this process but the calling one."""
+
+    def __init__(self) -> None:
+        self._futex = _FUTEX.get(platform.machine(), "")
+        self._stacks: dict[int, _Stack] = {}
+        self._pages: int | None = None
+        self._unknown: set[int] = set()
+        """Threads whose stack has never been told."""
+        self.missed = False
+        """Whether a thread once did not come to rest, so that its stack was left as it was."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether some thread's stack was found, and every one was that is there."""
+        return bool(self._stacks) and not self._unknown
+
+    def overwrite(self) -> None:
+        """Fill what is dead with junk. No launch may be under way."""
+        for dead in self._dead():
+            for start, end in self._in_memory(dead):
+                ctypes.memset(start, JUNK, end - start)
+
+    def trim(self) -> None:
+        """Give back what lies deep: nobody pays for what one deep kernel touched. No launch may be under way."""
+        for dead in self._dead():
+            end = (dead.high - KEPT_BYTES) // PAGE_BYTES * PAGE_BYTES
+            if end > dead.low:
+                drop_pages(dead.low, end)
+
+    def close(self) -> None:
+        """Close the system's files."""
+        for stack in self._stacks.values():
+            os.close(stack.state)
+        self._stacks.clear()
+        if self._pages is not None:
+            os.close(self._pages)
+            self._pages = None
+
+    def _dead(self) -> list[_Dead]:
+        """Of every thread that rests; twice the same answer shows that all of them do."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        before: dict[int, int | None] = {}
+        while True:
+            now = self._pointers()
+            busy = [task for task, pointer in now.items() if pointer is None]
+            if not busy and now == before:
+                break
+            if time.monotonic() > deadline_s:
+                self.missed = True
+                break
+            before = now
+            if busy:
+                time.sleep(1e-5)
+        return [
+            _Dead(self._stacks[task].low, pointer - RED_ZONE_BYTES)
+            for task, pointer in now.items()
+            if pointer is not None and pointer - RED_ZONE_BYTES > self._stacks[task].low
+        ]
+
+    def _pointers(self) -> dict[int, int | None]:
+        """By known thread its stack pointer, None while it runs; unknown ones that rest become known."""
+        try:
+            tasks = {int(each.name) for each in Path("/proc/self/task").iterdir()} - {threading.get_native_id()}
+        except OSError:
+            return {}
+        for task in self._stacks.keys() - tasks:
+            os.close(self._stacks.pop(task).state)
+        for task in tasks - self._stacks.keys():
+            self._learn(task)
+        self._unknown = tasks - self._stacks.keys()
+        return {task: self._pointer(stack.state) for task, stack in self._stacks.items()}
+
+    def _pointer(self, state: int) -> int | None:
+        """Where a thread's stack ends, if it waits for another one and for no time; else None."""
+        try:
+            fields = os.pread(state, 256, 0).decode().split()
+        except OSError:
+            return None
+        if len(fields) < 9 or fields[0] != self._futex or int(fields[4], 16):
+            return None
+        return int(fields[7], 16)
+
+    def _learn(self, task: int) -> None:
+        with suppress(OSError):
+            state = os.open(f"/proc/self/task/{task}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+            pointer = self._pointer(state)
+            low = _bottom(pointer) if pointer is not None else None
+            if low is None:
+                os.close(state)
+            else:
+                self._stacks[task] = _Stack(state, low)
+
+    def _in_memory(self, dead: _Dead) -> Iterator[tuple[int, int]]:
+        """Runs of bytes whose pages are in memory or swapped out."""
+        if self._pages is None:
+            self._pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        first, last = dead.low // PAGE_BYTES, (dead.high - 1) // PAGE_BYTES
+        entries = os.pread(self._pages, (last + 1 - first) * _ENTRY_BYTES, first * _ENTRY_BYTES)
+        flags = entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].lstrip(b"\0")  # most of a stack was never touched
+        first = last + 1 - len(flags)
+        for run in _IN_MEMORY.finditer(flags):
+            yield (first + run.start()) * PAGE_BYTES, min((first + run.end()) * PAGE_BYTES, dead.high)
+
+
+def _bottom(pointer: int) -> int | None:
+    """The low end of the stack around `pointer`; None unless a guard lies below it, which shows that it is no more."""
+    end_before, is_guard = 0, False
+    for match in _MAPPING.finditer(Path("/proc/self/maps").read_bytes()):
+        start, end, rights = int(match[1], 16), int(match[2], 16), match[3]
+        if start <= pointer < end:
+            return start if is_guard and end_before == start and rights.startswith(b"rw") else None
+        end_before, is_guard = end, rights.startswith(b"---")
+    return None

@@ -1,1 +1,0 @@
-"""Measures Kernelwright itself: space construction, searchers, overhead."""

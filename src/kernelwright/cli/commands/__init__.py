@@ -1,0 +1,1 @@
+"""One file a command: words in, library calls, tables out."""

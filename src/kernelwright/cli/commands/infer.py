@@ -1,0 +1,180 @@
+"""A problem from a plain kernel and words: what `optimize FILE` and `init FILE` do before all else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from kernelwright.errors import SpecError, UsageError
+from kernelwright.infer.inference import Given, infer, split_kernel
+from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.infer.problem_files import check_loads, choose_folder, files_of, write_files
+from kernelwright.infer.words import read_words
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX
+from kernelwright.store.files import explain
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWords:
+    """What is said of a plain kernel on the command line."""
+
+    source: Path
+    """The file, or `FILE::kernel`."""
+    words: tuple[str, ...] = ()
+    entry: str | None = None
+    grid: str | None = None
+    block: str | None = None
+    out: Path | None = None
+
+
+def is_kernel_file(path: Path) -> bool:
+    """Whether a path names a kernel source, with a kernel in it or without."""
+    return split_kernel(str(path))[0].suffix in LANGUAGE_OF_SUFFIX.keys() - {".py"}
+
+
+def inferred_problem(said: KernelWords, *, is_silent: bool) -> Path:
+    """The problem that is named, or that is written for the kernel that is named.
+
+    Raises:
+        UsageError: words for a kernel stand behind a problem; else as `problem_of_kernel`.
+    """
+    if is_kernel_file(said.source) and not said.source.is_dir():
+        return problem_of_kernel(said, is_silent=is_silent)
+    options = [("--grid", said.grid), ("--block", said.block), ("--out", said.out)]
+    unused = [*said.words, *(option for option, value in options if value is not None)]
+    if unused:
+        raise UsageError(
+            f"{' '.join(unused)}: only for a kernel source, and {said.source} is none",
+            hint=f"leave it out, or write it into {said.source}'s problem.toml",
+        )
+    return said.source
+
+
+def problem_of_kernel(said: KernelWords, *, is_silent: bool) -> Path:
+    """Infer, print what was inferred in five lines, and write the problem; its folder.
+
+    Raises:
+        UsageError: something has to be asked: all of it in one message.
+        SpecError: the file is none, or no problem can be written for it.
+    """
+    inferred = infer_words(said, asks=True)
+    if inferred.questions:
+        raise UsageError(_questions_text(inferred), hint=f"say it: {_command(said, inferred)}")
+    files, absent = files_of(inferred)
+    check_loads(inferred.file, inferred.entry, files)
+    folder = said.out or choose_folder(inferred.file.parent, inferred.file.stem, files)
+    write_new(folder, files, is_forced=False)
+    if not is_silent:
+        for line in (*five_lines(inferred, folder), *(f"note: {note}" for note in (*absent, *inferred.notes))):
+            typer.echo(line)
+    return folder
+
+
+def infer_words(said: KernelWords, *, asks: bool) -> Inferred:
+    """What the file and the words say.
+
+    Raises:
+        UsageError, SpecError: as `infer`.
+    """
+    file, kernel = split_kernel(str(said.source))
+    if kernel is not None and said.entry not in (None, kernel):
+        raise UsageError(
+            f"{said.source} names the kernel {kernel!r}, and --entry {said.entry!r}", hint="say one of them"
+        )
+    given = Given(
+        read_words(said.words),
+        kernel or said.entry,
+        _extents(said.grid, "--grid"),
+        _extents(said.block, "--block"),
+        asks,
+    )
+    return infer(file, given)
+
+
+def write_new(folder: Path, files: Mapping[str, bytes], *, is_forced: bool) -> list[Path]:
+    """Write all files into a folder, or none; their paths. Files that are there with these very bytes may stay.
+
+    Raises:
+        UsageError: another one is there already and `is_forced` is false, or the folder cannot be written.
+    """
+    try:
+        others = [name for name, data in files.items() if _is_other(folder / name, data)]
+        if others and not is_forced:
+            raise UsageError(
+                f"{folder} already holds {', '.join(others)}", hint="choose another --out, or overwrite with --force"
+            )
+        write_files(folder, files)
+    except OSError as error:
+        told = explain(error, "write the problem into", folder)
+        raise UsageError(told.message, hint=f"say another --out, or {told.hint}") from error
+    return [folder / name for name in files]
+
+
+def _is_other(path: Path, data: bytes) -> bool:
+    return path.exists() and not (path.is_file() and path.read_bytes() == data)
+
+
+def five_lines(inferred: Inferred, folder: Path) -> tuple[str, ...]:
+    """What was inferred: arguments, launch, sizes, what is a guess, and where it was written."""
+    arrays = [each for each in inferred.arguments if each.role != "scalar"]
+    scalars = [
+        f"{each.name} = {each.value}"
+        for each in inferred.arguments
+        if each.role == "scalar" and each.name != each.value
+    ]
+    sizes = [f"{name} = {value}" for name, value in inferred.sizes.items()]
+    launch = inferred.launch
+    certain = "nothing: the source or you say all of it"
+    return (
+        f"kernel:    {inferred.entry}({', '.join(map(_array_text, arrays))})",
+        f"launch:    grid ({', '.join(launch.grid)}), block ({', '.join(launch.block)}), {launch.origin}",
+        f"sizes:     {', '.join((*sizes, *scalars)) or 'none'}; {inferred.array_bytes / 1e6:.3g} MB in all arrays",
+        f"guesses:   {'; '.join(inferred.guesses) or certain}",
+        f"problem:   {folder}; right is what the original kernel computes, in a wider type where its text allows it",
+    )
+
+
+def _array_text(argument: InferredArgument) -> str:
+    within = f" in {argument.bounds[0]}..{argument.bounds[1]}" if argument.bounds is not None else ""
+    return f"{argument.name}: {argument.role} {argument.dtype.name}[{', '.join(argument.shape)}]{within}"
+
+
+def _extents(text: str | None, option: str) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    parts = _split(text)
+    if not 1 <= len(parts) <= 3 or not all(parts):
+        raise UsageError(f"{option} {text!r} has {len(parts)} extents, expected 1 to 3", hint=f"say {option} 64,8")
+    for part in parts:
+        try:
+            Expression.parse(part)
+        except SpecError as error:
+            raise UsageError(
+                f"{option} {text!r}: {error.message}", hint="say numbers, or sizes of the kernel"
+            ) from None
+    return parts
+
+
+def _split(text: str) -> tuple[str, ...]:
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    return (*parts, text[start:].strip())
+
+
+def _questions_text(inferred: Inferred) -> str:
+    asked = "\n".join(f"  {each.word}: {each.why}" for each in inferred.questions)
+    return f"{inferred.file.name} does not say everything that {inferred.entry!r} needs:\n{asked}"
+
+
+def _command(said: KernelWords, inferred: Inferred) -> str:
+    words: Sequence[str] = [*said.words, *(each.word for each in inferred.questions)]
+    return f"kernelwright optimize {shlex.quote(str(said.source))} {' '.join(words)}"

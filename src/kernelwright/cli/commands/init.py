@@ -1,0 +1,122 @@
+"""`init`: a problem folder from a plain kernel, or from a T1 file that declares a space for one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from kernelwright.cli.commands.infer import KernelWords, five_lines, infer_words, write_new
+from kernelwright.cli.words import is_quiet
+from kernelwright.errors import Location, SpecError, UsageError
+from kernelwright.export.autotuning.t1 import import_t1
+from kernelwright.infer.problem_files import check_loads, files_of, headers_of
+from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
+from kernelwright.scaffold.problem_folder import scaffold_problem
+
+
+def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False) -> None:
+    """Write the problem, all files or none, once it has been seen to load; say what was inferred and left out.
+
+    Args:
+        said: a kernel with what is known of it, or a T1 file that names one and declares its space.
+        is_forced: whether to overwrite.
+        is_json: whether to print one JSON document.
+    """
+    if said.source.name.endswith((".json", ".json.gz")):
+        _init_space(said, is_forced=is_forced, is_json=is_json)
+        return
+    inferred = infer_words(said, asks=False)
+    files, absent = files_of(inferred)
+    check_loads(inferred.file, inferred.entry, files)
+    folder = said.out or Path(inferred.file.stem)
+    written = write_new(folder, files, is_forced=is_forced)
+    lines = five_lines(inferred, folder)
+    advice = f"correct what says guess in {folder}/problem.toml"
+    _tell(folder, written, lines, (*inferred.notes, *absent), advice, is_json=is_json)
+
+
+def _init_space(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
+    """A template with the parameters that a T1 file declares, and a reference to fill in."""
+    if said.words or said.grid or said.block:
+        raise UsageError(
+            f"words, --grid and --block are for a plain kernel; {said.source.name} says them itself",
+            hint="leave them out",
+        )
+    space, source, named = read_space(said.source)
+    scaffold = scaffold_problem(source, entry=named if said.entry is None else said.entry, space=space)
+    headers, absent = headers_of(source)
+    files = {name: text.encode() for name, text in {**scaffold.files, **headers}.items()}
+    check_loads(source, scaffold.entry, files)
+    folder = said.out or Path(source.stem)
+    written = write_new(folder, files, is_forced=is_forced)
+    advice = f"fill in {folder}/reference.py and {folder}/problem.toml"
+    _tell(folder, written, (), (*scaffold.notes, *absent), advice, is_json=is_json)
+
+
+def _tell(
+    folder: Path, written: Sequence[Path], lines: Sequence[str], notes: Sequence[str], advice: str, *, is_json: bool
+) -> None:
+    again = f"kernelwright optimize {shlex.quote(str(folder))}"
+    if is_json:
+        document = {
+            "folder": str(folder), "files": [str(path) for path in written], "inferred": list(lines),
+            "notes": list(notes), "next": again,
+        }  # fmt: skip
+        typer.echo(json.dumps(document, indent=2))
+        return
+    for path in written:
+        typer.echo(path)
+    if is_quiet():
+        return
+    for line in (*lines, *(f"note: {note}" for note in notes), f"next: {advice}, then: {again}"):
+        typer.echo(line)
+
+
+def read_space(file: Path) -> tuple[DeclaredSpace, Path, str | None]:
+    """What a T1 file declares, the kernel source that it names, and the kernel in it.
+
+    Raises:
+        SpecError: it is no T1 file, or its kernel source is not here.
+    """
+    parameters, constraints, metadata = import_t1(file)
+    written = metadata.kernel_file
+    candidates = [file.parent / written, file.parent / Path(written).name] if written else []
+    source = next((path for path in candidates if path.is_file()), None)
+    if source is None:
+        raise SpecError(
+            f"the kernel source {written!r} is not beside {file.name}" if written else "no KernelFile is named",
+            hint="put the source beside the file, or correct KernelFile",
+            location=Location(file),
+        )
+    axes = ("X", "Y", "Z")
+    space = DeclaredSpace(
+        origin=file.name,
+        parameters=parameters,
+        constraints=constraints,
+        grid=tuple(metadata.global_size.get(axis, "1") for axis in axes),
+        block=tuple(metadata.local_size.get(axis, "1") for axis in axes),
+        counts_threads=metadata.global_size_type == "OpenCL",
+        options=metadata.options,
+        arguments=tuple(_declared_argument(each) for each in metadata.arguments),
+    )
+    return space, source, metadata.kernel_name or None
+
+
+_ROLES = {"ReadOnly": "input", "WriteOnly": "output"}
+
+
+def _declared_argument(record: Mapping[str, Any]) -> DeclaredArgument:
+    size, value = record.get("Size"), record.get("FillValue")
+    is_constant = record.get("FillType") == "Constant" and isinstance(value, int | float)
+    is_array = record.get("MemoryType") == "Vector"
+    return DeclaredArgument(
+        name=str(record.get("Name", "")),
+        role=_ROLES.get(str(record.get("AccessType"))) if is_array else None,
+        element_count=size if is_array and isinstance(size, int) and size > 0 else None,
+        value=value if is_constant and isinstance(value, int | float) else None,
+    )

@@ -1,0 +1,88 @@
+"""`profile`: what limits a candidate of a run, with hardware counters where they may be read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from kernelwright.backend.cuda.measure.nsight_compute import COUNTERS
+from kernelwright.cli.commands.show import find_candidate
+from kernelwright.cli.output.tables import open_console
+from kernelwright.errors import UsageError
+from kernelwright.problem.outcome import Passed
+from kernelwright.roofline.profile import WorkloadProfile, profile_lines, profile_of
+from kernelwright.store.view import RunView
+from kernelwright.tuning.counters import CounterReading, read_counters
+
+
+def run_profile(run: Path, wanted: str, *, is_json: bool, reads_counters: bool) -> int:
+    """Print the profile; 0.
+
+    Raises:
+        UsageError: there is no such candidate, or it was not measured.
+    """
+    view = RunView.read(run)
+    event = find_candidate(view, wanted)
+    if not isinstance(event.outcome, Passed):
+        raise UsageError(
+            f"candidate {event.candidate_id} failed at {event.outcome.stage}, so there is nothing to profile",
+            hint=f"`kernelwright show candidate {shlex.quote(str(run))} {wanted}` has its log",
+        )
+    reading = read_counters(run, event) if reads_counters else CounterReading(missing="not asked for")
+    profiles = profile_of(view.started, event.outcome, reading.of_longest())
+    if is_json:
+        typer.echo(json.dumps(_as_data(event.candidate_id, profiles, reading), indent=2))
+        return 0
+    console = open_console()
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    line(f"candidate {event.candidate_id}: " + "  ".join(f"{name}={value}" for name, value in event.config.items()))
+    for profile in profiles:
+        for text in profile_lines(profile):
+            line(text)
+        for kernel in reading.by_workload.get(profile.workload, ()):
+            line(f"{profile.workload}: counters of {kernel.kernel}")
+            for text in _counter_lines(kernel.values):
+                line(f"  {text}")
+    if reading.missing:
+        line(f"no hardware counters: {reading.missing}")
+    return 0
+
+
+def _counter_lines(values: Mapping[str, float]) -> list[str]:
+    return [
+        f"{counter.name:<18}{values[counter.name]:>16,.6g} {'' if counter.unit == '1' else counter.unit:<7}"
+        f"{counter.meaning}"
+        for counter in COUNTERS
+        if counter.name in values
+    ]
+
+
+def _as_data(candidate_id: str, profiles: tuple[WorkloadProfile, ...], reading: CounterReading) -> dict[str, Any]:
+    return {
+        "candidate_id": candidate_id,
+        "workloads": [
+            {
+                "workload": profile.workload,
+                "time_ms": profile.facts.time_ms,
+                "rates": dict(profile.rates),
+                "resources": dict(profile.facts.resources),
+                "diagnoses": [dataclasses.asdict(each) for each in profile.diagnoses],
+                "kernels": [
+                    {"kernel": kernel.kernel, "counters": dict(kernel.values)}
+                    for kernel in reading.by_workload.get(profile.workload, ())
+                ],
+            }
+            for profile in profiles
+        ],
+        "units": {counter.name: counter.unit for counter in COUNTERS},
+        "missing": reading.missing or None,
+    }

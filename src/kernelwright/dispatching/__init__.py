@@ -1,0 +1,1 @@
+"""Which config serves which sizes: measured, chosen, and written as a rule."""

@@ -1,1 +1,0 @@
-"""The loop: the only place that constructs things."""

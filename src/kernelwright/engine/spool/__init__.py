@@ -1,1 +1,0 @@
-"""Two machines, one folder between them: requests go one way, results come back. See docs/howto-spool.md."""

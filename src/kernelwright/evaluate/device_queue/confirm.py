@@ -1,0 +1,119 @@
+"""Whether a gain of the comparison shows at a candidate's first launch, by clocks that the candidate cannot reach.
+
+The comparison says how fast later launches are. A kernel that keeps a table of its function somewhere has nothing in it
+at its first launch; one that changes the timer's records is as slow as ever by a clock outside its process. So what
+would be believed is launched in several fresh processes, after the baseline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+FRESH_PROCESSES = 2
+MOST_FRESH_PROCESSES = 6
+"""A doubt is looked into in as many again, and once more."""
+
+LATER_ROUNDS = 3
+LATER_BELOW_MS = 10.0
+"""Rounds of baseline and candidate after the first launch, where the baseline takes less than that: the cold start of
+the first launch would hide by a clock outside what is to be seen."""
+
+COLD_MS = 0.1
+"""For code that is longer than the baseline's, and for memory that only the candidate uses: 400 pages at 0.25 us to
+map. A guess."""
+
+ASKING_MS = 0.05
+"""By which the least time to ask a process for a launch may differ. A guess."""
+
+CONFIRMED_FROM = 1.5
+"""Lower speedups differ too little from 1 to be told by so few launches."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreshTimes:
+    """Milliseconds of the first launches of a fresh process, by one clock."""
+
+    cold: float
+    """The baseline's, with which the process begins."""
+    warm: float
+    """The baseline's, again."""
+    first: float
+    """The candidate's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreshProcess:
+    """What one process gave."""
+
+    timer: FreshTimes
+    """The device's own records."""
+    outside: FreshTimes
+    """By a clock in another process, from asking for the launch to the answer."""
+    later_ms: tuple[tuple[float, float], ...] = ()
+    """By that clock, the baseline and the candidate in rounds after these."""
+
+
+def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | None:
+    """Why a speedup of the comparison is not believed; None: it is.
+
+    The first launch must keep the square root of it: half on a logarithmic scale. By the clock outside, launches
+    must save half of what they are said to save. A first launch may take longer by twice what a cold start costs the
+    baseline, and `COLD_MS`. The least of all processes counts, since other work only makes launches longer.
+    """
+    timer = _least([each.timer for each in processes])
+    outside = _least([each.outside for each in processes])
+    later = [pair for each in processes for pair in each.later_ms]
+    if timer.first <= 0:
+        return f"the timer says that a launch takes {timer.first:.3g} ms: its record was changed"
+    needed_ms = timer.warm / math.sqrt(speedup) + COLD_MS
+    if timer.first > needed_ms + 2 * max(0.0, timer.cold - timer.warm):
+        return (
+            f"its first launch in a fresh process takes {timer.first:.3g} ms and the baseline's {timer.warm:.3g} ms, "
+            f"though later launches are {speedup:.3g} times as fast: they use what earlier ones left"
+        )
+    if later:
+        baseline_ms, candidate_ms = (min(each) for each in zip(*later, strict=True))
+        is_hidden = baseline_ms - candidate_ms < timer.warm * (1 - 1 / speedup) / 2 - ASKING_MS
+    else:
+        baseline_ms, candidate_ms = outside.warm, outside.first
+        cold_ms = 2 * max(0.0, outside.cold - outside.warm)
+        is_hidden = candidate_ms > needed_ms + cold_ms + max(0.0, outside.warm - timer.warm)
+    if is_hidden:
+        return (
+            f"by a clock outside its process a launch takes {candidate_ms:.3g} ms and the baseline's {baseline_ms:.3g} "
+            f"ms, though the timer says that it is {speedup:.3g} times as fast: work is hidden from the timer"
+        )
+    return None
+
+
+def _least(times: Sequence[FreshTimes]) -> FreshTimes:
+    return FreshTimes(*(min(getattr(each, field.name) for each in times) for field in fields(FreshTimes)))
+
+
+def speedups(samples_ms: Sequence[Sequence[float]]) -> list[float]:
+    """By place: the median over rounds of how many times as fast as the baseline, which is first; NaN without times."""
+    baseline = np.asarray(samples_ms[0])
+    return [float(np.median(baseline / np.asarray(row))) for row in samples_ms]
+
+
+def to_confirm(
+    gains: Mapping[str, Sequence[float]], weights: Mapping[str, float], wrong: Collection[int]
+) -> list[tuple[int, str]]:
+    """Places and workloads whose speedups may be announced: of the best candidate over all, and of each workload's.
+
+    Args:
+        gains: by workload, `speedups`.
+        weights: of workloads.
+        wrong: places that are out.
+    """
+    standing = [place for place in range(1, len(next(iter(gains.values())))) if place not in wrong]
+    if not standing:
+        return []
+    total = {place: sum(weights[name] * math.log(row[place]) for name, row in gains.items()) for place in standing}
+    best = max(standing, key=lambda place: total[place])
+    pairs = [(place, name) for name, row in gains.items() for place in {best, max(standing, key=row.__getitem__)}]
+    return [(place, name) for place, name in pairs if gains[name][place] >= CONFIRMED_FROM]

@@ -1,0 +1,1 @@
+"""A C and C++ header for the host: configs, their choice by sizes, launches."""

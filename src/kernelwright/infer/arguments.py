@@ -1,0 +1,397 @@
+"""Roles, shapes and ranges of a kernel's arguments, from its accesses under one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kernelwright.analysis.analysis import Analysis
+from kernelwright.analysis.facts import Access
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
+from kernelwright.infer.bounds import AXES, Bounds, Unbounded
+from kernelwright.infer.coverage import is_covered
+from kernelwright.infer.model import InferredArgument, Question
+from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.words import Words
+from kernelwright.problem.dtypes import Dtype, dtype_of_c_type, integer_range
+from kernelwright.problem.model import Language, Role
+from kernelwright.problem.source_scan import KernelParameter
+
+ROUNDED_UP = 1.3
+"""By how much more than is touched an array may be, so that its extents are plain sizes."""
+ROWS_OF_A_TABLE = 4096
+"""That an index array chooses from, where nothing says how many there are."""
+
+
+@dataclass(slots=True)
+class ArrayReader:
+    """What one kernel's pointers need to hold."""
+
+    analysis: Analysis
+    language: Language
+    parameters: Mapping[str, KernelParameter]
+    """The kernel's pointers, by name."""
+    symbols: Symbols
+    words: Words
+    spare: tuple[str, ...]
+    """By-value integers that the kernel's body never names."""
+    asks: bool = True
+    """Whether what cannot be known is asked; else it is guessed, and marked."""
+    questions: list[Question] = field(default_factory=list)
+    guessed_sizes: set[str] = field(default_factory=set)
+    ranges: dict[str, tuple[Polynomial, Polynomial]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    """By array, why its bounds are a guess."""
+
+    def arguments(self, dtypes: Mapping[str, Dtype], names: Mapping[str, str]) -> dict[str, InferredArgument]:
+        """By pointer, its argument; `names`: what the problem calls them."""
+        self._find_ranges(dtypes)
+        found = {}
+        for name, parameter in self.parameters.items():
+            found[name] = self._argument(name, parameter, dtypes[name], names[name])
+        return found
+
+    @property
+    def _accesses(self) -> tuple[Access, ...]:
+        return self.analysis.facts.accesses
+
+    def _of(self, array: str) -> list[Access]:
+        return [each for each in self._accesses if each.array == array]
+
+    def bounds(self) -> Bounds:
+        """With all ranges that are known so far."""
+        return Bounds(self.analysis.facts, self.symbols, ranges=self.ranges)
+
+    # -- values that index others --------------------------------------------------------------------
+
+    def _find_ranges(self, dtypes: Mapping[str, Dtype]) -> None:
+        waiting = dict.fromkeys(self._index_arrays())
+        for array in list(waiting):
+            known = self._said_range(array)
+            if known is not None:
+                self.ranges[array] = number(known[0]), number(known[1])
+                del waiting[array]
+        for array in [each for each in waiting if self._is_loop_bound(each)]:
+            why = f"the values of {array!r} bound a loop, so they cannot be drawn at random"
+            if self.asks:
+                self.questions.append(Question(f"{array}=FILE.npy", why))
+            else:
+                self.notes[array] = f"{why}: give a file"
+            if self.asks:
+                self.ranges[array] = ZERO, ZERO
+            del waiting[array]
+        for is_last in (False, True):
+            for array in list(waiting):
+                high = self._highest_index(array, dtypes[array], is_last=is_last)
+                if high is not None:
+                    self.ranges[array] = ZERO, high
+                    del waiting[array]
+
+    def _said_range(self, array: str) -> tuple[int, int] | None:
+        if array in self.words.ranges:
+            return self.words.ranges[array]
+        if array in self.words.files:
+            return file_range(self.words, array)
+        return None
+
+    def _index_arrays(self) -> Iterator[str]:
+        bounds = self.bounds()
+        for access in self._accesses:
+            for name in access.element.names if access.element is not None else ():
+                yield from self._behind(name, bounds)
+        for loop in self.analysis.facts.loops:
+            for part in (loop.start, loop.bound):
+                for name in part.names if part is not None else ():
+                    yield from self._behind(name, bounds)
+
+    def _behind(self, name: str, bounds: Bounds, depth: int = 0) -> Iterator[str]:
+        """The parameter arrays whose values are in a name."""
+        atom = self.analysis.facts.atoms[name]
+        if atom.kind == "data":
+            array = bounds.source_of(atom)
+            if array is not None and array in self.parameters:
+                yield array
+        loop = bounds.loops.get(name)
+        parts = list(atom.parts)
+        if loop is not None:
+            parts += [each for each in (loop.start, loop.bound) if each is not None]
+        if depth < 6:
+            for part in parts:
+                for inner in part.names - {name}:
+                    yield from self._behind(inner, bounds, depth + 1)
+
+    def _is_loop_bound(self, array: str) -> bool:
+        bounds = self.bounds()
+        for loop in self.analysis.facts.loops:
+            for part in (loop.start, loop.bound):
+                for name in part.names if part is not None else ():
+                    if array in self._behind(name, bounds):
+                        return True
+        return False
+
+    def _highest_index(self, array: str, dtype: Dtype, *, is_last: bool) -> Polynomial | None:
+        """The greatest value that keeps every access inside; None where that is not known yet."""
+        found: list[tuple[int, Polynomial]] = []
+        bounds = self.bounds()
+        for access in self._accesses:
+            for name in access.element.names if access.element is not None else ():
+                atom = self.analysis.facts.atoms[name]
+                if atom.kind != "data" or bounds.source_of(atom) != array:
+                    continue
+                for high in self._limits(name, access, bounds):
+                    size = self.symbols.number(high)
+                    if size is not None and size >= 0:
+                        found.append((size, high))
+        if dtype.item_bytes == 1 and (found or is_last):
+            found.append((integer_range(dtype)[1], number(integer_range(dtype)[1])))
+        if found:
+            return min(found, key=lambda each: each[0])[1]
+        return self._chosen_rows(array) - ONE if is_last else None
+
+    def _limits(self, name: str, access: Access, bounds: Bounds) -> Iterator[Polynomial]:
+        for constraint in bounds.of_access(access):
+            if constraint.left == named(name):
+                yield constraint.right
+        assert access.element is not None
+        element = self.symbols.plain(access.element)
+        factor = element.coefficient(name)
+        total = self._elements_without(access.array, name, bounds)
+        if factor is None or total is None or not (self.symbols.number(factor) or 0) > 0:
+            return
+        try:
+            rest = bounds.upper(element - factor * named(name) + access.width - ONE, bounds.of_access(access))
+        except Unbounded:
+            return
+        yield self.symbols.floor(total - ONE - rest, factor)
+
+    def _elements_without(self, array: str, name: str, bounds: Bounds) -> Polynomial | None:
+        """How many elements an array has by its declaration, by a person's word, or by its other accesses."""
+        declared = self.analysis.facts.arrays[array]
+        if not declared.is_parameter:
+            total = ONE
+            for extent in declared.extents:
+                if extent is None:
+                    return None
+                total = total * self.symbols.plain(extent)
+            return total if declared.extents else None
+        said = self._said_elements(array)
+        if said is not None:
+            return number(said)
+        found = []
+        for access in self._of(array):
+            if access.element is None or name in access.element.names:
+                continue
+            try:
+                last = bounds.largest(access)
+            except Unbounded:
+                continue
+            size = self.symbols.number(last)
+            if size is not None:
+                found.append((size, last))
+        return self._rounded(max(found, key=lambda each: each[0])[1] + ONE) if found else None
+
+    def _chosen_rows(self, array: str) -> Polynomial:
+        if len(self.spare) == 1:
+            self.notes[array] = f"its values are below {self.spare[0]!r}, which nothing else names"
+            return named(self.spare[0])
+        name = f"{array}_values"
+        self.symbols.values[name] = int(self.words.numbers.get(name, ROWS_OF_A_TABLE))
+        if name not in self.words.numbers:
+            self.guessed_sizes.add(name)
+        self.notes[array] = f"its values are below {name}, which nothing says"
+        return named(name)
+
+    # -- shapes --------------------------------------------------------------------------------------
+
+    def _argument(self, name: str, parameter: KernelParameter, dtype: Dtype, shown: str) -> InferredArgument:
+        file = str(self.words.files[name]) if name in self.words.files else ""
+        if parameter.address_space == "local":
+            return self._local(name, dtype, shown)
+        accesses = self._of(name)
+        extents, note, total = self._shape(name, accesses)
+        width = self.analysis.facts.arrays[name].width if name in self.analysis.facts.arrays else 1
+        role: Role = "input"
+        if not parameter.is_const and parameter.address_space != "constant":
+            role = self._role(name, accesses, total)
+        shape = (*extents, str(width)) if width > 1 else extents
+        limits = None
+        if name in self.ranges and not file:
+            low, high = (self.symbols.number(each) for each in self.ranges[name])
+            limits = (low or 0, high or 0)
+        note = note or self.notes.get(name, "")
+        return InferredArgument(shown, role, dtype, shape, bounds=limits, file=file, note=note)
+
+    def _local(self, name: str, dtype: Dtype, shown: str) -> InferredArgument:
+        accesses = self._of(name)
+        try:
+            last = self._last(name, accesses)
+        except Unbounded:
+            extents = [value for key, value in self.symbols.fixed.items() if key.startswith("block_size.")]
+            threads = 1
+            for extent in extents:
+                threads *= extent
+            note = "local memory: one element a thread"
+            return InferredArgument(shown, "local", dtype, (str(threads),), note=note)
+        return InferredArgument(shown, "local", dtype, (self.symbols.text(last + ONE) or "1",))
+
+    def _said_elements(self, name: str) -> int | None:
+        if name in self.words.extents:
+            total = 1
+            for extent in self.words.extents[name]:
+                total *= extent
+            return total
+        if name in self.words.files:
+            return file_elements(self.words, name)
+        said = self.words.numbers.get(name)
+        return said if isinstance(said, int) else None
+
+    def _shape(self, name: str, accesses: list[Access]) -> tuple[tuple[str, ...], str, int | None]:
+        """Extents, why they are a guess, and how many elements there are; a question where they are not known."""
+        if name in self.words.extents:
+            said = self.words.extents[name]
+            return tuple(map(str, said)), "", self._said_elements(name)
+        elements = self._said_elements(name)
+        if elements is not None:
+            return (str(elements),), "", elements
+        if not accesses:
+            return ("1",), "the kernel does not use it", 1
+        try:
+            last = self._last(name, accesses)
+        except Unbounded as error:
+            why = self._why(error.name)
+            if not self.asks:
+                return self._one_a_thread(), f"one element a thread: {why}", None
+            self.questions.append(Question(f"{name}=ELEMENTS", f"how many elements {name!r} has: {why}"))
+            return ("1",), "", None
+        total = self._rounded(last + ONE)
+        extents = self._extents(total, accesses)
+        if extents is None:
+            value = self.symbols.number(total)
+            return (str(value),), "counted on these sizes", value
+        return extents, "", self.symbols.number(total)
+
+    def _one_a_thread(self) -> tuple[str, ...]:
+        """As many elements as the launch has threads."""
+        found = []
+        for axis in AXES:
+            blocks, _ = self.symbols.derived.get(f"grid_size.{axis}", ("1", 1))
+            found.append(f"{blocks} * {self.symbols.fixed.get(f'block_size.{axis}', 1)}")
+        return tuple(text for text in reversed(found) if text not in ("1 * 1", "(1) * 1")) or ("1",)
+
+    def _why(self, name: str) -> str:
+        atom = self.analysis.facts.atoms.get(name)
+        if atom is None:
+            return name or "its index is not understood"
+        words = {
+            "data": "an index is read from memory and computed with",
+            "carried": "an index changes from step to step in a way that is not followed",
+            "unknown": "an index is not understood",
+            "loop": "a loop's bounds are not understood",
+        }
+        return words.get(atom.kind, f"nothing bounds {name}")
+
+    def _last(self, name: str, accesses: list[Access]) -> Polynomial:
+        """The last element that any access touches."""
+        bounds = self.bounds()
+        found = []
+        for access in accesses:
+            last = bounds.largest(access)
+            size = self.symbols.number(last)
+            if size is None:
+                raise Unbounded("")
+            found.append((size, last))
+        return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1]
+
+    def _rounded(self, total: Polynomial) -> Polynomial:
+        """A single product of sizes where that is hardly more: `height * stride` for a last row that ends early."""
+        size = self.symbols.number(total)
+        if len(total.terms) <= 1 or size is None:
+            return total
+        degree = max(len(monomial) for monomial, _ in total.terms)
+        top = [(monomial, factor) for monomial, factor in total.terms if len(monomial) == degree and factor > 0]
+        for monomial, factor in top:
+            whole = Polynomial(((monomial, factor),))
+            value = self.symbols.number(whole)
+            if value is not None and size <= value <= ROUNDED_UP * size and degree > 1:
+                return whole
+        return total
+
+    def _extents(self, total: Polynomial, accesses: list[Access]) -> tuple[str, ...] | None:
+        """One extent a factor, the one that rows are counted in first."""
+        if len(total.terms) != 1:
+            text = self.symbols.text(total)
+            return None if text is None else (text,)
+        (monomial, factor), *_ = total.terms
+        strides: dict[str, int] = dict.fromkeys(monomial, 0)
+        for access in accesses:
+            element = ZERO if access.element is None else self.symbols.plain(access.element)
+            for terms, _ in element.terms:
+                for name in set(monomial) & set(terms):
+                    strides[name] += 1
+        ordered = sorted(monomial, key=lambda name: strides[name])
+        texts = [self.symbols.text(named(name)) for name in ordered]
+        if any(text is None for text in texts):
+            return None
+        kept = [text for text in texts if text is not None]
+        if not kept:
+            return (str(factor),)
+        if factor == 1:
+            return tuple(kept)
+        return (*kept, str(factor)) if self._is_inner(factor, accesses) else (f"{factor} * {kept[0]}", *kept[1:])
+
+    def _is_inner(self, factor: int, accesses: list[Access]) -> bool:
+        """Whether rows are so many elements apart."""
+        for access in accesses:
+            element = ZERO if access.element is None else self.symbols.plain(access.element)
+            if any(coefficient % factor == 0 and names for names, coefficient in element.terms):
+                return True
+        return False
+
+    # -- roles ---------------------------------------------------------------------------------------
+
+    def _role(self, name: str, accesses: list[Access], total: int | None) -> Role:
+        """`output` only where every element is surely written and none is read; what is kept back is `inout`."""
+        writes = [each for each in accesses if each.kind in ("write", "accumulate", "unknown")]
+        if not writes:
+            return "input"
+        if any(each.kind != "write" or each.is_atomic for each in accesses):
+            return "inout"
+        return "output" if total is not None and is_covered(writes, total, self.bounds()) else "inout"
+
+
+def file_elements(words: Words, name: str) -> int:
+    """How many elements a `.npy` file has."""
+    import numpy as np
+
+    from kernelwright.errors import UsageError
+
+    try:
+        return int(np.load(words.files[name], mmap_mode="r", allow_pickle=False).size)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {words.files[name]}: {error}", hint="give a .npy file of numbers") from None
+
+
+def file_range(words: Words, name: str) -> tuple[int, int]:
+    """The least and greatest value of a `.npy` file."""
+    import numpy as np
+
+    from kernelwright.errors import UsageError
+
+    try:
+        values = np.load(words.files[name], mmap_mode="r", allow_pickle=False)
+        return (int(values.min()), int(values.max())) if values.size else (0, 0)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"cannot read {words.files[name]}: {error}", hint="give a .npy file of numbers") from None
+
+
+def dtype_of(c_type: str, analysis: Analysis, language: Language) -> Dtype | None:
+    """The dtype of a C type, through what the file names; None where it is no number of a problem."""
+    seen = set()
+    while c_type not in seen:
+        seen.add(c_type)
+        found = dtype_of_c_type(c_type, language)
+        if found is not None:
+            return found
+        macro = analysis.tree.expanded.macros.get(c_type)
+        c_type = analysis.tree.types.get(c_type) or (str(getattr(macro, "text", "")) if macro else c_type) or c_type
+    return None

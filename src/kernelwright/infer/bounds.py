@@ -1,0 +1,254 @@
+"""The largest value of an index expression wherever an access happens: from guards, loops and the launch.
+
+A bound is a linear constraint `P <= U`. What moves in an index is eliminated, constraint by constraint: an index of
+`c * P + rest` with `c >= 0` is at most `c * U + rest`. Of several ways the one that gives the least is taken, so that a
+guard on `32*block.x + thread.x` counts for more than the extents of block and grid do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kernelwright.analysis.facts import Access, Atom, Comparison, KernelFacts, LoopFact
+from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
+from kernelwright.infer.symbols import Symbols
+
+_DEPTH = 16
+_STEPS = 3000
+AXES = "xyz"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """`left <= right`."""
+
+    left: Polynomial
+    right: Polynomial
+
+
+class Unbounded(Exception):
+    """An index for which no bound is known.
+
+    Args:
+        name: what in it moves without a known limit.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Bounds:
+    """Bounds under one launch. `ranges`: by array, the least and greatest value of what is read from it."""
+
+    def __init__(
+        self,
+        facts: KernelFacts,
+        symbols: Symbols,
+        *,
+        ranges: Mapping[str, tuple[Polynomial, Polynomial]] | None = None,
+        has_launch: bool = True,
+    ) -> None:
+        self.facts = facts
+        self.symbols = symbols
+        self.ranges = ranges if ranges is not None else {}
+        self.loops: Mapping[str, LoopFact] = {loop.atom: loop for loop in facts.loops if loop.atom}
+        self._has_launch = has_launch
+        self._steps = 0
+
+    def of_access(self, access: Access) -> tuple[Constraint, ...]:
+        """What the conditions around an access say."""
+        return tuple(
+            constraint
+            for index in access.guards
+            for comparison in self.facts.guards[index].comparisons
+            for constraint in self.of_comparison(comparison)
+        )
+
+    def of_comparison(self, comparison: Comparison) -> Iterator[Constraint]:
+        """One or two constraints; none where it has no direction, or holds for other sizes only."""
+        for need in comparison.needs:
+            value = self.symbols.number(need)
+            if value is None or value < 0:
+                return
+        left, right = self.symbols.plain(comparison.left), self.symbols.plain(comparison.right)
+        if comparison.operator in ("<", "<=", "=="):
+            yield self._constraint(left, right - (ONE if comparison.operator == "<" else ZERO))
+        if comparison.operator in (">", ">=", "=="):
+            yield self._constraint(right, left - (ONE if comparison.operator == ">" else ZERO))
+
+    def _constraint(self, left: Polynomial, right: Polynomial) -> Constraint:
+        """With everything that moves on the left."""
+        difference = left - right
+        sizes = difference.without(self.symbols.moving(difference))
+        return Constraint(difference - sizes, -sizes)
+
+    def upper(self, value: Polynomial, constraints: tuple[Constraint, ...] = ()) -> Polynomial:
+        """The most that a value can be, in sizes.
+
+        Raises:
+            Unbounded: nothing is known of something in it.
+        """
+        self._steps = 0
+        return self._upper(self.symbols.plain(value), constraints, 0)
+
+    def largest(self, access: Access) -> Polynomial:
+        """The last element that an access touches.
+
+        Raises:
+            Unbounded: nothing is known of something in its index.
+        """
+        if access.element is None:
+            raise Unbounded(access.reason or "its index")
+        return self.upper(access.element + access.width - ONE, self.of_access(access))
+
+    def _upper(self, value: Polynomial, constraints: tuple[Constraint, ...], depth: int) -> Polynomial:
+        moving = self.symbols.moving(value)
+        if not moving:
+            return value
+        self._steps += 1
+        if depth > _DEPTH or self._steps > _STEPS:
+            raise Unbounded(moving[0])
+        found: list[tuple[int, Polynomial]] = []
+        failed: Unbounded | None = None
+        name = self._next(moving)
+        for constraint in self._about(name, value, constraints, depth):
+            try:
+                rest = self._without(value, name, constraint)
+                if rest is None:
+                    continue
+                bound = self._upper(rest, constraints, depth + 1)
+            except Unbounded as error:
+                failed = error
+                continue
+            size = self.symbols.number(bound)
+            if size is not None:
+                found.append((size, bound))
+        if not found:
+            raise failed or Unbounded(name)
+        return min(found, key=lambda each: (each[0], len(each[1].terms)))[1]
+
+    def _next(self, moving: tuple[str, ...]) -> str:
+        """Loops first, since their bounds may move; threads last, since guards on sums name them."""
+        order = {"loop": 0, "quotient": 1, "remainder": 1, "select": 1, "data": 2, "thread": 3}
+        return min(moving, key=lambda name: (order.get(self.facts.atoms[name].kind, 4), name))
+
+    def _without(self, value: Polynomial, name: str, constraint: Constraint) -> Polynomial | None:
+        """The value with `name` eliminated by a constraint; None where it does not help."""
+        own, theirs = value.coefficient(name), constraint.left.coefficient(name)
+        if own is None or theirs is None or theirs.constant in (None, 0) or self.symbols.moving(own):
+            return None
+        factor = own.divided(theirs)
+        size = None if factor is None else self.symbols.number(factor)
+        if factor is None or size is None or size < 0:
+            return None
+        rest = value - factor * constraint.left + factor * constraint.right
+        if name in rest.names:
+            return None
+        return rest
+
+    def _about(
+        self, name: str, value: Polynomial, constraints: tuple[Constraint, ...], depth: int
+    ) -> Iterator[Constraint]:
+        """What is known of a name: from conditions, and from what it is."""
+        yield from (each for each in constraints if name in each.left.names)
+        atom, own = self.facts.atoms[name], value.coefficient(name)
+        grows = own is not None and (self.symbols.number(own) or 0) > 0
+        match atom.kind:
+            case "thread":
+                yield from self._thread(name)
+            case "loop":
+                yield from self._loop(name)
+            case "quotient" | "remainder":
+                yield Constraint(-named(name), ZERO)
+                if grows:
+                    yield from self._division(name, atom, constraints, depth)
+            case "data":
+                low, high = self._range(name, atom)
+                yield Constraint(named(name), high)
+                yield Constraint(-named(name), -low)
+            case "select":
+                yield from self._select(name, atom, constraints, depth, grows=grows)
+
+    def _thread(self, name: str) -> Iterator[Constraint]:
+        yield Constraint(-named(name), ZERO)
+        kind, _, axis = name.partition(".")
+        if name == "warp.lane":
+            yield Constraint(named(name), number(31))
+        if axis not in AXES or not axis:
+            return
+        if kind == "thread" and f"block_size.{axis}" in self.symbols.fixed:
+            yield Constraint(named(name), number(self.symbols.fixed[f"block_size.{axis}"] - 1))
+        if self._has_launch and kind in ("block", "global"):
+            blocks = named(f"grid_size.{axis}")
+            threads = number(self.symbols.fixed[f"block_size.{axis}"]) if kind == "global" else ONE
+            yield Constraint(named(name), blocks * threads - ONE)
+
+    def _loop(self, name: str) -> Iterator[Constraint]:
+        loop = self.loops.get(name)
+        if loop is None or loop.step is None or loop.start is None:
+            return
+        start = self.symbols.plain(loop.start)
+        amount = self.symbols.number(self.symbols.plain(loop.step.amount))
+        falls = loop.step.kind == "divide" or (loop.step.kind == "add" and amount is not None and amount < 0)
+        bound = None if loop.bound is None else self.symbols.plain(loop.bound)
+        if falls:
+            yield self._constraint(named(name), start)
+            if bound is not None and loop.operator in (">", ">="):
+                yield self._constraint(bound + (ONE if loop.operator == ">" else ZERO), named(name))
+            return
+        if amount is not None or loop.step.kind == "multiply" or not self.symbols.moving(loop.step.amount):
+            yield self._constraint(start, named(name))
+            if bound is not None and loop.operator in ("<", "<=", "!="):
+                yield self._constraint(named(name), bound - (ZERO if loop.operator == "<=" else ONE))
+
+    def _division(self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int) -> Iterator[Constraint]:
+        dividend, divisor = (self.symbols.plain(part) for part in atom.parts)
+        if self.symbols.moving(divisor):
+            raise Unbounded(name)
+        if atom.kind == "remainder":
+            yield Constraint(named(name), divisor - ONE)
+        most = self._upper(dividend, constraints, depth + 1)
+        yield Constraint(named(name), most if atom.kind == "remainder" else self.symbols.floor(most, divisor))
+
+    def _range(self, name: str, atom: Atom) -> tuple[Polynomial, Polynomial]:
+        array = self.source_of(atom)
+        if array is None or array not in self.ranges:
+            raise Unbounded(name)
+        return self.ranges[array]
+
+    def source_of(self, atom: Atom) -> str | None:
+        """The one array that a value was read from; None where it is made of more."""
+        arrays = {self.facts.accesses[index].array for index in atom.sources.accesses}
+        return arrays.pop() if len(arrays) == 1 else None
+
+    def _select(
+        self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int, *, grows: bool
+    ) -> Iterator[Constraint]:
+        """One of several values: the largest, or, where it keeps an index inside its range, that range's end."""
+        if not grows:
+            lows = [
+                self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts
+            ]
+            if atom.parts and all(low is not None for low in lows):
+                yield Constraint(-named(name), number(-min(low for low in lows if low is not None)))
+            return
+        ends = [part for part in map(self.symbols.plain, atom.parts) if self._is_last_index(part)]
+        if atom.usual is not None and len(ends) == 1:
+            yield Constraint(named(name), ends[0])
+            return
+        values: list[tuple[int, Polynomial]] = []
+        for part in atom.parts:
+            most = self._upper(self.symbols.plain(part), constraints, depth + 1)
+            size = self.symbols.number(most)
+            if size is None:
+                raise Unbounded(name)
+            values.append((size, most))
+        if values:
+            yield Constraint(named(name), max(values, key=lambda each: each[0])[1])
+
+    def _is_last_index(self, value: Polynomial) -> bool:
+        """Whether a value is `size - 1`: what an index is kept below."""
+        above = value + ONE
+        return not self.symbols.moving(value) and len(above.terms) == 1 and bool(above.names)

@@ -1,0 +1,54 @@
+"""A CUDA or HIP file without its host code, which kernel compilers do not take; lines keep their numbers."""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.problem.model import Language
+from kernelwright.problem.source_scan import mask_comments
+from kernelwright.source.nodes import Function
+from kernelwright.source.syntax import parse
+
+_OF_DEVICES = re.compile(r"\b(?:__device__|__global__|constexpr)\b")
+_HOST_INCLUDE = re.compile(
+    rb"^[ \t]*#[ \t]*include[ \t]*<(?:vector|iostream|string|chrono|random|memory|map|thread|fstream|sstream|iomanip"
+    rb"|numeric|utility|functional|unordered_map|iterator)>",
+    re.MULTILINE,
+)
+
+
+def device_text(source: bytes, language: Language) -> bytes:
+    """The file with host functions as blanks: those that no kernel and no function of the device names."""
+    if language not in ("cuda", "hip"):
+        return source
+    text = source.decode("utf-8", "surrogateescape")
+    functions = parse(text, language).functions
+    waiting = [each for each in functions if not each.is_kernel and not _is_of_device(source, each)]
+    while True:
+        blanked = _without(source, waiting)
+        words = set(re.findall(r"[A-Za-z_]\w*", mask_comments(blanked.decode("utf-8", "surrogateescape"))))
+        used = [each for each in waiting if each.name in words]
+        if not used:
+            break
+        waiting = [each for each in waiting if each not in used]
+    if not waiting:
+        return source
+    return _HOST_INCLUDE.sub(_blank, blanked)
+
+
+def _is_of_device(source: bytes, function: Function) -> bool:
+    start = max(source.rfind(mark, 0, function.place.span.start) for mark in (b";", b"}", b"\n")) + 1
+    head = source[start : function.body.place.span.start].decode("utf-8", "replace")
+    return bool(_OF_DEVICES.search(head)) or not function.place.is_exact
+
+
+def _without(source: bytes, functions: list[Function]) -> bytes:
+    pieces = bytearray(source)
+    for each in functions:
+        span = each.place.span
+        pieces[span.start : span.end] = re.sub(rb"[^\n\r]", b" ", source[span.start : span.end])
+    return bytes(pieces)
+
+
+def _blank(match: re.Match[bytes]) -> bytes:
+    return b" " * len(match.group())

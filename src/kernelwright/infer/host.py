@@ -1,0 +1,405 @@
+"""The launch that the file's own host code makes: `kernel<<<grid, block, bytes>>>(...)`, `clEnqueueNDRangeKernel`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelwright.problem.source_scan import mask_comments, matching
+
+_TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)[uUlLzZ]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[-+*/%()]|,))")
+_CASTS = re.compile(
+    r"\(\s*(?:(?:unsigned|signed|const|long|int|short|size_t|uint|uint32_t|int32_t|int64_t|uint64_t)\s*)+\)"
+)
+_CEIL = re.compile(r"(?i)(?:.*(?:ceil|div_?up|cdiv|idivup).*)")
+_ROUND = re.compile(r"(?i)(?:.*(?:round_?up|align_?up|roundup|next_?multiple).*)")
+_NESTING = 12
+
+
+class Untranslatable(Exception):
+    """An expression of the host that is none of a problem's."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLaunch:
+    """One launch, as expressions in names of the host's code."""
+
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    """Empty: left to the driver."""
+    shared_bytes: str
+    actuals: tuple[str, ...]
+    """What is passed, as written; empty where the launch does not say."""
+    literals: Mapping[str, str]
+    """By parameter: a number that the call passes as it stands."""
+    names: Mapping[str, str]
+    """By name of the host's code: the kernel's parameter that it is passed for."""
+    values: Mapping[str, int]
+    """By name: the number that the host's code sets it to once and for all."""
+    line: int
+
+
+def find_launch(source: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> HostLaunch | None:
+    """The one launch of a kernel in a file; None where there is none, or several that differ.
+
+    `said`: names that a person gives a value to, which stay names although the host's code sets them.
+    """
+    code = _without_text(mask_comments(source), source)
+    found = [*_chevrons(code, kernel, parameters, said), *_enqueues(code, kernel, said | set(parameters))]
+    distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
+    return next(iter(distinct.values())) if len(distinct) == 1 else None
+
+
+def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> Iterator[HostLaunch]:
+    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<[^<>;]*>)?\s*<<<", code):
+        end = code.find(">>>", match.end())
+        if end < 0:
+            continue
+        configured = split_commas(code[match.end() : end])
+        opening = re.match(r"\s*\(", code[end + 3 :])
+        closing = None if opening is None else matching(code, end + 3 + opening.end() - 1)
+        actuals = () if opening is None or closing is None else split_commas(
+            code[end + 3 + opening.end() : closing - 1]
+        )  # fmt: skip
+        names, literals = _passed(actuals, parameters)
+        reader = HostReader(code[: match.start()], said | set(names), names)
+        try:
+            grid, block = reader.extents(configured[0]), reader.extents(configured[1])
+            shared = reader.text(configured[2]) if len(configured) > 2 else "0"
+        except (Untranslatable, IndexError):
+            continue
+        yield HostLaunch(
+            grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
+            code.count("\n", 0, match.start()) + 1,
+        )  # fmt: skip
+
+
+def _without_text(masked: str, source: str) -> str:
+    """The code without comments, but with names in quotes: `clCreateKernel(program, "saxpy", ...)`."""
+    found = re.finditer(r'clCreateKernel\s*\([^;]*?,\s*("\w+")', source)
+    for match in found:
+        masked = masked[: match.start(1)] + match[1] + masked[match.end(1) :]
+    return masked
+
+
+def _passed(actuals: Sequence[str], parameters: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """By the host's names the parameters that they are passed for, and by parameter a literal."""
+    names: dict[str, str] = {}
+    literals: dict[str, str] = {}
+    if len(actuals) != len(parameters):
+        return names, literals
+    for actual, parameter in zip(actuals, parameters, strict=True):
+        bare = _CASTS.sub("", actual).strip()
+        if re.fullmatch(r"[A-Za-z_]\w*", bare):
+            names[bare] = parameter
+        elif number := re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFuUlLhH]*", bare):
+            literals[parameter] = number[1]
+    return names, literals
+
+
+def _enqueues(code: str, kernel: str, said: frozenset[str]) -> Iterator[HostLaunch]:
+    """Calls of `clEnqueueNDRangeKernel`, where the file makes one kernel object or one of that name."""
+    objects = dict(re.findall(r'(\w+)\s*=\s*clCreateKernel\s*\(\s*\w+\s*,\s*"(\w+)"', code))
+    for match in re.finditer(r"\bclEnqueueNDRangeKernel\s*\(", code):
+        closing = matching(code, match.end() - 1)
+        if closing is None:
+            continue
+        passed = split_commas(code[match.end() : closing].removesuffix(")"))
+        if len(passed) < 6:
+            continue
+        made = objects.get(passed[1].strip())
+        if made is not None and made != kernel:
+            continue
+        reader = HostReader(code[: match.start()], said, {})
+        try:
+            count = int(reader.text(passed[2]))
+            total = reader.array(passed[4], count)
+            local = reader.array(passed[5], count) if not re.fullmatch(r"NULL|nullptr|0", passed[5].strip()) else ()
+        except (Untranslatable, ValueError):
+            continue
+        grid = tuple(_divided(whole, part) for whole, part in zip(total, local, strict=False)) if local else total
+        yield HostLaunch(grid, local, "", (), {}, {}, reader.numbers(), code.count("\n", 0, match.start()) + 1)
+
+
+def _divided(total: str, local: str) -> str:
+    """`ceil_div(n, 64) * 64` groups of 64 are `ceil_div(n, 64)`."""
+    for pattern in (rf"(.+) \* {re.escape(local)}", rf"{re.escape(local)} \* (.+)"):
+        found = re.fullmatch(pattern, total)
+        if found and _is_closed(found[1]):
+            return found[1].removeprefix("(").removesuffix(")") if _is_wrapped(found[1]) else found[1]
+    return f"ceil_div({total}, {local})"
+
+
+def _is_closed(text: str) -> bool:
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _is_wrapped(text: str) -> bool:
+    return text.startswith("(") and text.endswith(")") and _is_closed(text[1:-1])
+
+
+def split_commas(text: str) -> list[str]:
+    """The parts between commas that are in no bracket."""
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
+        if letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    last = text[start:].strip()
+    return [*parts, last] if last or parts else []
+
+
+class HostReader:
+    """Expressions of host code, in the names that it does not compute: `blocks` as `ceil_div(n, 256)`."""
+
+    def __init__(self, before: str, kept: frozenset[str] | set[str], renamed: Mapping[str, str]) -> None:
+        """`kept`: names that stay, although the code sets them; `renamed`: by name, what it is called instead."""
+        self._before = before
+        self._kept = kept
+        self._renamed = renamed
+        self._nesting = 0
+
+    def numbers(self) -> dict[str, int]:
+        """Names that are set to a plain number, once."""
+        found: dict[str, list[str]] = {}
+        for name, value in re.findall(r"\b(\w+)\s*=\s*(\d+)\s*(?=[,;])", self._before):
+            found.setdefault(name, []).append(value)
+        for name, value in re.findall(r"#[ \t]*define[ \t]+(\w+)[ \t]+(\d+)[ \t]*$", self._before, re.MULTILINE):
+            found.setdefault(name, []).append(value)
+        return {
+            name: int(values[0])
+            for name, values in found.items()
+            if len(set(values)) == 1 and self._assignments(name) <= len(values)
+        }
+
+    def _assignments(self, name: str) -> int:
+        """How often a name gets a value, or a part of it one."""
+        word = re.escape(name)
+        changes = re.findall(rf"(?<![\w.]){word}\s*(?:\.\s*[xyz]\s*)?(?:[-+*/%|&]|<<|>>)?=(?!=)", self._before)
+        return len(changes) + len(re.findall(rf"(?<![\w.]){word}\s*(?:\+\+|--)|(?:\+\+|--)\s*{word}\b", self._before))
+
+    def extents(self, text: str) -> tuple[str, ...]:
+        """What a `dim3`, a number or a variable of either says, x first.
+
+        Raises:
+            Untranslatable: it is computed in a way that is not read here.
+        """
+        value = text.strip()
+        made = re.fullmatch(r"dim3\s*[({](.*)[)}]", value, re.DOTALL)
+        if made:
+            return self._components(made[1])
+        if re.fullmatch(r"[A-Za-z_]\w*", value):
+            name = re.escape(value)
+            if re.search(rf"\b{name}\s*\.\s*[xyz]\s*[-+*/%]?=(?!=)", self._before):
+                raise Untranslatable(value)
+            patterns = (
+                rf"\bdim3\s+(?:[^;]*,\s*)?{name}\s*[({{]",
+                rf"\bdim3\s+{name}\s*=\s*(?:dim3\s*)?[({{]",
+                rf"\b{name}\s*=\s*dim3\s*[({{]",
+            )
+            for pattern in patterns:
+                found = list(re.finditer(pattern, self._before))
+                if len(found) > 1:
+                    raise Untranslatable(value)
+                if found:
+                    start = found[0].end() - 1
+                    return self._components(self._before[start + 1 : _closing(self._before, start)])
+        return (self.text(value),)
+
+    def _components(self, inside: str) -> tuple[str, ...]:
+        parts = tuple(self.text(part) for part in split_commas(inside))
+        if not 1 <= len(parts) <= 3:
+            raise Untranslatable(inside)
+        while len(parts) > 1 and parts[-1] == "1":
+            parts = parts[:-1]
+        return parts
+
+    def array(self, text: str, count: int) -> tuple[str, ...]:
+        """The extents behind a pointer to `size_t`: an array with its items, or a variable's address."""
+        value = text.strip()
+        if value.startswith("&"):
+            return (self.text(value[1:]),)
+        name = re.escape(value)
+        found = list(re.finditer(rf"\b{name}\s*(?:\[[^\]]*\])?\s*=?\s*\{{", self._before))
+        if len(found) != 1:
+            raise Untranslatable(value)
+        start = found[0].end() - 1
+        parts = tuple(self.text(part) for part in split_commas(self._before[start + 1 : _closing(self._before, start)]))
+        if len(parts) != count:
+            raise Untranslatable(value)
+        return parts
+
+    def text(self, expression: str) -> str:
+        """A C integer expression in the language of problems.
+
+        Raises:
+            Untranslatable: it uses something that is not read here.
+        """
+        self._nesting += 1
+        try:
+            if self._nesting > _NESTING:
+                raise Untranslatable(expression)
+            return _Translation(self, _tokens(_CASTS.sub("", expression))).whole()
+        finally:
+            self._nesting -= 1
+
+    def variable(self, name: str) -> str:
+        """What a name stands for: its one initial value, or itself."""
+        owner, dot, component = name.partition(".")
+        if dot and component in "xyz":
+            extents = self.extents(owner)
+            index = "xyz".index(component)
+            return extents[index] if index < len(extents) else "1"
+        if dot or "::" in name:
+            raise Untranslatable(name)
+        if name in self._kept:
+            return self._renamed.get(name, name)
+        known = self.numbers().get(name)
+        if known is not None:
+            return str(known)
+        kinds = r"\b(?:int|unsigned|size_t|long|auto|uint\w*|int\w*_t)"
+        assigned = re.findall(rf"{kinds}\s+{re.escape(name)}\s*=\s*([^;]+);", self._before)
+        again = self._assignments(name)
+        if len(assigned) == 1 and again == 1:
+            return self.text(split_commas(assigned[0])[0])
+        if assigned or again:
+            raise Untranslatable(name)
+        return name
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 0
+    for index in range(start, len(text)):
+        depth += (text[index] in "({[") - (text[index] in ")}]")
+        if depth == 0:
+            return index
+    raise Untranslatable(text[start : start + 20])
+
+
+def _tokens(text: str) -> list[str]:
+    found, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise Untranslatable(text)
+        number, name, sign = match.groups()
+        found.append(str(int(number, 0)) if number else name or sign)
+        at = match.end()
+        while at < len(text) and text[at].isspace():
+            at += 1
+    return found
+
+
+class _Translation:
+    """A recursive descent over `+ - * / % << >>`, brackets, names and calls."""
+
+    def __init__(self, reader: HostReader, tokens: list[str]) -> None:
+        self._reader = reader
+        self._tokens = tokens
+        self._at = 0
+
+    def whole(self) -> str:
+        text, _ = self._sum()
+        if self._at != len(self._tokens):
+            raise Untranslatable(" ".join(self._tokens))
+        return text
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _sum(self) -> tuple[str, int]:
+        """A text with how tightly it binds: 2 for one thing, 1 for a product, 0 for a sum."""
+        text, binding = self._product()
+        while self._peek() in ("+", "-"):
+            sign = self._take()
+            other, other_binding = self._product()
+            text, binding = f"{text} {sign} {_bound(other, other_binding, 1)}", 0
+        return text, binding
+
+    def _product(self) -> tuple[str, int]:
+        text, binding = self._one()
+        while self._peek() in ("*", "/", "%", "<<", ">>"):
+            sign = self._take()
+            other, other_binding = self._one()
+            right = _bound(other, other_binding, 2)
+            if sign == "/":
+                text, binding = self._quotient(text, binding, right)
+                continue
+            if sign in ("<<", ">>"):
+                if not right.isdigit():
+                    raise Untranslatable(right)
+                sign, right = ("*" if sign == "<<" else "//"), str(1 << int(right))
+            text, binding = f"{_bound(text, binding, 1)} {sign} {right}", 1
+        return text, binding
+
+    def _quotient(self, text: str, binding: int, divisor: str) -> tuple[str, int]:
+        """`(n + 255) / 256` and `(n + b - 1) / b` are `ceil_div`."""
+        inside = text[1:-1] if _is_wrapped(text) else text
+        if divisor.isdigit():
+            above = re.fullmatch(rf"(.+) \+ {int(divisor) - 1}|(.+) \+ {divisor} - 1", inside)
+            if above and _is_closed(above[1] or above[2]):
+                return f"ceil_div({above[1] or above[2]}, {divisor})", 2
+        else:
+            above = re.fullmatch(rf"(.+) \+ {re.escape(divisor)} - 1|(.+) - 1 \+ {re.escape(divisor)}", inside)
+            if above:
+                return f"ceil_div({above[1] or above[2]}, {divisor})", 2
+        return f"{_bound(text, binding, 1)} // {divisor}", 1
+
+    def _one(self) -> tuple[str, int]:
+        word = self._take()
+        if word == "(":
+            text, binding = self._sum()
+            if self._take() != ")":
+                raise Untranslatable(text)
+            return (text, 2) if binding == 2 else (f"({text})", 2)
+        if word.isdigit():
+            return word, 2
+        if not word or not (word[0].isalpha() or word[0] == "_"):
+            raise Untranslatable(word or "nothing")
+        if self._peek() == "(":
+            return self._call(word), 2
+        text = self._reader.variable(word)
+        return (text, 2) if re.fullmatch(r"\w+|ceil_div\([^()]*\)", text) else (f"({text})", 2)
+
+    def _call(self, function: str) -> str:
+        self._take()
+        arguments = [self._sum()[0]]
+        while self._peek() == ",":
+            self._take()
+            arguments.append(self._sum()[0])
+        if self._take() != ")":
+            raise Untranslatable(function)
+        bare = function.rpartition("::")[2]
+        if bare in ("min", "max") and len(arguments) == 2:
+            return f"{bare}({', '.join(arguments)})"
+        if (
+            bare in ("static_cast", "int", "size_t", "ceil", "ceilf")
+            and len(arguments) == 1
+            and bare not in ("ceil", "ceilf")
+        ):
+            return f"({arguments[0]})"
+        if len(arguments) == 2 and _ROUND.fullmatch(bare):
+            return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"
+        if len(arguments) == 2 and _CEIL.fullmatch(bare):
+            return f"ceil_div({arguments[0]}, {arguments[1]})"
+        raise Untranslatable(function)
+
+
+def _bound(text: str, binding: int, least: int) -> str:
+    return text if binding >= least else f"({text})"

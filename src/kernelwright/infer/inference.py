@@ -1,0 +1,410 @@
+"""From a kernel's file and a person's words to everything that its problem needs.
+
+```
+inferred = infer(Path("layer_norm.cl"), read_words(["rows=2048", "hidden=1024", "eps=1e-5"]))
+inferred.questions      # empty: nothing has to be asked
+```
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelwright.analysis.analysis import Analysis, analyse
+from kernelwright.errors import Location, SpecError, UsageError
+from kernelwright.infer.arguments import ArrayReader, dtype_of
+from kernelwright.infer.host import find_launch
+from kernelwright.infer.launch import LaunchReader
+from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
+from kernelwright.infer.sizes import guess_sizes
+from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.words import Words
+from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
+from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
+from kernelwright.problem.toml.file import did_you_mean, read_text
+from kernelwright.scaffold.guesses import argument_names
+from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
+from kernelwright.scaffold.signature import find_kernel
+
+ONE_SIZE = "n"
+"""The size of a kernel that takes none."""
+ELEMENTS = 1 << 20
+
+_HALVINGS = 16
+
+_RESERVED = frozenset(("name", "weight"))
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a person says beside the file."""
+
+    words: Words
+    entry: str | None = None
+    grid: tuple[str, ...] = ()
+    block: tuple[str, ...] = ()
+    asks: bool = True
+    """Whether what cannot be known is asked; else it is guessed and marked, for a person to correct."""
+
+
+def split_kernel(text: str) -> tuple[Path, str | None]:
+    """`FILE::kernel` as a file and a kernel; a file alone as it is."""
+    name, mark, kernel = text.rpartition("::")
+    return (Path(name), kernel) if mark and kernel.isidentifier() else (Path(text), None)
+
+
+def infer(file: Path, given: Given) -> Inferred:
+    """Everything about one kernel of a file, with questions for what is not in it.
+
+    Raises:
+        SpecError: the file is no kernel source, defines no such kernel or several, or one that takes or writes nothing
+            that a problem could give it.
+        UsageError: a word names nothing that the kernel takes, or does not fit.
+    """
+    language = LANGUAGE_OF_SUFFIX.get(file.suffix)
+    if language is None or language == "triton":
+        raise SpecError(
+            f"cannot read a signature from {file}" + (", which is a folder" if file.is_dir() else ""),
+            hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
+        )
+    source = read_text(file, what="the kernel source")
+    refuse_header(source, file)
+    signature = find_kernel(source, language, file=file, entry=given.entry)
+    refuse_impossible_values(source, signature, language, file)
+    analysis = analyse(source, language, entry=signature.name, file=file)
+    if analysis.facts.template_parameters and given.asks:
+        raise SpecError(
+            f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
+            hint=f'`kernelwright init {file.name}`, then name one in problem.toml: entry = "{signature.name}<...>"',
+            location=Location(file, signature.line),
+        )
+    for halvings in range(_HALVINGS):
+        found = _Inference(file, source, language, signature, analysis, given, halvings).result()
+        is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
+        if is_small or not found.guessed_sizes or found.questions:
+            break
+    return found
+
+
+class _Inference:
+    """One kernel, step by step: by-value arguments, launch, arrays."""
+
+    def __init__(
+        self,
+        file: Path,
+        source: str,
+        language: Language,
+        signature: KernelSignature,
+        analysis: Analysis,
+        given: Given,
+        halvings: int,
+    ) -> None:
+        """`halvings`: of the sizes that nobody says."""
+        self._file = file
+        self._source = source
+        self._language = language
+        self._signature = signature
+        self._analysis = analysis
+        self._given = given
+        self._words = given.words
+        self._halvings = halvings
+        self._parameters = signature.parameters or ()
+        shown = argument_names(self._parameters)
+        self._shown = {each.name: name for each, name in zip(self._parameters, shown, strict=True)}
+        self._questions: list[Question] = []
+        self._guessed: set[str] = set()
+        self._scalar_values: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
+        self._dtypes = {each.name: self._dtype(each) for each in self._parameters}
+        said = frozenset(self._words.numbers)
+        self._host = find_launch(source, signature.name, [each.name for each in self._parameters], said)
+        defaults = {name: value.constant for name, value in analysis.facts.defaults.items()}
+        self._symbols = Symbols(
+            analysis.facts.atoms, {}, fixed={name: value for name, value in defaults.items() if value is not None}
+        )
+
+    def result(self) -> Inferred:
+        self._refuse_unknown_words()
+        self._read_scalars()
+        launch = self._launch()
+        arguments: dict[str, InferredArgument] = {}
+        steps = 1
+        if launch is not None:
+            reader = ArrayReader(
+                self._analysis, self._language, {each.name: each for each in self._parameters if each.is_pointer},
+                self._symbols, self._words, self._spare(), self._given.asks,
+            )  # fmt: skip
+            arguments = reader.arguments(self._dtypes, self._shown)
+            self._questions += reader.questions
+            self._guessed |= reader.guessed_sizes
+            self._refuse_nothing_written(arguments)
+            steps = steps_of(reader.bounds(), self._threads(launch))
+        return Inferred(
+            file=self._file,
+            language=self._language,
+            entry=self._signature.name,
+            arguments=tuple(self._argument(each, arguments) for each in self._parameters),
+            launch=launch or InferredLaunch(("1",), ("1",), "not known", "not known"),
+            sizes=dict(self._symbols.values),
+            guessed_sizes=frozenset(self._guessed),
+            questions=tuple(self._questions),
+            steps=steps,
+            notes=tuple(self._left_out()),
+        )
+
+    def _threads(self, launch: InferredLaunch) -> int:
+        texts = (*launch.grid, *launch.block)
+        return math.prod(self._value(text, what="the launch") or 1 for text in texts)
+
+    def _argument(self, parameter: KernelParameter, arrays: dict[str, InferredArgument]) -> InferredArgument:
+        found = arrays.get(parameter.name)
+        if found is not None:
+            dtype_note = self._notes.get(parameter.name, "")
+            return replace(found, note=found.note or dtype_note)
+        shown, dtype = self._shown[parameter.name], self._dtypes[parameter.name]
+        value = self._scalar_values.get(parameter.name, "0")
+        return InferredArgument(shown, "scalar", dtype, value=value, note=self._notes.get(parameter.name, ""))
+
+    def _left_out(self) -> list[str]:
+        others = [
+            f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
+            for each in scan_kernels(self._source, self._language)
+            if each.name != self._signature.name and each.body != self._signature.body
+        ]
+        return [f"left out, with the arguments that only they take: {', '.join(others)}"] if others else []
+
+    # -- by value ------------------------------------------------------------------------------------
+
+    def _dtype(self, parameter: KernelParameter) -> Dtype:
+        found = dtype_of(parameter.c_type, self._analysis, self._language)
+        if found is not None:
+            return found
+        if parameter.c_type not in self._analysis.facts.template_parameters:
+            raise SpecError(
+                f"parameter {parameter.name!r} of {self._signature.name!r} is `{parameter.c_type}`, which is no dtype "
+                "of a problem",
+                hint="pass arrays of numbers; a structure's members as arrays of their own",
+                location=Location(self._file, parameter.line),
+            )
+        self._notes[parameter.name] = f"the source's type is {parameter.c_type}"
+        return DTYPES["float32"]
+
+    def _refuse_unknown_words(self) -> None:
+        known = [each.name for each in self._parameters]
+        tables = [f"{each.name}_values" for each in self._parameters if each.is_pointer]
+        launch = self._launch_names()
+        pointers = {each.name for each in self._parameters if each.is_pointer}
+        for name in self._words.names:
+            if name not in known and name not in launch and name not in tables and name != ONE_SIZE:
+                raise UsageError(
+                    f"the kernel {self._signature.name!r} takes no argument {name!r}; it takes {', '.join(known)}",
+                    hint=did_you_mean(name, [*known, *launch]) or "leave it out",
+                )
+            if name not in self._words.numbers and name in known and name not in pointers:
+                raise UsageError(f"{name!r} is passed by value, so it is one number", hint=f"say {name}=NUMBER")
+
+    def _launch_names(self) -> frozenset[str]:
+        """Names in a launch that is given or read: they may be sizes of their own."""
+        texts = [*self._given.grid, *self._given.block]
+        if self._host is not None:
+            texts += [*self._host.grid, *self._host.block]
+        names: set[str] = set()
+        for text in texts:
+            names |= Expression.parse(text).names
+        return frozenset(names)
+
+    def _read_scalars(self) -> None:
+        missing: list[KernelParameter] = []
+        for each in self._parameters:
+            if each.is_pointer:
+                continue
+            value, text = self._said(each)
+            if value is None:
+                missing.append(each)
+            else:
+                self._set(each, value, text)
+        self._ask_or_guess(missing)
+        if not any(not each.is_pointer and self._dtypes[each.name].is_integer for each in self._parameters):
+            said = self._words.numbers.get(ONE_SIZE)
+            if isinstance(said, int) and said >= 1:
+                self._symbols.values[ONE_SIZE] = said
+
+    def _said(self, parameter: KernelParameter) -> tuple[int | float | None, str]:
+        """What a person says of a by-value argument, else what the host's code passes."""
+        name = parameter.name
+        if name in self._words.numbers:
+            return self._words.numbers[name], self._words.texts.get(name, "")
+        if self._host is not None:
+            if name in self._host.literals:
+                text = self._host.literals[name]
+                return (int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)), text
+            for own, passed in self._host.names.items():
+                if passed == name and own in self._host.values:
+                    return self._host.values[own], str(self._host.values[own])
+        return None, ""
+
+    def _set(self, parameter: KernelParameter, value: float, text: str) -> None:
+        name, dtype = parameter.name, self._dtypes[parameter.name]
+        if not dtype.is_integer:
+            self._scalar_values[name] = text or repr(value)
+            return
+        if dtype.kind != "bool" and not isinstance(value, int):
+            raise UsageError(f"{name!r} is {parameter.c_type}, but {value!r} is no integer", hint=f"say {name}=INTEGER")
+        low, high = integer_range(dtype) if dtype.kind != "bool" else (0, 1)
+        if not low <= value <= high:
+            raise UsageError(f"{name}={value} does not fit {parameter.c_type}: it holds {low} to {high}")
+        shown = self._shown[name]
+        if value < 1 or dtype.kind == "bool" or shown in _RESERVED:
+            self._symbols.fixed[name] = int(value)
+            self._scalar_values[name] = str(int(value))
+        elif shown != name:
+            self._symbols.derived[name] = shown, int(value)
+            self._symbols.values[shown] = int(value)
+            self._scalar_values[name] = shown
+        else:
+            self._symbols.values[name] = int(value)
+            self._scalar_values[name] = name
+
+    def _ask_or_guess(self, missing: Sequence[KernelParameter]) -> None:
+        if self._given.asks:
+            for each in missing:
+                self._questions.append(
+                    Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value")
+                )
+        sizes = guess_sizes(
+            [each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts, self._halvings
+        )
+        for each in missing:
+            dtype = self._dtypes[each.name]
+            if dtype.kind == "bool":
+                self._set(each, 1, "1")
+            elif dtype.is_integer:
+                self._set(each, min(sizes[each.name], integer_range(dtype)[1]), "")
+                self._guessed.add(self._shown[each.name])
+            else:
+                self._set(each, 1.0, "1.0")
+                self._notes[each.name] = "nothing says its value"
+
+    def _spare(self) -> tuple[str, ...]:
+        """By-value integers of at least 1 that the kernel's own text never names."""
+        start, end = self._signature.body
+        used = used_words(self._source[start:end], self._language)
+        return tuple(
+            each.name
+            for each in self._parameters
+            if not each.is_pointer and each.name in self._symbols.values and each.name not in used
+        )
+
+    # -- launch --------------------------------------------------------------------------------------
+
+    def _launch(self) -> InferredLaunch | None:
+        reader = LaunchReader(self._analysis, self._signature, self._symbols, self._spare())
+        if not self._symbols.values:
+            self._symbols.values[ONE_SIZE] = ELEMENTS >> self._halvings
+            self._guessed.add(ONE_SIZE)
+            reader = LaunchReader(self._analysis, self._signature, self._symbols, (ONE_SIZE,))
+        found = self._told(reader)
+        if isinstance(found, Question):
+            if self._given.asks:
+                self._questions.append(found)
+                return None
+            block, _ = reader.block()
+            found = InferredLaunch(("1",) * len(block), tuple(map(str, block)), "not known", f"the grid: {found.why}")
+        array = reader.overrun(tuple(map(int, found.block)))
+        is_said = bool(self._given.block) or (self._host is not None and bool(self._host.block))
+        if array and self._given.asks and not is_said:
+            why = f"threads of a block of {' x '.join(found.block)} leave {array!r} in local memory, or seem to"
+            self._questions.append(Question("--block X,Y", why))
+        elif array:
+            found = replace(found, note=f"a block of these extents leaves {array!r} in local memory, or seems to")
+        found = replace(found, shared_bytes=found.shared_bytes or self._shared_bytes(found))
+        return found if self._settle(found) else None
+
+    def _told(self, reader: LaunchReader) -> InferredLaunch | Question:
+        """The launch as a person says it, as the host's code makes it, or as the kernel needs it."""
+        host = self._host
+        given_grid, given_block = self._given.grid, self._given.block
+        numbers, note = reader.block()
+        block = given_block or (host.block if host is not None else ())
+        if block:
+            values = [self._value(text, what="--block" if given_block else "the host's block") for text in block]
+            if any(value is None for value in values):
+                return Question("--block X,Y", f"the host's block {', '.join(block)} is in no argument")
+            numbers, note = tuple(value for value in values if value is not None), ""
+        for axis, extent in zip("xyz", (*numbers, 1, 1, 1)[:3], strict=True):
+            self._symbols.fixed[f"block_size.{axis}"] = extent
+        grid = given_grid or (host.grid if host is not None else ())
+        if not grid:
+            return reader.launch(numbers, note, is_block_given=bool(block))
+        if (
+            not given_grid and host is not None and not host.block
+        ):  # OpenCL's global size, with a block left to the driver
+            grid = tuple(f"ceil_div({text}, {extent})" for text, extent in zip(grid, numbers, strict=False))
+        width = max(len(grid), len(numbers))
+        texts = (*grid, *(("1",) * (width - len(grid))))
+        origin = "from --grid" if given_grid else f"from the host's launch, line {host.line if host else 0}"
+        shared = "" if host is None else host.shared_bytes
+        return InferredLaunch(texts, tuple(map(str, (*numbers, 1, 1)[:width])), origin, note, shared)
+
+    def _value(self, text: str, *, what: str) -> int | None:
+        """An extent's value; None where it is in no argument and no word."""
+        expression = Expression.parse(text)
+        names = {**self._symbols.values, **self._host_sizes(expression)}
+        if not expression.names <= names.keys():
+            return None
+        value = expression.evaluate(names)
+        if isinstance(value, str | bool) or value != int(value) or value < 1:
+            raise UsageError(f"{what} {text!r} is {value!r}, expected whole numbers of at least 1")
+        return int(value)
+
+    def _host_sizes(self, expression: Expression) -> dict[str, int]:
+        """Names that are no arguments, but of which a person or the host's code says the value."""
+        found = {}
+        for name in expression.names - self._symbols.values.keys():
+            said = self._words.numbers.get(name, self._host.values.get(name) if self._host is not None else None)
+            if isinstance(said, int) and said >= 1:
+                found[name] = said
+        return found
+
+    def _settle(self, launch: InferredLaunch) -> bool:
+        """Give grid and block their values; False, with questions, where one has none."""
+        for axis, extent in zip("xyz", (*launch.block, "1", "1", "1")[:3], strict=True):
+            self._symbols.fixed[f"block_size.{axis}"] = int(extent)
+        is_known = True
+        for axis, text in zip("xyz", (*launch.grid, "1", "1", "1")[:3], strict=True):
+            expression = Expression.parse(text)
+            self._symbols.values.update(self._host_sizes(expression))
+            value = self._value(text, what="the grid")
+            if value is None:
+                unknown = sorted(expression.names - self._symbols.values.keys())
+                self._questions += [Question(f"{name}=NUMBER", f"the launch is in {name!r}") for name in unknown]
+                is_known = False
+                continue
+            self._symbols.derived[f"grid_size.{axis}"] = text if text.isalnum() else f"({text})", value
+        return is_known
+
+    def _shared_bytes(self, launch: InferredLaunch) -> str:
+        """Dynamic shared memory that nobody sized: one element a thread."""
+        if self._language == "opencl":
+            return ""
+        start, end = self._signature.body
+        declared = SHARED_ARRAY.search(self._source[start:end])
+        if declared is None:
+            return ""
+        dtype = dtype_of(" ".join(declared[1].split()), self._analysis, self._language)
+        return " * ".join((str(dtype.item_bytes if dtype is not None else 4), *launch.block))
+
+    def _refuse_nothing_written(self, arguments: dict[str, InferredArgument]) -> None:
+        if not any(each.role in ("output", "inout") for each in arguments.values()):
+            raise SpecError(
+                f"kernel {self._signature.name!r} writes to none of its arguments, so there is nothing to check",
+                hint="a result goes to a pointer that is not const",
+                location=Location(self._file, self._signature.line),
+            )

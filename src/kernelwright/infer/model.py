@@ -1,0 +1,93 @@
+"""What was inferred of a kernel: arguments, launch, sizes, how sure each is, and what must be asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelwright.problem.dtypes import Dtype
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.model import Language, Role
+
+
+@dataclass(frozen=True, slots=True)
+class InferredArgument:
+    """One kernel parameter, as a problem declares it."""
+
+    name: str
+    role: Role
+    dtype: Dtype
+    shape: tuple[str, ...] = ()
+    """Extents, outermost first, in sizes; empty for a scalar."""
+    value: str = ""
+    """A scalar's."""
+    bounds: tuple[int, int] | None = None
+    """Of an array whose values index others, both ends included."""
+    file: str = ""
+    """Of an array that is given, a `.npy` file."""
+    note: str = ""
+    """Why it is a guess; empty: the source or a person says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferredLaunch:
+    """Grid and block along x, y, z, as expressions in sizes."""
+
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    origin: str
+    """Where it comes from, in words."""
+    note: str = ""
+    """Why it is a guess; empty: it is certain."""
+    shared_bytes: str = ""
+    """Dynamic shared memory; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What cannot be inferred, and the word that answers it."""
+
+    word: str
+    """As it is written on the command line: `eps=VALUE`, `--grid X,Y`."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """Everything of one kernel."""
+
+    file: Path
+    language: Language
+    entry: str
+    arguments: tuple[InferredArgument, ...]
+    """In the kernel's order."""
+    launch: InferredLaunch
+    sizes: Mapping[str, int]
+    guessed_sizes: frozenset[str]
+    """The sizes that nobody said."""
+    questions: tuple[Question, ...] = ()
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    """What is left out, in sentences."""
+
+    steps: int = 1
+    """What one launch does, roughly: threads times the trips of their loops."""
+
+    @property
+    def array_bytes(self) -> int:
+        """Of all arrays together, on the workload."""
+        total = 0
+        for each in self.arguments:
+            if each.role not in ("scalar", "local"):
+                extents = [Expression.parse(extent).evaluate(dict(self.sizes)) for extent in each.shape]
+                total += math.prod(int(extent) for extent in extents) * each.dtype.item_bytes
+        return total
+
+    @property
+    def guesses(self) -> tuple[str, ...]:
+        """What is not certain, in words; in the order in which a person would check it."""
+        found = [f"launch ({self.launch.note})"] if self.launch.note else []
+        found += [f"{name} = {self.sizes[name]}" for name in self.sizes if name in self.guessed_sizes]
+        found += [f"{each.name} ({each.note})" for each in self.arguments if each.note]
+        return tuple(found)

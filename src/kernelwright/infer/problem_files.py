@@ -1,0 +1,183 @@
+"""An ordinary problem folder of what was inferred: nothing in it needs the inference again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kernelwright.errors import KernelwrightError, SpecError
+from kernelwright.infer.device_text import device_text
+from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.problem.source_scan import mask_comments
+from kernelwright.problem.toml.file import read_text
+from kernelwright.template.load import load_baseline, load_template, problem_files
+
+_QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_GENERATED = "# Inferred from"
+MOST_FOLDERS = 1000
+
+
+def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """By name, the files of the problem; and what a person must copy.
+
+    The kernel's file twice, byte for byte but for host code: as what is tuned, and as the reference, which stays.
+    """
+    source = inferred.file.read_bytes()
+    text = device_text(source, inferred.language)
+    original = f"original{inferred.file.suffix}"
+    if inferred.file.name == original:
+        original = f"reference{inferred.file.suffix}"
+    files = {
+        "problem.toml": problem_text(inferred, original).encode(),
+        inferred.file.name: text,
+        original: text,
+    }
+    for argument in inferred.arguments:
+        if argument.file:
+            files[Path(argument.file).name] = Path(argument.file).read_bytes()
+    headers, notes = headers_of(inferred.file)
+    if text != source:
+        notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
+    return {**files, **{name: header.encode() for name, header in headers.items()}}, notes
+
+
+def problem_text(inferred: Inferred, original: str) -> str:
+    """`problem.toml`, with plain numbers; whatever is not certain is marked `guess`."""
+    launch = inferred.launch
+    lines = [
+        f"{_GENERATED} {inferred.file.name}: correct what says guess. Words and keys: docs/files.md.",
+        f"name = {_quoted(_safe_name(inferred.entry))}",
+        f"kernel = {_quoted(inferred.file.name)}",
+        f"entry = {_quoted(inferred.entry)}",
+        "# The original kernel says what is right, with doubles for floats where that is possible. Write what is",
+        '# meant, in NumPy or PyTorch, to have the kernel itself checked: reference = "reference.py:FUNCTION".',
+        f"reference = {_quoted(f'{original}:{inferred.entry}')}",
+        "",
+        "# In the kernel's order. Roles: input, output, inout (read and written, or written in part), scalar.",
+        "[arguments]",
+        *_aligned(inferred.arguments),
+        "",
+        f"# Blocks and threads of a block, {launch.origin}." + (f" guess: {launch.note}" if launch.note else ""),
+        "[launch]",
+        f"grid = [{', '.join(map(_quoted, launch.grid))}]",
+        f"block = [{', '.join(map(_quoted, launch.block))}]",
+        *([f"shared_bytes = {_quoted(launch.shared_bytes)}"] if launch.shared_bytes else []),
+        "",
+        "# The sizes that matter; add more [[workloads]], each with a weight (1 when left out).",
+        "[[workloads]]",
+        *(_size_line(inferred, name) for name in inferred.sizes),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _size_line(inferred: Inferred, name: str) -> str:
+    return f"{name} = {inferred.sizes[name]}" + ("  # guess" if name in inferred.guessed_sizes else "")
+
+
+def _aligned(arguments: tuple[InferredArgument, ...]) -> Iterator[str]:
+    width = max(len(each.name) for each in arguments)
+    for each in arguments:
+        fields = [f"role = {_quoted(each.role)}", f"dtype = {_quoted(each.dtype.name)}"]
+        if each.role == "scalar":
+            fields.append(f"value = {_quoted(each.value)}")
+        else:
+            fields.append("shape = [" + ", ".join(map(_quoted, each.shape)) + "]")
+        if each.file:
+            fields.append(f"file = {_quoted(Path(each.file).name)}")
+        elif each.bounds is not None and each.role in ("input", "inout"):
+            fields.append(f"range = [{each.bounds[0]}, {each.bounds[1]}]")
+        note = f"  # guess: {each.note}" if each.note else ""
+        yield f"{each.name.ljust(width)} = {{ {', '.join(fields)} }}{note}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _safe_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).lstrip("_.-") or "problem"
+
+
+def choose_folder(beside: Path, name: str, files: Mapping[str, bytes]) -> Path:
+    """`NAME` beside the kernel, or `NAME-2` and so on: a folder that is not there, or holds these very files."""
+    for number in range(1, MOST_FOLDERS):
+        folder = beside / (name if number == 1 else f"{name}-{number}")
+        if not folder.exists() or _holds(folder, files):
+            return folder
+    raise SpecError(f"there are {MOST_FOLDERS} folders {name}-N in {beside}", hint="say another with --out")
+
+
+def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        return all((folder / name).read_bytes() == data for name, data in files.items())
+    except OSError:
+        return False
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all files, in bytes, so that line ends stay as they are.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def check_loads(source: Path, entry: str, files: Mapping[str, bytes]) -> None:
+    """Refuse, before anything is written, what would not load: a first problem with an error in it helps nobody.
+
+    Raises:
+        SpecError: it does not load; the message says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernelwright-init-") as staged:
+        folder = Path(staged)
+        write_files(folder, files)
+        try:
+            problem = load_problem(folder)
+            template = load_template(problem)
+            problem_files(problem, template, load_baseline(problem, template))
+        except KernelwrightError as error:
+            message = error.message.replace(f"{folder}{os.sep}", "")
+            raise SpecError(
+                f"no problem can be written for {entry!r} of {source}: {message}",
+                hint=f"{error.hint}; or write problem.toml by hand" if error.hint else "write problem.toml by hand",
+            ) from error
+
+
+def headers_of(source: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The headers beside the source that it includes by quotes, and those that they include; what is not there."""
+    files: dict[str, str] = {}
+    notes: list[str] = []
+    folder = source.parent.resolve()
+    waiting = [source.resolve()]
+    seen = set(waiting)
+    while waiting:
+        current = waiting.pop()
+        text = read_text(current, what="the kernel source" if len(seen) == 1 else "the header")
+        for name in _QUOTED_INCLUDE.findall(_without_comments(text)):
+            path = Path(os.path.normpath(current.parent / name))
+            if path in seen:
+                continue
+            if not path.is_relative_to(folder) or not path.is_file():
+                notes.append(f'{current.name} includes "{name}", which is not beside it: copy it into the folder')
+                continue
+            seen.add(path)
+            waiting.append(path)
+            files[path.relative_to(folder).as_posix()] = read_text(path, what="the header")
+    return files, tuple(notes)
+
+
+def _without_comments(text: str) -> str:
+    """Lines whose directive is not inside a comment; the name in quotes stays readable."""
+    masked = mask_comments(text).splitlines()
+    kept = zip(text.splitlines(), masked, strict=False)
+    return "\n".join(line for line, code in kept if re.match(r"[ \t]*#[ \t]*include\b", code))

@@ -1,0 +1,85 @@
+"""The words behind a kernel's name: `rows=2048`, `eps=1e-5`, `table=5000x64`, `labels=0..999`, `ids=ids.npy`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import UsageError
+
+_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_EXTENTS = re.compile(r"\d+(?:x\d+)+")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a person says of a kernel's arguments."""
+
+    numbers: Mapping[str, int | float]
+    extents: Mapping[str, tuple[int, ...]]
+    """Of arrays: `table=5000x64`."""
+    ranges: Mapping[str, tuple[int, int]]
+    """Of arrays: `labels=0..999`, both ends included."""
+    files: Mapping[str, Path]
+    """Of arrays: `ids=ids.npy`."""
+    texts: Mapping[str, str]
+    """Of numbers: how they are written."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that is named."""
+        return tuple(dict.fromkeys((*self.numbers, *self.extents, *self.ranges, *self.files)))
+
+
+def read_words(words: Sequence[str]) -> Words:
+    """The words as data.
+
+    Raises:
+        UsageError: one is no `NAME=VALUE`, a value cannot be read, or a name is said twice.
+    """
+    found = Words({}, {}, {}, {}, {})
+    kinds: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier() or not value:
+            raise UsageError(f"{word!r} is no word of the form NAME=VALUE", hint="say, for example, rows=2048 eps=1e-5")
+        kind = _read(found, name, value, word)
+        if kinds.get(name) == kind:
+            raise UsageError(f"{name!r} is said twice", hint="say it once")
+        kinds[name] = kind
+    return found
+
+
+def _read(found: Words, name: str, value: str, word: str) -> str:
+    assert isinstance(found.numbers, dict)
+    assert isinstance(found.extents, dict)
+    assert isinstance(found.ranges, dict)
+    assert isinstance(found.files, dict)
+    assert isinstance(found.texts, dict)
+    if _EXTENTS.fullmatch(value):
+        found.extents[name] = tuple(int(part) for part in value.split("x"))
+        return "extents"
+    if between := _RANGE.fullmatch(value):
+        low, high = int(between[1]), int(between[2])
+        if low > high:
+            raise UsageError(f"the range in {word!r} is empty", hint=f"say {name}={high}..{low}")
+        found.ranges[name] = low, high
+        return "range"
+    if value.endswith(".npy"):
+        found.files[name] = Path(value)
+        return "file"
+    if value in ("true", "false"):
+        found.numbers[name] = int(value == "true")
+        return "number"
+    if not _NUMBER.fullmatch(value):
+        raise UsageError(
+            f"the value in {word!r} is no number",
+            hint="say a number, extents like 5000x64, a range like 0..999, or a .npy file",
+        )
+    is_whole = re.fullmatch(r"[-+]?\d+|[-+]?0[xX][0-9a-fA-F]+", value)
+    found.numbers[name] = int(value, 0) if is_whole else float(value)
+    found.texts[name] = value
+    return "number"

@@ -1,0 +1,1 @@
+"""Explains finished runs, and never runs one: summaries, spending, attempts, forecasts."""

@@ -1,0 +1,227 @@
+"""What a run knows of one of its nodes beside its value, in words: for the roles that plan, mend and analyse.
+
+Everything is read from the node's own log, and only what the tree already knew is told: the same tree and the same log
+always give the same words, so a replayed run asks the same questions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.agent.model.cleaning import cleaned_message
+from kernelwright.errors import KernelwrightError, StoreError
+from kernelwright.evaluate.statistics import median_interval
+from kernelwright.json_text import read_json_text
+from kernelwright.problem.outcome import Failed, Measurement, Outcome, Passed
+from kernelwright.roofline.profile import profile_lines, profile_of
+from kernelwright.store.event import Evaluated
+from kernelwright.store.run_folder import NODES_FOLDER
+from kernelwright.store.view import RunView
+from kernelwright.tree.model import Node
+from kernelwright.tuning.counters import read_counters
+
+COUNTERS_FILE = "counters.json"
+"""In a node's folder: hardware counters by candidate and workload, where they were read."""
+
+MOST_FAILURES = 4
+"""Failed configs of a node that are told one by one."""
+
+MOST_ERROR = 400
+
+UNTOLD = frozenset({"argument_count"})
+"""Figures of the read-back that say nothing about speed."""
+
+CLEARLY = 1.03
+"""How many times faster, of two measurements of the search; less is noise, however close their samples are."""
+
+LEAST_SAMPLES = 6
+"""Fewer have no 95 % interval of their median."""
+
+NOISE_QUANTILE = 0.75
+"""Of the configs' noise, what counts for all: a machine is not equally busy all the time. A guess."""
+
+RESOURCE_WORDS: Mapping[str, str] = {
+    "registers_per_thread": "registers a thread",
+    "spill_bytes": "bytes spilled a thread",
+    "spill_store_bytes": "bytes of spill stores",
+    "spill_load_bytes": "bytes of spill loads",
+    "stack_bytes": "bytes of stack a thread",
+    "local_memory_bytes": "bytes of local (shared) memory a block",
+    "shared_bytes": "bytes of shared memory a block",
+    "static_shared_bytes": "bytes of static shared memory a block",
+    "private_memory_bytes": "bytes of private memory a work-item",
+    "occupancy": "of the warps that fit are resident (occupancy)",
+    "blocks_per_multiprocessor": "blocks on a multiprocessor at once",
+    "max_threads_per_block": "threads a block can have at most",
+    "preferred_multiple": "work-items is what a group's size should be a multiple of",
+}
+"""What the compiler and the driver read back, as a person says it; other figures keep their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """Reads what is known of the nodes of one run; safe to use from several threads."""
+
+    run: Path
+    reads_counters: bool = False
+    """Whether hardware counters of a node's best config are read (and kept) where the device here allows it."""
+    counted: Path | None = None
+    """The run whose kept counters are told; None: this one's. A replay tells those of the recorded run."""
+
+    def __call__(self, node: Node, value: float | None = None) -> tuple[str, ...]:
+        """The words, the most telling first; empty when nothing was measured.
+
+        Args:
+            node: as the tree knows it.
+            value: the objective of the measurement that counts; None: the node's best.
+        """
+        value = node.best_value if value is None else value
+        folder = self.run / NODES_FOLDER / f"{node.index:03d}"
+        try:
+            if (folder / "events.jsonl").is_file():
+                return self._of_run(RunView.read(folder), node, value)
+            if node.parent is None:
+                return _of_baseline(RunView.read(self.run))
+        except StoreError:
+            return ()  # a log that is just being made says nothing yet
+        return ()
+
+    def _of_run(self, view: RunView, node: Node, value: float | None) -> tuple[str, ...]:
+        place = next((at for at, each in enumerate(view.evaluations) if value is not None and each.value == value), -1)
+        # What came behind the tree's own knowledge is not told: the log may be ahead of it.
+        count = len(view.evaluations) if node.failure is not None else max(node.tuning.evaluated_count, place + 1)
+        events = view.evaluations[:count]
+        failed = _failures([each for each in events if isinstance(each.outcome, Failed)][:MOST_FAILURES])
+        best = view.evaluations[place] if place >= 0 else None
+        if best is None or not isinstance(best.outcome, Passed):
+            return tuple(failed)
+        profiles = profile_of(view.started, best.outcome, self._counters(view, best))
+        lines = [line for each in profiles for line in profile_lines(each)]
+        noise = max(noise_of([each.outcome for each in events]) or 0.0, CLEARLY - 1)
+        lines += [*resource_lines(best.outcome.resources), *_by_workload(events, best, 1 + noise), _noise_words(noise)]
+        return (*lines, *failed)
+
+    def _counters(self, view: RunView, event: Evaluated) -> Mapping[str, Mapping[str, float]]:
+        """Of the longest kernel on each workload; what was read once is kept beside the log."""
+        assert view.folder is not None
+        file = (self.counted / NODES_FOLDER / view.folder.name if self.counted else view.folder) / COUNTERS_FILE
+        kept = _kept_counters(file)
+        if event.candidate_id in kept or not self.reads_counters:
+            return kept.get(event.candidate_id, {})
+        try:
+            kept[event.candidate_id] = read_counters(view.folder, event).of_longest()
+            file.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+        except (KernelwrightError, OSError):
+            return {}  # evidence that cannot be had must not end a run
+        return kept[event.candidate_id]
+
+
+def _kept_counters(file: Path) -> dict[str, Mapping[str, Mapping[str, float]]]:
+    try:
+        kept = read_json_text(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _of_baseline(view: RunView) -> tuple[str, ...]:
+    if view.baseline is None or not isinstance(view.baseline.outcome, Passed):
+        return ()
+    outcome = view.baseline.outcome
+    lines = ["times: " + ", ".join(_time_words(each) for each in outcome.measurements)]
+    lines += [line for each in profile_of(view.started, outcome) for line in profile_lines(each)]
+    noise = max(noise_of([outcome]) or 0.0, CLEARLY - 1)
+    return (*lines, *resource_lines(outcome.resources), _noise_words(noise))
+
+
+def noise_of(outcomes: Sequence[Outcome]) -> float | None:
+    """The least difference of two of these configs that is more than noise, as a fraction of their times.
+
+    From the 95 % intervals of the medians on each workload; what disturbs one measurement and not the next comes on
+    top. None: no config was measured to the end.
+    """
+    found = []
+    for outcome in outcomes:
+        if isinstance(outcome, Passed) and not outcome.stopped_early:
+            widths = [
+                median_interval(each.samples_ms).relative_half_width
+                for each in outcome.measurements
+                if len(each.samples_ms) >= LEAST_SAMPLES
+            ]
+            found += [math.sqrt(2) * statistics.fmean(widths)] if widths else []
+    if not found:
+        return None
+    return sorted(found)[min(len(found) - 1, int(NOISE_QUANTILE * len(found)))]
+
+
+def _noise_words(noise: float) -> str:
+    return (
+        f"noise: two configurations whose figures differ by less than {math.ceil(100 * noise - 1e-9)} % are not told "
+        "apart by these measurements; what else the machine does comes on top"
+    )
+
+
+def _time_words(measurement: Measurement) -> str:
+    """A workload's time, with the 95 % interval of its median."""
+    interval = median_interval(measurement.samples_ms)
+    return f"{measurement.workload} {interval.estimate:.3g} ms [{interval.low:.3g}, {interval.high:.3g}]"
+
+
+def _median_ms(samples_ms: Sequence[float]) -> float:
+    return statistics.median(samples_ms)
+
+
+def resource_lines(resources: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """What compiler and driver read back, a line for each kernel."""
+    lines = []
+    for entry, figures in sorted(resources.items()):
+        words = [_resource(name, value) for name, value in sorted(figures.items()) if name not in UNTOLD]
+        if words:
+            lines.append(f"compiled {entry}: {'; '.join(words)}")
+    return lines
+
+
+def _resource(name: str, value: float) -> str:
+    shown = f"{value:.0%}" if name == "occupancy" else f"{value:g}"
+    return f"{shown} {RESOURCE_WORDS.get(name, name.replace('_', ' '))}"
+
+
+def _failures(failed: Sequence[Evaluated]) -> list[str]:
+    lines = []
+    for each in failed:
+        assert isinstance(each.outcome, Failed)
+        where = f" on workload {each.outcome.workload!r}" if each.outcome.workload else ""
+        config = ", ".join(f"{name}={value}" for name, value in each.config.items()) or "no parameters"
+        message = " ".join(cleaned_message(each.outcome.message).split())[:MOST_ERROR]
+        lines.append(f"with {config}: {each.outcome.stage}: {each.outcome.reason}{where}: {message}")
+    return lines
+
+
+def _by_workload(events: Sequence[Evaluated], best: Evaluated, clearly: float) -> list[str]:
+    """Where a workload has a config of its own that is faster than the general best by `clearly`, and how much."""
+    assert isinstance(best.outcome, Passed)
+    general = {each.workload: _median_ms(each.samples_ms) for each in best.outcome.measurements}
+    lines = ["times of the best config: " + ", ".join(_time_words(each) for each in best.outcome.measurements)]
+    if len(general) < 2:
+        return lines
+    agreeing: list[str] = []
+    for name, time_ms in general.items():
+        own, own_ms = best, time_ms
+        for event in events:
+            if isinstance(event.outcome, Passed):
+                for each in event.outcome.measurements:
+                    if each.workload == name and not each.stopped_early and _median_ms(each.samples_ms) < own_ms:
+                        own, own_ms = event, _median_ms(each.samples_ms)
+        other = [f"{key}={value}" for key, value in own.config.items() if best.config.get(key) != value]
+        if other and time_ms / own_ms > clearly:
+            lines.append(f"workload {name} alone is {time_ms / own_ms:.2f}x faster with {', '.join(other)}")
+        else:
+            agreeing.append(name)
+    if len(agreeing) > 1:
+        lines.append(f"the same config is best, or as good, on {', '.join(agreeing)}")
+    return lines

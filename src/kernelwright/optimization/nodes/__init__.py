@@ -1,0 +1,1 @@
+"""One node of the tree: its problem, its proof, its own run."""

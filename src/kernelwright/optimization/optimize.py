@@ -1,0 +1,272 @@
+"""`optimize`, its resumption and its repetition from the record: what a session is given, see `session`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.agent.base import Agent
+from kernelwright.agent.direct import DirectAgent
+from kernelwright.errors import (
+    InfrastructureError,
+    KernelwrightError,
+    ModelError,
+    ScratchFull,
+    StoreError,
+    UsageError,
+    UserError,
+)
+from kernelwright.llm.pace import TimeLeft
+from kernelwright.optimization.agent import agent_of
+from kernelwright.optimization.session import Session, SessionParts
+from kernelwright.optimization.settings import REPLAY, SPOOL, OptimizeSettings
+from kernelwright.problem.model import Problem
+from kernelwright.remote.client import SpoolMachine
+from kernelwright.remote.site import LocalSite, Site
+from kernelwright.replaying.record import Recorded, ReplayDiverged
+from kernelwright.replaying.site import ReplaySite, WatchedFolder
+from kernelwright.results.node_records import require_nodes
+from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
+from kernelwright.store.event import (
+    NodeJudged,
+    Noted,
+)
+from kernelwright.store.run_folder import RunFolder, default_run_path
+from kernelwright.store.view import RunView
+from kernelwright.template.load import problem_files
+from kernelwright.tree.base import SelectionPolicy
+from kernelwright.tree.registry import DIRECT
+from kernelwright.tuning.listener import Progress, RunListener, SilentListener
+from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.tune import Subject
+
+
+def optimize(
+    problem: Problem | Path | str,
+    *,
+    settings: OptimizeSettings | None = None,
+    run: Path | None = None,
+    listener: RunListener | None = None,
+    machine: Machine | SpoolMachine | None = None,
+    agent: Agent | None = None,
+    policy: SelectionPolicy | None = None,
+) -> OptimizeResult:
+    """Rewrite a kernel, tune what comes of it, and measure the best against the baseline.
+
+    Args:
+        problem: a loaded problem, its TOML file or its folder; its kernel may be plain.
+        settings: budget, device, policy and so on.
+        run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
+        listener: hears every event of the run and of its nodes.
+        machine: where to run; None: as the settings say, which is here unless they name a spool.
+        agent: who proposes; None: as the settings say.
+        policy: who chooses; None: as the settings say. A run with its own agent or policy is resumed with the same.
+
+    Raises:
+        UserError: a file, a setting or the baseline is wrong; nothing was lost.
+        StoreError: the run folder cannot be written.
+        InfrastructureError: the device failed; `resume` continues the run.
+    """
+    settings = settings or OptimizeSettings()
+    if settings.tune.data_seed is None:
+        tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
+        settings = dataclasses.replace(settings, tune=tune)
+    if policy is None:
+        settings.selection_policy()  # says what is missing before anything is prepared
+    listener = listener or SilentListener()
+    machine = machine or _machine_of(settings, listener)
+    listener.on_progress(Progress(phase="prepare"))
+    subject = Subject.load(problem)
+    device = None
+    if not isinstance(machine, SpoolMachine):
+        device = machine.device(settings.tune.device, subject.baseline.template.language)
+    files = problem_files(subject.problem, subject.template, subject.baseline)
+    path = run or default_run_path(subject.problem.name)
+    with (
+        RunFolder.create(path, files=files) as folder,
+        _removed_if_useless(folder),
+        _agent(agent, settings, folder, time_left := TimeLeft()) as own,
+    ):
+        subject = Subject.load(folder.problem_file)
+        if isinstance(machine, SpoolMachine):
+            listener.on_progress(Progress(phase="baseline"))
+            site: Site = machine.begin(subject, files, settings.tune)
+        else:
+            assert device is not None
+            site = LocalSite(machine.runner(subject.problem, device, settings.tune), device)
+        parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
+        return Session(parts).run_new()
+
+
+def resume_optimize(
+    run: Path | str,
+    *,
+    listener: RunListener | None = None,
+    machine: Machine | SpoolMachine | None = None,
+    agent: Agent | None = None,
+    policy: SelectionPolicy | None = None,
+    runner: str = "",
+) -> OptimizeResult:
+    """Continue an interrupted run of `optimize` to the end of its own budget; a finished one is only read.
+
+    `runner` is another spool than the one that the run has asked so far.
+
+    Raises:
+        StoreError: no run of `optimize` there, or another process writes to it.
+        UserError: the device is not here.
+    """
+    listener = listener or SilentListener()
+    with RunFolder.open(Path(run), writable=True) as folder:
+        view = RunView.of(folder.read(), folder=folder.path)
+        if not is_optimize_run(view):
+            again = f"continue it with `kernelwright resume {shlex.quote(str(run))}`"
+            raise StoreError(f"{run} is a run of `tune`", hint=again)
+        require_nodes(OptimizeResult(view), frozen=True)
+        if view.finished is not None and view.finished.reason != "interrupted":
+            return OptimizeResult(view)
+        settings = OptimizeSettings.from_record(view.started.settings)
+        if runner and not settings.runner:
+            raise UsageError("this run was measured here, not through a spool", hint="resume it without --runner")
+        settings = dataclasses.replace(settings, runner=runner or settings.runner)
+        subject, files = Subject.load(folder.problem_file), folder.problem_files()
+        site = _site_again(machine or _machine_of(settings, listener), subject, files, settings, view)
+        try:
+            with _agent(agent, settings, folder, time_left := TimeLeft()) as own:
+                parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
+                return Session(parts).run_again(view)
+        except (InfrastructureError, ModelError, ScratchFull) as error:
+            _tell_to_resume(error, folder.path)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedRun:
+    """What came of a replay that decided all the way what the recorded run had decided."""
+
+    result: OptimizeResult
+    event_count: int
+    """Events that were made again."""
+    differences: tuple[str, ...]
+    """Requests that are not worded as they were, in words; empty: the replay is the same bit for bit."""
+
+
+def replay_optimize(
+    recorded: Path | str,
+    *,
+    run: Path | None = None,
+    listener: RunListener | None = None,
+    agent: Agent | None = None,
+    policy: SelectionPolicy | None = None,
+) -> ReplayedRun:
+    """Repeat a run of `optimize` offline, from its recorded replies, measurements and times.
+
+    Args:
+        recorded: its folder, which is only read.
+        run: the run folder to make; None: `runs/NAME-TIME` in the current folder.
+        listener: hears every event.
+        agent: who proposes; None: as the recorded settings say. A run with its own agent or policy is replayed with
+            the same.
+        policy: who chooses; None: as the recorded settings say.
+
+    Raises:
+        ReplayDiverged: something else was decided than in the recorded run; the message says what, and where.
+        ModelReplyMissing: a role asks for what it had not asked.
+        StoreError: there is no run, or the new one cannot be written.
+    """
+    known, listener = Recorded(Path(recorded)), listener or SilentListener()
+    require_nodes(OptimizeResult(known.view), frozen=False)
+    settings = OptimizeSettings.from_record(known.view.started.settings)
+    with RunFolder.open(known.run, writable=False) as source:
+        files = source.problem_files()
+    path = run or default_run_path(known.view.started.problem_name)
+    differences: list[str] = []
+    with WatchedFolder.create(path, files=files) as folder, _removed_if_useless(folder):
+        folder.recorded = known
+        subject = Subject.load(folder.problem_file)
+        asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
+        replaying = agent_of(asked, folder, tell=differences.append)
+        with contextlib.nullcontext(agent) if agent is not None else replaying as own:
+            proposer = DirectAgent(own) if settings.policy == DIRECT else own
+            for session in known.sessions:
+                known.begin(session)
+                site = ReplaySite(known)
+                parts = SessionParts(subject, settings, site, folder, files, listener, proposer, policy, known)
+                result = _replayed(Session(parts), folder, known)
+    return ReplayedRun(result, known.place, tuple(differences))
+
+
+def _replayed(session: Session, folder: RunFolder, known: Recorded) -> OptimizeResult:
+    """One recorded session again.
+
+    Raises:
+        ReplayDiverged: something else was decided, or nothing more although the recorded session went on.
+    """
+    is_first = known.session.begin == 0
+    result = session.run_new() if is_first else session.run_again(RunView.of(folder.read(), folder=folder.path))
+    if known.next_event is not None:
+        raise ReplayDiverged(
+            f"the replay ends after {known.place} of {len(known.events)} events; the recorded run went on with "
+            f"{known.next_event.kind}"
+        )
+    return result
+
+
+def _machine_of(settings: OptimizeSettings, listener: RunListener) -> Machine | SpoolMachine:
+    """Where to run, as the settings say."""
+    if not settings.runner:
+        return LocalMachine()
+
+    def say(text: str) -> None:
+        listener.on_event(Noted("info", text), Progress(phase="expand"))
+
+    return SpoolMachine(Path(settings.runner.removeprefix(SPOOL)), say=say)
+
+
+def _site_again(
+    machine: Machine | SpoolMachine,
+    subject: Subject,
+    files: Mapping[str, bytes],
+    settings: OptimizeSettings,
+    view: RunView,
+) -> Site:
+    """The site of a run that is resumed: the device that it began on."""
+    if isinstance(machine, SpoolMachine):
+        if view.baseline is None:  # the earlier session ended before it could record what the worker had measured
+            return machine.begin(subject, files, settings.tune)
+        return machine.again(subject, files, settings.tune, view.started)
+    device = machine.device(str(view.started.device.get("id", "")) or None, subject.baseline.template.language)
+    return LocalSite(machine.runner(subject.problem, device, settings.tune), device)
+
+
+@contextlib.contextmanager
+def _agent(given: Agent | None, settings: OptimizeSettings, folder: RunFolder, time_left: TimeLeft) -> Iterator[Agent]:
+    """Who proposes: as given, else as the settings say; without the template role where code is rewritten directly."""
+    made = agent_of(settings, folder, time_left=time_left)
+    with contextlib.nullcontext(given) if given is not None else made as agent:
+        yield DirectAgent(agent) if settings.policy == DIRECT else agent
+
+
+@contextlib.contextmanager
+def _removed_if_useless(folder: RunFolder) -> Iterator[None]:
+    """Remove a new run folder that nothing can come of; say how to continue when the machine failed."""
+    try:
+        yield
+    except (KernelwrightError, KeyboardInterrupt) as error:
+        events = list(folder.read())
+        is_wrong = isinstance(error, UserError) and not any(isinstance(event, NodeJudged) for event in events)
+        if not events or is_wrong:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        elif isinstance(error, InfrastructureError | ModelError | ScratchFull):
+            _tell_to_resume(error, folder.path)
+        raise
+
+
+def _tell_to_resume(error: InfrastructureError | ModelError | ScratchFull, path: Path) -> None:
+    advice = f"continue with `kernelwright resume {shlex.quote(str(path))}`"
+    error.hint = f"{error.hint}; {advice}" if error.hint else advice

@@ -1,0 +1,571 @@
+"""One process's work on one run of `optimize`: both stages under one budget."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelwright.agent.base import Agent, Task
+from kernelwright.agent.written import written_template
+from kernelwright.errors import (
+    BaselineFailed,
+    StoreError,
+)
+from kernelwright.evaluate.statistics import least_rounds
+from kernelwright.identity import content_id
+from kernelwright.llm.pace import TimeLeft
+from kernelwright.optimization.learning import learn
+from kernelwright.optimization.loop import Optimizer
+from kernelwright.optimization.nodes.run import Shared, evaluated_counts, new_incumbent, unlimited
+from kernelwright.optimization.remembering import Remembered, recalled_or_note
+from kernelwright.optimization.settings import OptimizeSettings
+from kernelwright.optimization.state import OptimizerParts
+from kernelwright.problem.outcome import Passed
+from kernelwright.remote.base import NodeDone
+from kernelwright.remote.client import SpoolSite
+from kernelwright.remote.in_flight import Steps
+from kernelwright.remote.site import Comparing, Site
+from kernelwright.replaying.record import Recorded
+from kernelwright.replaying.sessions import RESUMED_ON
+from kernelwright.replaying.site import OneRecordedStep, RecordedClock, RecordedSteps
+from kernelwright.results.optimize_result import OptimizeResult, of_node
+from kernelwright.results.verdict import round_count
+from kernelwright.roofline.speed_of_light import (
+    doubt,
+    recorded_floors,
+    share_of_floor,
+    without_impossible,
+)
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Event,
+    FinalistsCompared,
+    Noted,
+    RunFinished,
+    RunStarted,
+    SessionStarted,
+)
+from kernelwright.store.run_folder import NODES_FOLDER, RunFolder
+from kernelwright.store.view import RunView
+from kernelwright.tree.base import SelectionPolicy
+from kernelwright.tree.gain import GainPerCost
+from kernelwright.tree.model import Node, Tree
+from kernelwright.tuning.finals.node_finals import Entrant, entrants
+from kernelwright.tuning.finals.time_plan import GRACE, FinalsPace, claiming_rounds, limit_s, raised_words
+from kernelwright.tuning.interruption import closing_events
+from kernelwright.tuning.listener import Progress, RunListener
+from kernelwright.tuning.loop import RunClock
+from kernelwright.tuning.objective import medians_ms
+from kernelwright.tuning.run_start import run_started
+from kernelwright.tuning.time_spent import BASELINE, FINALS, SET_UP, Ledger
+from kernelwright.tuning.tune import COMPARISON_SHARE, Subject, baseline_note, left_until
+
+SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
+"""What the default searcher imports when it is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """What a session is made of."""
+
+    subject: Subject
+    settings: OptimizeSettings
+    site: Site
+    folder: RunFolder
+    files: Mapping[str, bytes]
+    listener: RunListener
+    agent: Agent
+    policy: SelectionPolicy | None
+    recorded: Recorded | None = None
+    """Of a replay: the run that is repeated."""
+    time_left: TimeLeft | None = None
+    """Told from then on, when the search begins, what it has left for models."""
+
+
+class Session:
+    """One process's work on one run of `optimize`."""
+
+    def __init__(self, parts: SessionParts) -> None:
+        self._parts = parts
+        self._site = parts.site
+        self._clock = self._clock_from(0.0)
+        self._ledger = Ledger()
+        self._resumed_s: float | None = None
+        """Spent before this session; None: this is the first."""
+        self._is_set_up = False
+        self._progress = Progress(phase="prepare")
+        self._optimizer: Optimizer | None = None
+        self._pending: Sequence[Event] = ()
+        """What is being recorded just now."""
+        self._is_finished = False
+
+    # -- the two ways to run -------------------------------------------------------------------------------------
+
+    def run_new(self) -> OptimizeResult:
+        """The first session of a run."""
+        parts, site = self._parts, self._site
+        with self._stopping_cleanly(), site:
+            if site.elsewhere is None and parts.recorded is None:
+                _import_searcher(parts.settings.tune.searcher)
+            started = run_started(
+                parts.subject.problem,
+                site.device,
+                parts.settings.tune,
+                site.ceilings(),
+                problem_id=content_id(dict(parts.files)),
+                record=parts.settings.as_record(),
+                space=None,
+            )
+            started = dataclasses.replace(started, environment=dict(site.environment))
+            self._append([started, self._session_started(0.0)])
+            self._end_set_up()
+            self._work(started, self._measure_baseline(started), None)
+        return self._result()
+
+    def run_again(self, view: RunView) -> OptimizeResult:
+        """Another session of a run that is as `view` says."""
+        parts, site = self._parts, self._site
+        started = self._started_again(view)
+        self._resumed_s = started.spent_s
+        self._clock = self._clock_from(started.spent_s)
+        self._ledger.take_over(view, spent_s=started.spent_s)
+        self._append([started])
+        if view.started.device.get("name") != site.device.name:
+            text = f"{RESUMED_ON}{site.device.name!r}; it was started on {view.started.device.get('name')!r}: "
+            self._append([Noted("warning", text + "times before and after do not compare")])
+        with self._stopping_cleanly(), site:
+            if view.baseline is None:
+                self._end_set_up()
+                baseline = self._measure_baseline(view.started)
+            else:
+                baseline = view.baseline
+                self._enter("baseline")
+                site.calibrate_again(parts.subject.baseline)
+                self._end_set_up()  # which the budget has paid for once
+            self._work(view.started, baseline, view)
+        return self._result()
+
+    def _end_set_up(self) -> None:
+        """What this session has done so far is beside the budget; whatever comes now is not."""
+        if not self._is_set_up:
+            earlier_s = self._resumed_s or 0.0
+            self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
+            self._clock, self._is_set_up = self._clock_from(earlier_s), True
+
+    def _clock_from(self, earlier_s: float) -> RunClock:
+        """A clock that begins now, with what earlier sessions have spent; a replay has the recorded times."""
+        recorded = self._parts.recorded
+        return RunClock(earlier_s=earlier_s, now=self._site.now_s) if recorded is None else RecordedClock(recorded)
+
+    def _work(self, started: RunStarted, baseline: BaselineMeasured, view: RunView | None) -> None:
+        """Search, compare, record the end."""
+        if isinstance(self._site, SpoolSite):
+            self._site.of_run(started, baseline)
+        relay = _Relay(self)
+        parts = self._optimizer_parts(started, baseline, relay)
+        if view is not None:
+            parts = dataclasses.replace(parts, proofs=view.proofs)
+        parts = self._remembering(parts, view)
+        optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
+        if self._parts.time_left is not None:
+            self._parts.time_left.is_told_by(optimizer.seconds_for_models)
+        try:
+            reason = optimizer.run()
+            comparison = None
+            if reason != "interrupted":
+                try:
+                    with self._ledger.on(FINALS):
+                        comparison = self._compare(optimizer, parts.shared)
+                except KeyboardInterrupt:
+                    reason = "interrupted"
+            if parts.shared.recorded is not None and parts.shared.recorded.is_over:
+                reason = "interrupted"  # behind the comparison, as only the record can say
+            self._finish_nodes(optimizer, comparison, reason)
+            if comparison is not None:
+                self._remember(parts)
+            self._append([*self._late_notes(), self._finished(reason)])
+        finally:
+            optimizer.close()
+        self._enter("done")
+
+    def _finish_nodes(self, optimizer: Optimizer, comparison: FinalistsCompared | None, reason: str) -> None:
+        """Record the end in every node's log; a replay of what was killed takes in first what had been evaluated."""
+        recorded = self._parts.recorded
+        if recorded is not None and reason == "interrupted":
+            for index, run in optimizer.runs.items():
+                run.take(NodeDone(recorded.of_node(index)[len(run.evaluations) :], ""))
+            if recorded.finished is None and not recorded.session.is_last:
+                return
+        for index, run in optimizer.runs.items():
+            run.finish(of_node(comparison, index) if comparison else None, reason)
+
+    def _late_notes(self) -> list[Noted]:
+        """What another machine has told since the baseline was measured."""
+        if self._site.elsewhere is None:
+            return []
+        folder = self._parts.folder
+        known = {note.text for note in RunView.of(folder.read(), folder=folder.path).notes}
+        return [Noted("warning", text) for text in self._site.notes if text not in known]
+
+    def _optimizer_parts(self, started: RunStarted, baseline: BaselineMeasured, relay: RunListener) -> OptimizerParts:
+        site = self._site
+        parts, settings, subject = self._parts, self._parts.settings, self._parts.subject
+        assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
+        baseline_ms = medians_ms(baseline.outcome.measurements)
+        weights = {workload.name: workload.weight for workload in subject.problem.workloads}
+        shared = Shared(
+            started=started,
+            baseline=baseline,
+            baseline_ms=baseline_ms,
+            weights=weights,
+            device=site.device,
+            settings=unlimited(settings.tune),
+            runner=site.runner,
+            incumbent=new_incumbent(baseline_ms, weights),
+            listener=relay,
+            recorded=parts.recorded,
+            is_stopping=lambda: self._optimizer is not None and self._optimizer.is_stopping,
+        )
+        return OptimizerParts(
+            problem=subject.problem,
+            files=parts.files,
+            root=subject.problem.baseline or subject.problem.kernel,
+            baseline=subject.baseline,
+            given=subject.template if self._has_given() else None,
+            agent=parts.agent,
+            policy=parts.policy or self._policy(),
+            settings=settings,
+            task=Task(
+                subject.problem,
+                site.device,
+                copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
+                operations_per_s=_rate(started, "operations_per_s"),
+                limit_value=self._limit(started, baseline_ms, weights),
+            ),
+            shared=shared,
+            elsewhere=site.elsewhere,
+            steps=_steps(parts.recorded),
+            folder=parts.folder,
+            clock=self._clock,
+            reserved_s=self._reserved_s(baseline_ms),
+            limit_s=self._limit_s(baseline),
+            begun_s=self._resumed_s or 0.0,
+            ledger=self._ledger,
+            tell=parts.listener.on_event,
+            show=parts.listener.on_progress,
+        )
+
+    def _policy(self) -> SelectionPolicy:
+        """As the settings say; elsewhere a structure is judged by the part that was asked for with its proof."""
+        policy = self._parts.settings.selection_policy()
+        if self._site.elsewhere is not None and isinstance(policy, GainPerCost):
+            return dataclasses.replace(policy, slice_evaluations=self._parts.settings.part_evaluations)
+        return policy
+
+    def _remembering(self, parts: OptimizerParts, view: RunView | None) -> OptimizerParts:
+        """The parts with what earlier runs have learnt, recorded first: a resume has no need of the library."""
+        recorded = self._parts.recorded.view if self._parts.recorded is not None else view
+        event = recorded.recalled if recorded is not None else None
+        if recorded is not view and event is not None:
+            self._append([event])
+        if recorded is None:
+            written = written_template(parts.baseline.template)
+            event, note = recalled_or_note(parts.settings, parts.task, written)
+            if event is not None:
+                self._append([event])
+            if note:
+                self._append([Noted("warning", note)])
+        remembered = Remembered(event)
+        return dataclasses.replace(
+            parts,
+            task=remembered.task(parts.task, entry=parts.problem.name),
+            agent=remembered.agent(parts.agent),
+            start=remembered.start,
+        )
+
+    def _remember(self, parts: OptimizerParts) -> None:
+        """Keep what this run has taught for later ones; a replay teaches nothing new."""
+        if self._parts.recorded is not None:
+            return
+        written = written_template(parts.baseline.template)
+        note = learn(self._result(), parts.task, written, settings=parts.settings, proposer=parts.agent.name)
+        if note:
+            self._append([Noted("warning", note)])
+
+    def _limit(
+        self, started: RunStarted, baseline_ms: Mapping[str, float], weights: Mapping[str, float]
+    ) -> float | None:
+        """The objective at the device's floor; None on a CPU, whose ceilings move with what else the host does."""
+        if self._site.device.shares_host_cores:
+            return None
+        return share_of_floor(recorded_floors(started), baseline_ms, weights)
+
+    def _has_given(self) -> bool:
+        subject = self._parts.subject
+        is_other = subject.template.identity != subject.baseline.template.identity
+        return is_other and self._parts.settings.start == "all"
+
+    @contextlib.contextmanager
+    def _stopping_cleanly(self) -> Iterator[None]:
+        """Record an interrupt that comes at any time after the first event; what was measured stands."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._end_set_up()
+            events = closing_events(
+                self._parts.folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
+            )
+            if events is None:
+                raise
+            if events:
+                self._append(events)
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _measure_baseline(self, started: RunStarted) -> BaselineMeasured:
+        self._enter("baseline")
+        baseline = self._parts.subject.baseline
+        with self._ledger.on(BASELINE):
+            evaluation = self._site.calibrate(baseline)
+        assert isinstance(evaluation.outcome, Passed)  # calibration raises otherwise
+        reason = doubt(recorded_floors(started), medians_ms(evaluation.outcome.measurements))
+        if reason:
+            raise BaselineFailed(
+                f"the baseline's time cannot be: {reason}",
+                hint="correct bytes and operations in [work]: both are the least that any kernel must do",
+                location=self._parts.subject.problem.kernel.location,
+            )
+        source = self._parts.folder.blobs.put(baseline.template.source)
+        event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
+        self._append([event, *(Noted("warning", text) for text in self._notes_of(event))])
+        return event
+
+    def _notes_of(self, baseline: BaselineMeasured) -> list[str]:
+        """What a person should know of the baseline; a replay has all of it in the record."""
+        notes, seconds = list(self._site.notes), self._parts.settings.tune.budget.seconds
+        own = baseline_note(seconds, baseline) if seconds is not None and self._parts.recorded is None else ""
+        return [*notes, *([own] if own else [])]
+
+    def _limit_s(self, baseline: BaselineMeasured) -> float | None:
+        """When the run should be over, by its clock; another machine is given the budget as it is."""
+        seconds = self._parts.settings.tune.budget.seconds
+        if seconds is None or self._site.elsewhere is not None:
+            return seconds
+        return limit_s(seconds, baseline.cost)
+
+    def _finished(self, reason: str) -> RunFinished:
+        recorded = self._parts.recorded
+        known = recorded.finished if recorded is not None else None
+        spent_on = self._ledger.seconds if recorded is None else known.spent_on if known is not None else {}
+        return RunFinished(reason, self._clock.spent_s, spent_on)
+
+    def _compare(self, optimizer: Optimizer, shared: Shared) -> FinalistsCompared | None:
+        """The final comparison over all nodes; None when nothing can be compared."""
+        self._enter("compare")
+        baseline_ms = shared.baseline_ms
+        evaluations = {index: run.evaluations for index, run in optimizer.runs.items()}
+        templates = {index: run.template for index, run in optimizer.runs.items()}
+        count = self._parts.settings.tune.finalists
+
+        def choose(rejected: frozenset[str]) -> list[Entrant]:
+            usable = {
+                index: [event for event in events if event.candidate_id not in rejected]
+                for index, events in evaluations.items()
+            }
+            return entrants(optimizer.tree, usable, templates, count=count)
+
+        first = choose(frozenset())
+        least_s = least_rounds(len(first)) * 1e-3 * _round_ms(baseline_ms, first)
+        seconds = self._parts.settings.tune.budget.seconds
+        comparing = Comparing(
+            baseline=self._parts.subject.baseline,
+            choose=choose,
+            files=optimizer.files,
+            rounds=self._rounds(baseline_ms, first),
+            seconds=None if seconds is None else self._seconds_for_checks(seconds, least_s),
+            on_step=lambda: self._enter("compare"),
+            is_late=lambda: self._is_late(least_s),
+            pace=self._pace(optimizer, shared.baseline) if self._site.elsewhere is None else None,
+        )
+        comparison = self._site.compare(comparing)
+        if comparison is not None:
+            comparison = without_impossible(comparison, recorded_floors(shared.started))
+            self._append([comparison])
+        recorded = self._parts.recorded
+        if recorded is None and (notes := [*_lacking(comparing.pace, comparison), *self._raised(comparison)]):
+            self._append(notes)
+        while recorded is not None and isinstance(note := recorded.next_event, Noted):
+            self._append([note])  # what was lacking, and what came of remembering
+        return comparison
+
+    def _raised(self, comparison: FinalistsCompared | None) -> list[Noted]:
+        """That there were more rounds than were asked for, where that is so."""
+        if comparison is None:
+            return []
+        asked = self._parts.settings.tune.comparison_rounds
+        text = raised_words(asked, round_count(comparison), len(comparison.candidate_ids) - 1)
+        return [Noted("info", text)] if text else []
+
+    def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:
+        """Lets finalists in as far as the time goes."""
+        costs, tune, end_s = optimizer.costs(), self._parts.settings.tune, self._limit_s(baseline)
+        workloads = len(self._parts.subject.problem.workloads)
+        if end_s is None or tune.budget.seconds is None:
+            return FinalsPace(costs, rounds=tune.comparison_rounds, left_s=lambda: math.inf, workloads=workloads)
+        return FinalsPace(
+            costs,
+            rounds=tune.comparison_rounds,
+            workloads=workloads,
+            left_s=left_until(end_s, self._clock, costs, resumed_s=self._resumed_s),
+            grace_s=GRACE * tune.budget.seconds,
+        )
+
+    def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
+        """Budget seconds kept for the rounds elsewhere: what they could take, at most a fifth of the budget."""
+        settings = self._parts.settings.tune
+        worst_s = sum(baseline_ms.values()) * 1e-3 * settings.comparison_rounds * (2 + settings.finalists)
+        return min(worst_s, COMPARISON_SHARE * (settings.budget.seconds or worst_s))
+
+    def _is_late(self, least_s: float) -> bool:
+        """Whether the checks of the finalists have used up the time for the fewest rounds of the comparison."""
+        seconds = self._parts.settings.tune.budget.seconds
+        return seconds is not None and self._clock.spent_s + least_s > seconds
+
+    def _seconds_for_checks(self, seconds: float, least_s: float) -> float:
+        """Of finalists, elsewhere: what is left, but some of them also where structures under way took more."""
+        return max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s - least_s)
+
+    def _rounds(self, baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> int:
+        """Rounds of the final comparison that fit into its share of the time."""
+        settings = self._parts.settings.tune
+        seconds, count = settings.budget.seconds, len(finalists)
+        wanted = claiming_rounds(settings.comparison_rounds, count, len(baseline_ms))
+        if seconds is None:
+            return wanted
+        round_ms = _round_ms(baseline_ms, finalists)
+        available_s = max(COMPARISON_SHARE * seconds / 2, seconds - self._clock.spent_s)
+        return max(least_rounds(count), min(wanted, int(1e3 * available_s / round_ms) if round_ms else wanted))
+
+    def _unrecorded_s(self, view: RunView) -> float:
+        """What nodes' runs had spent when the session was killed, and the whole run had not recorded yet."""
+        if view.finished is not None:  # an end that was recorded tells all of it
+            return 0.0
+        tree, begin_s = Tree.of(view.tree_events), view.sessions[-1].time_s if view.sessions else 0.0
+        return sum(self._unrecorded_of(tree[each.action.node], begin_s) for each in tree.under_way)
+
+    def _unrecorded_of(self, node: Node, begin_s: float) -> float:
+        """Of a node's run, in the session of the whole run that began then: it knows what was spent before."""
+        path = self._parts.folder.path / NODES_FOLDER / f"{node.index:03d}"
+        try:
+            own = RunView.read(path)
+        except StoreError:
+            return 0.0
+        before_s = next((each.spent_s for each in own.sessions if each.time_s >= begin_s), own.spent_s)
+        proof_s = own.passed[0].elapsed_s if own.passed else 0.0  # recorded when the node was judged
+        return max(0.0, own.spent_s - max(before_s, proof_s, node.tuning.spent_s))
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def progress(self, running: Progress) -> Progress:
+        """Where the whole run stands while a node is searched."""
+        return self._optimizer.progress("search", running=running) if self._optimizer else running
+
+    def tell(self, event: Event, progress: Progress) -> None:
+        """A node's event, with the whole run's progress."""
+        self._parts.listener.on_event(event, self.progress(progress))
+
+    def show(self, progress: Progress) -> None:
+        """A node's progress, as the whole run's."""
+        self._parts.listener.on_progress(self.progress(progress))
+
+    def _append(self, events: Sequence[Event]) -> None:
+        self._pending = events
+        self._parts.folder.append(events)
+        self._is_finished, self._pending = isinstance(events[-1], RunFinished), ()
+        for event in events:
+            self._parts.listener.on_event(event, self._progress)
+
+    def _enter(self, phase: str) -> None:
+        optimizer = self._optimizer
+        self._progress = optimizer.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)
+        self._parts.listener.on_progress(self._progress)
+
+    def _result(self) -> OptimizeResult:
+        folder = self._parts.folder
+        return OptimizeResult(RunView.of(folder.read(), folder=folder.path))
+
+    def _session_started(self, spent_s: float, evaluated: Mapping[str, int] | None = None) -> SessionStarted:
+        return SessionStarted(time_s=time.time(), process_id=os.getpid(), spent_s=spent_s, evaluated=evaluated)
+
+    def _started_again(self, view: RunView) -> SessionStarted:
+        """What a resumed session begins with: the time that is spent, and how far each node was."""
+        recorded = self._parts.recorded
+        known = recorded.session.started if recorded is not None else None
+        if known is not None:
+            return self._session_started(known.spent_s, known.evaluated)
+        counts = evaluated_counts(self._parts.folder.path / NODES_FOLDER)
+        return self._session_started(view.spent_s + self._unrecorded_s(view), counts)
+
+
+def _import_searcher(name: str) -> None:
+    """Import what the searcher needs while the workers start: on a busy machine that takes seconds."""
+    for module in SEARCHER_MODULES if name in ("auto", "surrogate") else ():
+        with contextlib.suppress(ImportError):  # the searcher says what is missing, if it needs it
+            importlib.import_module(module)
+
+
+def _steps(recorded: Recorded | None) -> Callable[[int, Callable[[], Tree]], Steps]:
+    """Makes steps; several under way end in a replay in the order in which they ended then."""
+
+    def made(size: int, tree: Callable[[], Tree]) -> Steps:
+        if recorded is None:
+            return Steps(size)
+        return OneRecordedStep(recorded) if size == 1 else RecordedSteps(size, recorded, tree)
+
+    return made
+
+
+def _rate(started: RunStarted, name: str) -> float | None:
+    rate = started.device.get(name)
+    return float(rate) if rate is not None else None
+
+
+def _lacking(pace: FinalsPace | None, comparison: FinalistsCompared | None) -> list[Noted]:
+    """What the final comparison lacks for want of time."""
+    if pace is None:
+        return []
+    if comparison is None:
+        return [Noted("warning", f"{pace.words()}: give more time")] if pace.is_short else []
+    text = pace.shortened_words(len(comparison.candidate_ids) - 1, round_count(comparison))
+    return [Noted("warning", f"{text}; give more time")] if text else []
+
+
+def _round_ms(baseline_ms: Mapping[str, float], finalists: Sequence[Entrant]) -> float:
+    """One launch of the baseline and of each finalist on every workload."""
+    passed = [each.event.outcome for each in finalists if isinstance(each.event.outcome, Passed)]
+    return sum(baseline_ms.values()) + sum(sum(medians_ms(each.measurements).values()) for each in passed)
+
+
+class _Relay:
+    """Hears a node's search loop and passes it on as the whole run's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()  # several nodes may be searched at once
+
+    def on_event(self, event: Event, progress: Progress) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._session.tell(event, progress)
+
+    def on_progress(self, progress: Progress) -> None:
+        """Pass it on."""
+        with self._lock:
+            self._session.show(progress)

@@ -1,0 +1,1 @@
+"""The small language of shapes, launches and constraints: its grammar, and its evaluators."""

@@ -1,0 +1,1 @@
+"""TOML with positions: every key and value knows its line and column."""

@@ -1,1 +1,0 @@
-"""Source analysis: what a kernel file declares."""

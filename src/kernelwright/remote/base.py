@@ -1,0 +1,113 @@
+"""The seam of a run whose device is on another machine: whole nodes go there, not single candidates.
+
+```
+done = elsewhere.search(job)              # the node is proven where it was not, and its parameters are searched
+comparison = elsewhere.compare(job)       # finalists, side by side with the baseline
+```
+Both block until the answer is there, which may take minutes, and may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Failed
+from kernelwright.store.event import Evaluated, FinalistsCompared, TemplateProven
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateAsked:
+    """A lifted template is proven against its origin, and at points of its space, see `optimization.nodes.proof`."""
+
+    points: int
+    seconds: float | None
+    origin: Mapping[str, bytes] = field(default_factory=dict)
+    """The files of the problem of its origin; none: it is the run's baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJob:
+    """One node as it stands, and what is to be done to it."""
+
+    index: int
+    files: Mapping[str, bytes]
+    """Of its problem."""
+    log: bytes
+    """Its run's events so far."""
+    evaluated_count: int
+    blobs: Mapping[str, bytes]
+    """Of its run, by id."""
+    best_ms: Mapping[str, float]
+    """What its candidates race against, by workload."""
+    best_value: float
+    evaluations: int
+    """The node's in all when the search ends."""
+    seconds: float | None
+    """Of the search, at most; None: no limit."""
+    template: TemplateAsked | None = None
+    """Of a lifted template that is not proven yet."""
+    proof: TemplateProven | None = None
+    """Of one that is: what it excludes is not searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDone:
+    """What came of it."""
+
+    events: Sequence[Evaluated]
+    """New ones, in order."""
+    reason: str
+    """Why the search ended; empty: there was none, because the proof failed or there is nothing to search."""
+    failure: Failed | None = None
+    """Why a template that computes what the reference does is refused all the same."""
+    proof: TemplateProven | None = None
+    """Of a lifted template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalist:
+    """One candidate of a comparison."""
+
+    node: int
+    candidate_id: str
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Finalists with the problems of their nodes."""
+
+    nodes: Mapping[int, Mapping[str, bytes]]
+    finalists: Sequence[Finalist]
+    """The first `count` are wanted; the others take the place of what is rejected."""
+    count: int
+    rounds: int
+    seconds: float | None
+    """Of the checks before the rounds, at most."""
+
+
+class Elsewhere(Protocol):
+    """Proves, searches and compares on another machine."""
+
+    def search(self, job: NodeJob) -> NodeDone:
+        """What came of a node.
+
+        Raises:
+            KernelwrightError: what the other machine says of its own failure, or of the problem's.
+        """
+        ...
+
+    def compare(self, job: CompareJob) -> FinalistsCompared | None:
+        """The comparison; None when nothing can be compared.
+
+        Raises:
+            KernelwrightError: as `search`.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Let everyone who waits go, with `KeyboardInterrupt`; what was asked stays asked."""
+        ...

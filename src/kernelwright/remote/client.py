@@ -1,0 +1,423 @@
+"""The side that asks: a run whose device is behind a spool. It needs no device, no driver and no compiler.
+
+```
+machine = SpoolMachine(Path("spool"))
+with machine.begin(subject, files, settings) as site:      # waits until a worker has answered
+    ...
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kernelwright import errors
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.errors import InfrastructureError, KernelwrightError, StoreError
+from kernelwright.evaluate.base import MeasuringRunner
+from kernelwright.identity import content_id
+from kernelwright.problem.outcome import STAGES, Evaluation, Failed, Passed
+from kernelwright.remote.base import CompareJob, Elsewhere, NodeDone, NodeJob
+from kernelwright.remote.folder import SpoolFolder
+from kernelwright.remote.messages import (
+    Begin,
+    Begun,
+    CompareAnswered,
+    CompareAsked,
+    Entry,
+    NodeAnswered,
+    NodeAsked,
+    Race,
+    Refused,
+    Request,
+    Result,
+    Work,
+    WorkerSeen,
+)
+from kernelwright.remote.site import Comparing, compare_job
+from kernelwright.roofline.speed_of_light import Ceilings
+from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
+from kernelwright.store.event import (
+    BaselineMeasured,
+    Evaluated,
+    Event,
+    FinalistsCompared,
+    RunStarted,
+    TemplateProven,
+)
+from kernelwright.template.model import Candidate
+from kernelwright.tuning.environment import environment
+from kernelwright.tuning.objective import medians_ms
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
+
+_R = TypeVar("_R", bound=Result)
+
+POLL_S = 0.5
+"""How often a result is looked for."""
+
+DRIFT = 1.1
+"""How far the baseline's time may be from what it was when the run began. A guess."""
+
+DRIFT_OF_CPU = 1.5
+"""On a device that shares the host's cores, whose times move with what else the host does. A guess."""
+
+TELL_S = 30.0
+"""How often a person is told what is waited for."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """Seconds that workers have spent on a run: what its budget counts, because a copy may take any time."""
+
+    _seconds: float = 0.0
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def add(self, seconds: float) -> None:
+        """Count what one request took."""
+        with self._lock:
+            self._seconds += seconds
+
+    def read(self) -> float:
+        """All so far."""
+        return self._seconds
+
+
+class SpoolMachine:
+    """`--runner spool:DIR`."""
+
+    def __init__(self, path: Path, *, poll_s: float = POLL_S, say: Callable[[str], None] | None = None) -> None:
+        """`say` is told, now and then, what is waited for."""
+        self.path = Path(path)
+        self._poll_s = poll_s
+        self._say = say
+
+    def begin(self, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
+        """Ask for the device's facts and the baseline's times, and wait for them.
+
+        Raises:
+            BaselineFailed: as the worker says.
+            ReferenceFailed: as the worker says.
+            UsageError: no device there fits.
+            StoreError: the spool cannot be written.
+        """
+        mailbox = Mailbox(SpoolFolder(self.path), poll_s=self._poll_s, say=self._say)
+        work = _work(mailbox, subject, files, settings)
+        request = Begin(work)
+        identity = mailbox.ask(("begin", dict(work.files), dict(work.settings)), request)
+        try:
+            begun = mailbox.wait(identity, Begun)
+        finally:
+            mailbox.folder.end(identity)  # nobody can ask for it again: its seed is this run's
+        mailbox.meter.add(begun.worked_s)
+        return SpoolSite(mailbox, work, _device(begun.device), begun)
+
+    def again(
+        self, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings, started: RunStarted
+    ) -> SpoolSite:
+        """The same for a run that has begun: everything that it needs to know is recorded."""
+        mailbox = Mailbox(SpoolFolder(self.path), poll_s=self._poll_s, say=self._say)
+        return SpoolSite(mailbox, _work(mailbox, subject, files, settings), _device(started.device), None)
+
+
+class Mailbox:
+    """Requests out, results in; safe to use from several threads."""
+
+    def __init__(self, folder: SpoolFolder, *, poll_s: float, say: Callable[[str], None] | None) -> None:
+        self.folder = folder
+        self.meter = Meter()
+        self._poll_s = poll_s
+        self._say = say
+        self._stopped = threading.Event()
+        self._waiting: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._told_s = time.monotonic()
+
+    def stop(self) -> None:
+        """Let everyone who waits go."""
+        self._stopped.set()
+
+    def ask(self, key: tuple[object, ...], request: Request) -> str:
+        """Put a request into the spool unless it lies there; gives its id.
+
+        The id follows from what is asked for, so a resumed run finds what it asked for before it was killed. What came
+        to nothing by a failure of the machine is asked for anew.
+        """
+        attempt = 0
+        while self.folder.is_ended(identity := content_id("request", *key, attempt)):
+            attempt += 1
+        self.folder.put("requests", identity, request)
+        return identity
+
+    def wait(self, identity: str, kind: type[_R]) -> _R:
+        """The result of a request.
+
+        Raises:
+            KernelwrightError: the worker refused it, as it says.
+            KeyboardInterrupt: `stop` was called.
+        """
+        with self._lock:
+            self._waiting[identity] = kind.__name__
+        try:
+            while (result := self._result(identity)) is None:
+                self._tell()
+                if self._stopped.wait(self._poll_s):
+                    raise KeyboardInterrupt
+        finally:
+            with self._lock:
+                self._waiting.pop(identity, None)
+        if isinstance(result, Refused):
+            self.folder.end(identity)
+            raise _error(result)
+        if not isinstance(result, kind):
+            raise StoreError(f"the result {identity} of the spool answers another question", hint="start a new spool")
+        return result
+
+    def _result(self, identity: str) -> object | None:
+        return self.folder.message("results", identity)
+
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            if self._say is None or now_s - self._told_s < TELL_S:
+                return
+            self._told_s = now_s
+            waiting = list(self._waiting)
+        there = {identity for identity, _, _ in self.folder.ids("results")}
+        torn = [each for each in waiting if each in there and self._result(each) is None]
+        words = f" ({len(torn)} are there and incomplete: copy them again)" if torn else ""
+        count = f"{len(waiting)} results" if len(waiting) != 1 else "a result"
+        self._say(f"waiting for {count} of the spool {self.folder.path}{words}; {self._workers()}")
+
+    def _workers(self) -> str:
+        seen = []
+        for file in sorted((self.folder.path / "workers").glob("*.json")):
+            with contextlib.suppress(StoreError):
+                message = self.folder.message("workers", file.stem)
+                if isinstance(message, WorkerSeen):
+                    seen.append((message.seen_s, message.worker, message.doing))
+        if not seen:
+            return "no worker was seen yet: run `kernelwright worker --spool DIR` on the other machine"
+        seen_s, worker, doing = max(seen)
+        return f"{worker} was seen {max(0.0, time.time() - seen_s):.0f} s ago ({doing})"
+
+
+class SpoolSite:
+    """A run's other machine."""
+
+    def __init__(self, mailbox: Mailbox, work: Work, device: DeviceInfo, begun: Begun | None) -> None:
+        """`begun` None: the run is resumed."""
+        self._mailbox = mailbox
+        self._work = dataclasses.replace(work, device_name=device.name)
+        self._device = device
+        self._begun = begun
+        self._run: _Run | None = None
+        self._drifts: dict[str, str] = {}
+        """By worker, in words."""
+
+    def of_run(self, started: RunStarted, baseline: BaselineMeasured) -> None:
+        """Say which run asks; before anything else is asked for."""
+        assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
+        self._run = _Run(started.run_id, _line(started), _line(baseline), medians_ms(baseline.outcome.measurements))
+
+    @property
+    def device(self) -> DeviceInfo:
+        """As the worker described it."""
+        return self._device
+
+    @property
+    def runner(self) -> MeasuringRunner | None:
+        """None: single candidates are not carried."""
+        return None
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """Itself."""
+        return self
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """The worker's, of the calibration; and where the baseline took another time later."""
+        return (*(self._begun.notes if self._begun else ()), *self._drifts.values())
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The worker's, and where the run was led from."""
+        if self._begun is None:
+            return environment()
+        return {**self._begun.environment, "worker": self._begun.worker, "led_from": environment()["system"]}
+
+    def now_s(self) -> float:
+        """What workers have spent on this run."""
+        return self._mailbox.meter.read()
+
+    def ceilings(self) -> Ceilings:
+        """As the worker measured them."""
+        return dict(self._begun.ceilings) if self._begun else {}
+
+    def calibrate(self, baseline: Candidate) -> Evaluation:
+        """As the worker measured it when the run began.
+
+        Raises:
+            InfrastructureError: it was another baseline, or this run began without one.
+        """
+        event = _event(self._begun.baseline) if self._begun else None
+        if not isinstance(event, BaselineMeasured) or event.candidate_id != baseline.id:
+            raise InfrastructureError(
+                "the worker measured another baseline than this run has",
+                hint="use the same version of Kernelwright on both machines, and start the run anew",
+            )
+        return Evaluation(event.candidate_id, event.outcome, event.cost)
+
+    def calibrate_again(self, baseline: Candidate) -> None:
+        """Nothing: workers calibrate by themselves."""
+
+    # -- elsewhere -----------------------------------------------------------------------------------------------
+
+    def search(self, job: NodeJob) -> NodeDone:
+        """Ask for a node, and wait."""
+        run, folder = self._known_run(), self._mailbox.folder
+        request = NodeAsked(
+            work=self._work,
+            run_id=run.id,
+            started=run.started,
+            baseline=run.baseline,
+            race=Race(dict(job.best_ms), job.best_value),
+            node=job.index,
+            node_files=folder.put_files(job.files),
+            log=folder.put_file(job.log),
+            blobs=folder.put_files(job.blobs),
+            evaluations=job.evaluations,
+            seconds=job.seconds,
+            template_points=job.template.points if job.template else None,
+            template_seconds=job.template.seconds if job.template else None,
+            origin_files=folder.put_files(job.template.origin) if job.template else {},
+            proof=_line(job.proof) if job.proof else "",
+        )
+        key = ("node", run.id, job.index, job.evaluated_count, job.evaluations)
+        answer = self._mailbox.wait(self._mailbox.ask(key, request), NodeAnswered)
+        self._mailbox.meter.add(answer.worked_s)
+        self._note_drift(answer, run.baseline_ms)
+        events = [_event(line) for line in answer.events]
+        if not all(isinstance(event, Evaluated) for event in events):
+            raise StoreError(f"the result of node {job.index} holds events of another kind")
+        found = [event for event in events if isinstance(event, Evaluated)]
+        if [event.index for event in found] != list(range(job.evaluated_count, job.evaluated_count + len(found))):
+            raise StoreError(f"the result of node {job.index} does not go on where the node ends")
+        proof = _event(answer.proof) if answer.proof else None
+        if proof is not None and not (isinstance(proof, TemplateProven) and proof.index == job.index):
+            raise StoreError(f"the result of node {job.index} holds the proof of something else")
+        return NodeDone(found, answer.reason, _failed(answer.failure), proof)
+
+    def compare(self, comparing: Comparing | CompareJob) -> FinalistsCompared | None:
+        """Ask for a comparison, and wait."""
+        job = compare_job(comparing) if isinstance(comparing, Comparing) else comparing
+        if job is None:
+            return None
+        run, folder = self._known_run(), self._mailbox.folder
+        request = CompareAsked(
+            work=self._work,
+            run_id=run.id,
+            nodes={str(index): folder.put_files(files) for index, files in job.nodes.items()},
+            entries=tuple(Entry(each.node, each.candidate_id, dict(each.config)) for each in job.finalists),
+            count=job.count,
+            rounds=job.rounds,
+            seconds=job.seconds,
+        )
+        key = ("compare", run.id, [each.candidate_id for each in job.finalists], job.count)
+        answer = self._mailbox.wait(self._mailbox.ask(key, request), CompareAnswered)
+        self._mailbox.meter.add(answer.worked_s)
+        event = _event(answer.comparison) if answer.comparison else None
+        if event is not None and not isinstance(event, FinalistsCompared):
+            raise StoreError("the result of the comparison holds an event of another kind")
+        return event
+
+    def _note_drift(self, answer: NodeAnswered, baseline_ms: Mapping[str, float]) -> None:
+        """Remember a worker on which the baseline takes another time than it did when the run began."""
+        now_ms = {name: time_ms for name, time_ms in answer.baseline_ms.items() if name in baseline_ms}
+        if not now_ms:
+            return
+        ratios = {name: time_ms / baseline_ms[name] for name, time_ms in now_ms.items()}
+        name = max(ratios, key=lambda each: abs(math.log(ratios[each])))
+        limit = DRIFT_OF_CPU if self._device.shares_host_cores else DRIFT
+        if abs(math.log(ratios[name])) > math.log(limit):
+            took = f"on worker {answer.worker} the baseline took {ratios[name]:.2f} times as long on workload {name}"
+            words = f"{took} as when the run began: what the search measured there is off by about as much; "
+            self._drifts.setdefault(answer.worker, words + "the final comparison is not")
+
+    def stop(self) -> None:
+        """Let everyone who waits go; the requests stay in the spool, and a resumed run finds their results."""
+        self._mailbox.stop()
+
+    def _known_run(self) -> _Run:
+        assert self._run is not None, "of_run comes first"
+        return self._run
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    id: str
+    started: str
+    baseline: str
+    baseline_ms: Mapping[str, float]
+
+
+def _work(mailbox: Mailbox, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings) -> Work:
+    return Work(
+        problem_name=subject.problem.name,
+        files=mailbox.folder.put_files(files),
+        settings=settings.as_record(),
+        language=subject.baseline.template.language,
+    )
+
+
+def _device(record: Mapping[str, Any]) -> DeviceInfo:
+    known = {field.name for field in dataclasses.fields(DeviceInfo)}
+    return DeviceInfo(**{name: value for name, value in record.items() if name in known})
+
+
+def _line(event: Event) -> str:
+    return encode(event, 0).decode().rstrip("\n")
+
+
+def _event(line: str) -> Event | None:
+    """The event of a line that came through the spool."""
+    try:
+        return decode(verify(line.encode()))
+    except (RecordDamaged, FormatTooNew) as error:
+        hint = "use the same version of Kernelwright on both machines"
+        raise StoreError(f"a result of the spool holds an event that cannot be read: {error}", hint=hint) from error
+
+
+def _failed(record: Mapping[str, str] | None) -> Failed | None:
+    if record is None:
+        return None
+    stage = record.get("stage", "")
+    if stage not in STAGES:
+        raise StoreError(f"a result of the spool names the stage {stage[:40]!r}, which this version does not know")
+    return Failed(stage, record.get("reason", ""), record.get("message", ""), record.get("log", ""))
+
+
+def _error(refused: Refused) -> KernelwrightError:
+    """What the worker raised, said again here."""
+    kind = getattr(errors, refused.error, None)
+    if not (isinstance(kind, type) and issubclass(kind, KernelwrightError)):
+        kind = InfrastructureError
+    return kind(f"the worker {refused.worker} says: {refused.message}", hint=refused.hint or None)

@@ -1,0 +1,1 @@
+"""A whole run again, offline, from its record."""

@@ -1,0 +1,1 @@
+"""How far times are from what the device can do, and what limits a kernel."""

@@ -1,0 +1,116 @@
+"""Why a candidate takes the time that it takes: figures of its run as facts, and the diagnosis of each workload.
+
+What needs no privilege is always there: the times, the floor, achieved rates, and what the compiler said of registers,
+spills and occupancy. Counters come on top where they were read (`tuning.counters`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kernelwright.problem.outcome import Measurement, Passed
+from kernelwright.roofline.diagnosis import Diagnosis, Facts, achieved, diagnose
+from kernelwright.roofline.speed_of_light import recorded_floors
+from kernelwright.store.event import RunStarted
+
+NO_COUNTERS: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadProfile:
+    """One workload of one candidate."""
+
+    workload: str
+    facts: Facts
+    rates: Mapping[str, float]
+    """`bytes_per_s`, `operations_per_s`, `floor_share`; only what can be said."""
+    diagnoses: tuple[Diagnosis, ...]
+    """The most telling first."""
+
+
+def profile_of(
+    started: RunStarted, outcome: Passed, counters: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> tuple[WorkloadProfile, ...]:
+    """The profile of a measured candidate, workload by workload.
+
+    Args:
+        started: the start of its run, with the device's ceilings and the floors.
+        outcome: what was measured.
+        counters: hardware counters by workload, where they were read.
+    """
+    profiles = []
+    for each in outcome.measurements:
+        facts = facts_of(started, each, outcome.resources, counters.get(each.workload, NO_COUNTERS))
+        profiles.append(WorkloadProfile(each.workload, facts, achieved(facts), diagnose(facts)))
+    return tuple(profiles)
+
+
+def facts_of(
+    started: RunStarted,
+    measurement: Measurement,
+    resources: Mapping[str, Mapping[str, float]],
+    counters: Mapping[str, float] = NO_COUNTERS,
+) -> Facts:
+    """Everything that is known of one measurement."""
+    record = started.workloads.get(measurement.workload, {})
+    floor = recorded_floors(started).get(measurement.workload)
+    device = started.device
+    ceilings = device.get("ceilings", {})
+    limits = device.get("limits", {})
+    return Facts(
+        time_ms=statistics.median(measurement.samples_ms),
+        byte_count=_number(record.get("bytes")),
+        operation_count=_number(record.get("operations")),
+        floor_ms=floor.floor_ms if floor is not None else None,
+        copy_bytes_per_s=_number(device.get("copy_bytes_per_s")),
+        cache_bytes_per_s=_number(ceilings.get("cache_bytes_per_s")) if isinstance(ceilings, Mapping) else None,
+        operations_per_s=_number(device.get("operations_per_s")),
+        is_cached=floor is not None and floor.limited_by == "cache",
+        multiprocessors=int(limits["multiprocessors"]) if "multiprocessors" in limits else None,
+        resources=together(resources),
+        counters=counters,
+    )
+
+
+def together(resources: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Figures of all kernels of a candidate as one: the least occupancy, the largest of everything else."""
+    merged: dict[str, float] = {}
+    for figures in resources.values():
+        for name, value in figures.items():
+            pick = min if name in ("occupancy", "blocks_per_multiprocessor", "max_threads_per_block") else max
+            merged[name] = pick(value, merged.get(name, value))
+    return merged
+
+
+def profile_lines(profile: WorkloadProfile) -> list[str]:
+    """The profile in words, a line each."""
+    parts = []
+    if "bytes_per_s" in profile.rates:
+        parts.append(f"{profile.rates['bytes_per_s'] / 1e9:,.0f} GB/s of needed traffic")
+    if "operations_per_s" in profile.rates:
+        parts.append(f"{profile.rates['operations_per_s'] / 1e12:,.3g} T operations/s")
+    if "floor_share" in profile.rates:
+        parts.append(f"{profile.rates['floor_share']:.0%} of what the device allows")
+    lines = [f"{profile.workload}: {', '.join(parts)}"] if parts else []
+    lines += [f"{profile.workload}: {diagnosis_words(each)}" for each in profile.diagnoses]
+    return lines
+
+
+def diagnosis_words(diagnosis: Diagnosis) -> str:
+    """What limits it, for a person."""
+    if diagnosis.limiter != "unmeasured":
+        return f"{diagnosis.limiter}: {diagnosis.text}"
+    reached = (
+        f"stalled on memory {value:.0f}% of the time"
+        if name.startswith("stalled")
+        else f"{name.removesuffix('_percent')} at {value:.0f}% of its peak"
+        for name, value in diagnosis.evidence.items()
+    )
+    return f"what limits it is not known: {', '.join(reached)}, and {diagnosis.text.partition('), but ')[2]}"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value > 0 else None

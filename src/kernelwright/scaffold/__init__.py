@@ -1,0 +1,1 @@
+"""A problem folder from a kernel's source, with guesses that a person corrects."""

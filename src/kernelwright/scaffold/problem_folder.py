@@ -1,0 +1,371 @@
+"""A problem folder from a kernel's source: what `kernelwright init` writes.
+
+Everything here is a guess that a person corrects: each guess says so in a comment. What is written loads as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import Location, SpecError
+from kernelwright.problem.dtypes import dtype_of_c_type, integer_range, is_vector_c_type
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.problem.source_scan import (
+    mask_comments,
+    used_words,
+)
+from kernelwright.problem.toml.file import read_text
+from kernelwright.scaffold.declared_space import DeclaredSpace, parameter_line
+from kernelwright.scaffold.guesses import Guess, Guesses, around, fixed_macros, python_name, tunable_macros
+from kernelwright.scaffold.signature import (
+    KernelSignature,
+    find_kernel,
+)
+
+_SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
+"""A first workload of some megabytes an array, for arrays or launches of 1 to 3 axes."""
+
+SHARED_ARRAY = re.compile(r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w\s]+?)\s*\w+\s*\[")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaffold:
+    """The files of a new problem folder, by name."""
+
+    files: Mapping[str, str]
+    entry: str
+    """The kernel they are for."""
+    notes: tuple[str, ...] = ()
+    """What was left out, and why; one sentence each, for the person who asked."""
+
+
+def scaffold_problem(source_path: Path, *, entry: str | None = None, space: DeclaredSpace | None = None) -> Scaffold:
+    """`problem.toml`, `reference.py` and a template of the source, for one kernel.
+
+    The template is the source, byte for byte, below a header with first parameters. Roles come from `const` and
+    from what the body reads and writes, sizes from the integer scalars, the launch from the axes that the kernel
+    asks for. With a `space`, parameters, conditions, launch and data are what it declares.
+
+    Raises:
+        SpecError: the file is missing or in no language that is read here, defines no kernel, several kernels
+            without an `entry`, or one whose parameters cannot be read or be given by a problem.
+    """
+    language = LANGUAGE_OF_SUFFIX.get(source_path.suffix)
+    if language is None or language == "triton":
+        raise SpecError(
+            f"cannot read a signature from {source_path}" + (", which is a folder" if source_path.is_dir() else ""),
+            hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
+        )
+    source = read_text(source_path, what="the kernel source")
+    refuse_header(source, source_path)
+    kernel = find_kernel(source, language, file=source_path, entry=entry)
+    refuse_impossible_values(source, kernel, language, source_path)
+    draft = _Draft(source, source_path, kernel, language, space)
+    if not any(guess.role in ("output", "inout") for guess in draft.arguments):
+        raise SpecError(
+            f"kernel {kernel.name!r} writes to none of its arguments, so there is nothing to check",
+            hint="a result goes to a pointer that is not const",
+            location=Location(source_path, kernel.line),
+        )
+    return Scaffold(
+        {
+            "problem.toml": draft.problem_text(),
+            "reference.py": draft.reference_text(),
+            source_path.name: draft.template_text(),
+        },
+        kernel.name,
+        tuple(draft.notes),
+    )
+
+
+def refuse_header(source: str, file: Path) -> None:
+    """Refuse a source that is a template already.
+
+    Raises:
+        SpecError: it is.
+    """
+    if re.search(r"^[ \t]*(?://|\*)?[ \t]*///[ \t]*kernelwright[ \t]*$", source, re.MULTILINE):
+        raise SpecError(
+            f"{file.name} already has a template header",
+            hint="write problem.toml beside it, or give the plain kernel",
+        )
+
+
+_NO_VALUES: Mapping[str, str] = {"bool": "int", "half": "float", "size_t": "ulong", "ptrdiff_t": "long"}
+"""Types that OpenCL does not allow for kernel arguments by value, and what to take instead."""
+
+
+def refuse_impossible_values(source: str, kernel: KernelSignature, language: Language, file: Path) -> None:
+    """Refuse by-value parameters that no scalar of a problem can be: vectors, structures, types OpenCL forbids."""
+    text = mask_comments(source)
+    for parameter in kernel.parameters or ():
+        if parameter.is_pointer:
+            continue
+        name = parameter.c_type.removeprefix("struct ").strip()
+        word = re.escape(name)
+        if is_vector_c_type(name, language):
+            what, hint = "a vector", "pass its components as scalars of their own"
+        elif name in _NO_VALUES and language == "opencl":
+            what, hint = "a type that OpenCL does not allow by value", f"take `{_NO_VALUES[name]}` in the kernel"
+        elif re.search(rf"\bstruct\s+{word}\b|\bstruct\b[^;{{]*{{[^}}]*}}\s*{word}\s*;", text):
+            what, hint = "a structure", "pass its members as scalars and pointers of their own"
+        elif re.search(r"image\d|sampler_t|\bpipe\b|texture|queue_t|cudaTextureObject", name):
+            what, hint = "an image, sampler, texture or pipe", "only buffers and numbers can be given to a kernel"
+        else:
+            continue
+        raise SpecError(
+            f"parameter {parameter.name!r} of {kernel.name!r} is `{parameter.c_type}` by value: {what}, which no "
+            "argument of a problem can be",
+            hint=hint,
+            location=Location(file, parameter.line),
+        )
+
+
+class _Draft(Guesses):
+    """The files of one kernel's problem, from the guesses about it."""
+
+    def __init__(
+        self, source: str, path: Path, kernel: KernelSignature, language: Language, space: DeclaredSpace | None
+    ) -> None:
+        super().__init__(source, path, kernel, language, space)
+        self.notes = self._notes()
+        self.header_lines = tuple(self._header_lines())
+
+    def _notes(self) -> list[str]:
+        """What this problem leaves out of the source."""
+        notes = []
+        if self.space is not None and self.launch is None:
+            notes.append(
+                f"the launch in {self.space.origin} is not in the parameters alone, so grid and block are guesses: "
+                f"it says grid {', '.join(self.space.grid)}, block {', '.join(self.space.block)}"
+            )
+        if self.others:
+            named = ", ".join(
+                f"{each.name} (line {each.line}: {', '.join(p.name for p in each.parameters or ()) or 'no parameters'})"
+                for each in self.others
+            )
+            notes.append(
+                f"left out, with the arguments that only they take: {named}. A new problem launches one kernel, here "
+                f"{self.kernel.name}. If others belong to the same work, add their arguments to [arguments] and write "
+                "a [[launch]] for each in the header, in order, with its own arguments = [...]"
+            )
+        if self.local:
+            notes.append(
+                f"local memory is sized by parameters, so {', '.join(guess.name for guess in self.local)} stands under "
+                "[scratch] in the header of the kernel source"
+            )
+        return notes
+
+    def problem_text(self) -> str:
+        """`problem.toml`."""
+        lines = [
+            f"# What {self.kernel.name} computes, on which sizes. Written from its signature: correct what says guess.",
+            f"name = {_quoted(_safe_name(self.kernel.name))}",
+            f"kernel = {_quoted(self.path.name)}",
+            f"entry = {_quoted(self.kernel.name)}",
+            f"reference = {_quoted(f'reference.py:{self._function_name()}')}",
+            *self._option_lines(),
+            "",
+            *(line for note in self.notes for line in _commented(note)),
+            "# In the kernel's order. Roles: input, output, inout (read and written), scalar, scratch.",
+            "# Shapes are in sizes, outermost extent first, like [\"rows\", \"2 * cols\"].",
+            "[arguments]",
+            *_aligned(list(self._argument_lines())),
+            "",
+            "# The launch is in the header of the kernel source, since it depends on parameters.",
+            "",
+            "# How wrong an output may be; derived when left out.",
+            "# [tolerance]",
+            f"# {self._outputs()[0]} = {{ rtol = 1e-5, atol = 1e-6, because = \"...\" }}",
+            "",
+            "# The sizes that matter, each with a weight (1 when left out); add more [[workloads]].",
+            "[[workloads]]",
+            *(f"{size} = {value}" for size, value in self._workload().items()),
+            "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def _option_lines(self) -> list[str]:
+        options = (
+            [] if self.space is None else [each.replace("{", "{{").replace("}", "}}") for each in self.space.options]
+        )
+        return [f"options = [{', '.join(map(_quoted, options))}]"] if options else []
+
+    def _workload(self) -> dict[str, int]:
+        """A value for each size: some megabytes an array, and what the size's own type can hold."""
+        arrays = [len(guess.shape) for guess in self.arguments if guess.role != "scalar"]
+        value = _SIZE_BY_DIMENSIONS[max(self.dimensions, *arrays, 1) - 1]
+        largest = {
+            guess.name: integer_range(guess.dtype)[1]
+            for guess in self.arguments
+            if guess.dtype.is_integer and guess.value
+        }
+        sizes = {size: value if size in self.extents else min(value, 1024) for size in self.sizes}
+        return {
+            size: self.declared_sizes.get(size) or _power_below(min(number, largest.get(size, number)))
+            for size, number in sizes.items()
+        }
+
+    def _argument_lines(self) -> Iterator[tuple[str, str, str]]:
+        for guess in self.arguments:
+            yield _argument_line(guess)
+
+    def _outputs(self) -> list[str]:
+        return [guess.name for guess in self.arguments if guess.role in ("output", "inout")] or ["out"]
+
+    def _function_name(self) -> str:
+        return python_name(self.kernel.name)
+
+    def reference_text(self) -> str:
+        """`reference.py`."""
+        asked = [guess.name for guess in self.arguments if guess.role in ("input", "inout", "scalar")]
+        outputs = [guess for guess in self.arguments if guess.role in ("output", "inout")]
+        returns = ", ".join(f"{guess.name} ({', '.join(guess.shape)})" for guess in outputs)
+        message = f"fill in {self._function_name()} in reference.py: return {', '.join(self._outputs())}"
+        lines = [
+            f'"""What `{self.kernel.name}` must compute: the definition of right that every candidate is checked '
+            'against."""',
+            "",
+            "import numpy as np",
+            "",
+            "",
+            f"def {self._function_name()}({', '.join(asked)}):",
+            f'    """Return {returns}, as one array or a tuple in this order.',
+            "",
+            "    Float arrays come as float64 and integers as int64, so that the result is exact; scalars are numbers.",
+            "    Parameters are asked for by name: leave out what you do not need, ask for sizes if you do.",
+            '    """',
+            *(f"    # {guess.name}: array of shape ({', '.join(guess.shape)})" for guess in self.arguments
+              if guess.role in ("input", "inout")),
+            f"    # example: return np.exp({asked[0] if asked else 'x'})",
+            f"    raise NotImplementedError({_quoted(message)})",
+            "",
+        ]  # fmt: skip
+        return "\n".join(lines)
+
+    def template_text(self) -> str:
+        """The source, unchanged, below a header."""
+        newline = "\r\n" if "\r\n" in self.source else "\n"
+        header = newline.join(f"// {line}".rstrip() for line in self.header_lines)
+        return header + newline + newline + self.source
+
+    def _header_lines(self) -> Iterator[str]:
+        yield "/// kernelwright"
+        yield "# Parameters reach the kernel as macros (-D); the file still compiles by hand."
+        yield "[parameters]"
+        if self.space is not None:
+            yield from self._declared_lines(self.space)
+        else:
+            yield from self._guessed_lines()
+        yield from self._launch_lines()
+        if self.local:
+            yield "# Local memory is an argument; what has another size for each configuration is declared here."
+            yield "[scratch]"
+            yield from _aligned([_argument_line(guess) for guess in self.local])
+        yield "///"
+
+    def _declared_lines(self, space: DeclaredSpace) -> Iterator[str]:
+        """Parameters and constraints as they are declared, without those that nothing uses."""
+        used = set(used_words(self.source, self.language)) | self._launch_names()
+        parameters, constraints, notes = space.restricted(used)
+        self.notes += notes
+        yield from (parameter_line(parameter) for parameter in parameters)
+        for block in self.blocks:  # guessed, where no launch is declared
+            if block.values and block.text not in space.names:
+                yield f"{block.text} = {_parameter_text(block.values, block.default)}"
+        if constraints:
+            yield "[constraints]"
+            yield from (f"{each.name} = {_quoted(each.expression.text)}" for each in constraints)
+
+    def _launch_names(self) -> set[str]:
+        texts = [*self.launch[0], *self.launch[1]] if self.launch else [block.text for block in self.blocks]
+        return {name for text in texts for name in Expression.parse(text).names}
+
+    def _guessed_lines(self) -> Iterator[str]:
+        named = {block.text for block in self.blocks if block.values}
+        for block in self.blocks:
+            if block.values:
+                yield f"{block.text} = {_parameter_text(block.values, block.default)}"
+        for macro in tunable_macros(self.source):
+            if macro.name not in named:
+                yield f"{macro.name} = {_parameter_text(around(int(macro.text)), int(macro.text))}"
+        for macro in fixed_macros(self.source):
+            yield f"# {macro.name} is fixed by line {macro.line} of the source. To tune it, guard it there:"
+            yield f"#   #ifndef {macro.name} / #define {macro.name} {macro.text} / #endif"
+        if any(not block.values for block in self.blocks):
+            yield "# The block is fixed by reqd_work_group_size; to tune it, write parameters there."
+            yield '# EXAMPLE = { values = [1, 2, 4], default = 1, why = "what it changes" }'
+
+    def _launch_lines(self) -> Iterator[str]:
+        yield "[launch]"
+        grid: Sequence[str] = [
+            f"ceil_div({extent}, {block.text})" for extent, block in zip(self.extents, self.blocks, strict=True)
+        ]
+        note = "  # guess: blocks along x, y, z"
+        if self.launch:
+            grid, note = self.launch[0], ""
+        yield "grid = [" + ", ".join(_quoted(text) for text in grid) + "]" + note
+        yield "block = [" + ", ".join(_quoted(block.text) for block in self.blocks) + "]"
+        if self.local and self.order[len(self.arguments) :] != tuple(guess.name for guess in self.local):
+            yield "arguments = [" + ", ".join(_quoted(name) for name in self.order) + "]"
+        shared = self._shared_bytes()
+        if shared is not None:
+            item_bytes, note = shared
+            size = " * ".join(block.text for block in self.blocks)
+            yield f"shared_bytes = {_quoted(f'{item_bytes} * {size}')}  # guess: {note}"
+
+    def _shared_bytes(self) -> tuple[int, str] | None:
+        """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
+        if self.language == "opencl":
+            return None
+        for found in SHARED_ARRAY.finditer(mask_comments(self.source)):
+            if any(start <= found.start() < end for start, end in (each.body for each in self.others)):
+                continue  # declared in another kernel
+            dtype = dtype_of_c_type(" ".join(found[1].split()), self.language)
+            if dtype is None:
+                return 4, "4 bytes a thread"
+            return dtype.item_bytes, f"one {dtype.name} a thread"
+        return None
+
+
+def _argument_line(guess: Guess) -> tuple[str, str, str]:
+    fields = [f"role = {_quoted(guess.role)}", f"dtype = {_quoted(guess.dtype.name)}"]
+    if guess.role == "scalar":
+        fields.append(f"value = {_quoted(guess.value)}")
+    else:
+        fields.append("shape = [" + ", ".join(_quoted(extent) for extent in guess.shape) + "]")
+        if guess.fill:
+            fields.append(f"value = {guess.fill}")
+    return guess.name, "{ " + ", ".join(fields) + " }", guess.note
+
+
+def _commented(text: str) -> list[str]:
+    """A sentence as comment lines of a TOML file."""
+    return [f"# {line}" for line in textwrap.wrap(text[0].upper() + text[1:] + ".", 116)]
+
+
+def _power_below(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
+
+
+def _parameter_text(values: Sequence[int], default: int) -> str:
+    return f"{{ values = [{', '.join(map(str, values))}], default = {default} }}"
+
+
+def _aligned(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    width = max((len(name) for name, _, _ in rows), default=0)
+    return [f"{name.ljust(width)} = {value}" + (f"  # {note}" if note else "") for name, value, note in rows]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _safe_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).lstrip("_.-") or "problem"

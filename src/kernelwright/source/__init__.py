@@ -1,0 +1,1 @@
+"""C, CUDA and OpenCL sources: tokens, preprocessing, typed syntax trees, edits."""

@@ -1,0 +1,1 @@
+"""What tactics of every kind need: edits, dialects, launches, iteration domains, predictions."""

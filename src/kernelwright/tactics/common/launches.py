@@ -1,0 +1,119 @@
+"""Launch shapes as expressions: how many threads there are along an axis, and other ways to cover them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kernelwright.errors import SpecError
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.tactics.base import Subject, Unfit
+from kernelwright.template.draft import StepDraft
+
+AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a launch covers along one axis."""
+
+    total: str
+    """Threads that the launch needs, as an expression: `n` of `ceil_div(n, 256)` blocks of 256."""
+    grid: str
+    """Blocks, as written."""
+    block: str
+    """Threads of a block, as written."""
+    is_rounded_up: bool
+    """Whether the launch has up to a block more threads than `total`."""
+
+
+def steps_of(subject: Subject) -> tuple[StepDraft, ...]:
+    """The launches of the subject's kernel."""
+    return tuple(step for step in subject.draft.steps if step.entry.partition("<")[0].strip() == subject.entry)
+
+
+def only_shape(subject: Subject) -> StepDraft:
+    """The launch shape that all launches of the kernel share.
+
+    Raises:
+        Unfit: they differ.
+    """
+    steps = steps_of(subject)
+    if len({(step.entry, step.grid, step.block, step.shared_bytes) for step in steps}) != 1:
+        raise Unfit("its launches have different shapes")
+    return steps[0]
+
+
+def extents(step: StepDraft) -> tuple[Extent, Extent, Extent]:
+    """What a launch covers along x, y and z."""
+    found = []
+    for axis in range(3):
+        grid = step.grid[axis] if axis < len(step.grid) else "1"
+        block = step.block[axis] if axis < len(step.block) else "1"
+        found.append(extent(grid, block))
+    return found[0], found[1], found[2]
+
+
+def extent(grid: str, block: str) -> Extent:
+    """What one axis covers."""
+    covered = covered_by(grid, block)
+    if covered is not None:
+        return Extent(covered, grid, block, is_rounded_up=True)
+    if is_number(block, 1):
+        return Extent(grid, grid, block, is_rounded_up=False)
+    return Extent(f"({grid}) * ({block})", grid, block, is_rounded_up=False)
+
+
+def covered_by(grid: str, block: str) -> str | None:
+    """`n` where `grid` is `ceil_div(n, block)` or `(n + block - 1) // block`; else None."""
+    text = grid.strip()
+    if text.startswith("ceil_div(") and text.endswith(")"):
+        parts = split_arguments(text[len("ceil_div(") : -1])
+        if parts is not None and len(parts) == 2 and same(parts[1], block):
+            return parts[0].strip()
+    match = re.fullmatch(r"\((.+?)\s*\+\s*(\d+)\)\s*//\s*(\w+)", text)
+    if match and same(match[3], block) and is_number(block, int(match[2]) + 1):
+        return match[1]
+    return None
+
+
+def split_arguments(inside: str) -> list[str] | None:
+    """`a, b` at the outermost level; None where parentheses do not match."""
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(inside):
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return None
+        if character == "," and depth == 0:
+            parts.append(inside[start:index])
+            start = index + 1
+    return [*parts, inside[start:]] if depth == 0 else None
+
+
+def same(left: str, right: str) -> bool:
+    """Whether two expressions are the same text but for blanks and outer parentheses."""
+    return _plain(left) == _plain(right)
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"\s+", "", text)
+    while text.startswith("(") and text.endswith(")") and split_arguments(text[1:-1]) is not None:
+        text = text[1:-1]
+    return text
+
+
+def is_number(text: str, value: int) -> bool:
+    """Whether an expression is this number."""
+    try:
+        return Expression.parse(text).constant == value
+    except SpecError:
+        return False
+
+
+def number(text: str) -> int | None:
+    """The value of an expression without names."""
+    try:
+        value = Expression.parse(text).constant
+    except SpecError:
+        return None
+    return value if isinstance(value, int) else None

@@ -1,0 +1,1 @@
+"""Contractions in tiles, through shared memory or registers."""

@@ -1,0 +1,1 @@
+"""Launches in other forms: plain ones, blocks of any shape."""

@@ -1,0 +1,285 @@
+"""The block's shape as a parameter, also where the source has it as a number."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kernelwright.analysis.facts import LiteralFact
+from kernelwright.analysis.polynomial import named
+from kernelwright.source import nodes
+from kernelwright.source.builtin_functions import atomic_operation, is_exchange
+from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, queries_are_indices
+from kernelwright.tactics.common.launches import AXES, covered_by, is_number, number, only_shape
+from kernelwright.tactics.vectors.loops import refuse_place_as_data
+
+_POWERS = (32, 64, 128, 256, 512, 1024)
+_MORE = {"x": (1, 4, 8, 16, *_POWERS), "y": (1, 2, 4, 8, 16, 32), "z": (1, 2, 4, 8)}
+
+
+def _lift(subject: Subject) -> Rewrite:
+    refuse_hidden_branches(subject)
+    step = only_shape(subject)
+    if all(number(extent) is None or number(extent) == 1 for extent in step.block):
+        raise Unfit("the block is a parameter", is_already_so=any(subject.draft.parameters))
+    baked = _baked_macro(subject, step.block)
+    if baked is not None:
+        return _lift_macro(subject, baked)
+    return _lift_free(subject) if _is_free(subject) else _lift_together(subject)
+
+
+def _baked_macro(subject: Subject, block: tuple[str, ...]) -> LiteralFact | None:
+    """A macro of the kernel that is the block's extent along x, and must stay it."""
+    facts = subject.analysis.facts
+    if _is_free(subject):
+        return None
+    named_so = re.compile(r"BLOCK|GROUP|THREADS|TPB|WG|TILE|LOCAL|BS|\bB\b|NT", re.IGNORECASE)
+    found = [
+        each for each in facts.literals
+        if each.role in ("macro", "parameter") and is_number(block[0], each.value) and each.uses
+        and named_so.search(each.name)
+    ]  # fmt: skip
+    return found[0] if len(found) == 1 else None
+
+
+def _is_free(subject: Subject) -> bool:
+    """Whether the kernel works for blocks of any shape: its threads do not meet and know only their place among all."""
+    facts = subject.analysis.facts
+    if facts.barriers or facts.exchanges or any(a.space == "shared" for a in facts.arrays.values()) or facts.opaque:
+        return False
+    values = [
+        *(access.element for access in facts.accesses if access.element is not None),
+        *(side for guard in facts.guards for c in guard.comparisons for side in (c.left, c.right)),
+        *(loop.start for loop in facts.loops if loop.start is not None),
+    ]
+    words = ("thread.", "block.", "block_size.", "warp.", "grid_size.")
+    block = only_shape(subject).block
+    for index, axis in enumerate(AXES):
+        if index >= len(block) or is_number(block[index], 1):
+            values = [value.replaced({f"block.{axis}": named(f"global.{axis}")}) for value in values]
+        elif not queries_are_indices(subject, axis):
+            return False
+    return not any(name.startswith(words) or "thread." in name for value in values for name in value.names)
+
+
+def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
+    """`#define GROUP 256` with blocks of 256: one parameter for the source and every launch that it stands for."""
+    plan = Plan(subject, "launch-shape", "launch")
+    facts = subject.analysis.facts
+    if facts.opaque:
+        raise Unfit("not all of the kernel is understood")
+    is_pow2 = literal.value & (literal.value - 1) == 0
+    if not is_pow2:
+        raise Unfit("the block is no power of two; why is not known")
+    by_block = [a for a in facts.accesses if a.kind != "read" and a.space == "global" and a.element is not None
+                and any(n.startswith("block.") for n in a.element.names)]  # fmt: skip
+    low = literal.value if by_block else 32
+    high = 1024 if subject.device.kind == "gpu" else 4096
+    values = tuple(v for v in (*_POWERS, 2048, 4096) if low <= v <= min(high, subject.device.max_threads_per_block))
+    name = plan.lift_macro(literal.name, values, "threads of a block")
+    users = _kernels_that_use(subject, literal.name)
+    steps = []
+    for step in plan.draft.steps:
+        entry = step.entry.partition("<")[0].strip()
+        if entry not in users:
+            steps.append(step)
+            continue
+        if not is_number(step.block[0], literal.value):
+            raise Unfit(f"the launch of {entry} has another block than {name}")
+        grid = list(step.grid)
+        covered = covered_by(grid[0], step.block[0])
+        if covered is not None:
+            grid[0] = f"ceil_div({covered}, {name})"
+        elif number(grid[0]) is None and re.search(rf"\b{literal.value}\b", grid[0]):
+            raise Unfit(f"how {name} decides on the grid of {entry} is not known")
+        if step.shared_bytes is not None:
+            raise Unfit(f"how {name} decides on the shared memory of {entry} is not known")
+        steps.append(replace(step, grid=tuple(grid), block=(name, *step.block[1:])))
+    plan.draft = replace(plan.draft, steps=tuple(steps))
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__", mark.text) and str(literal.value) in mark.text:
+            text = re.sub(rf"\b{literal.value}\b", name, mark.span.text(subject.source), count=1)
+            plan.replace(mark.span, text)
+    return plan.finish(
+        f"{name}, the size of a block, is a parameter of the source and of its launches.",
+        Effect(1.15, "threads and blocks that run at once"),
+        properties=subject.properties,
+    )
+
+
+def _kernels_that_use(subject: Subject, macro: str) -> set[str]:
+    """Kernels of the file that name a macro, in their bodies or in functions that they call."""
+    tree = subject.analysis.tree
+    uses = tree.expanded.uses.get(macro, ())
+    functions = {each.name: each for each in tree.functions}
+    direct = {f.name for f in tree.functions if any(f.place.span.contains(use) for use in uses)}
+    found = set(direct)
+    for _ in range(len(functions)):
+        for function in tree.functions:
+            called = {each.function for each in nodes.walk(function.body) if isinstance(each, nodes.Call)}
+            if called & found:
+                found.add(function.name)
+    return {name for name in found if functions[name].is_kernel}
+
+
+def _lift_together(subject: Subject) -> Rewrite:
+    """Blocks that work on one thing together, with the block's size asked for wherever it matters.
+
+    Raises:
+        Unfit: something may rely on the size that blocks have.
+    """
+    step = only_shape(subject)
+    size = number(step.block[0])
+    if size is None or size & (size - 1) or any(number(extent) != 1 for extent in step.block[1:]):
+        raise Unfit("the kernel relies on the shape of its blocks")
+    _refuse_reliance(subject, size)
+    plan = Plan(subject, "launch-shape", "launch")
+    values = _values_together(subject, size)
+    name = plan.parameter("BLOCK", sorted({*values, size}), size, "threads that work on one thing together")
+    shared = step.shared_bytes
+    if shared is not None:
+        count = number(shared)
+        if count is None or count % size:
+            raise Unfit("how much shared memory a block of another size needs is not known")
+        shared = f"{count // size} * {name}"
+    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(name, *step.block[1:]), shared_bytes=shared)
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
+            plan.replace(mark.span, "")
+    return plan.finish(
+        f"{name}, the threads that work on one thing together, is a parameter.",
+        Effect(1.15, "threads that wait for each other, and blocks that run at once"),
+        properties=subject.properties,
+    )
+
+
+def _refuse_reliance(subject: Subject, size: int) -> None:
+    """Refuse kernels that may rely on the size of their blocks.
+
+    Raises:
+        Unfit: saying how.
+    """
+    facts, step = subject.analysis.facts, only_shape(subject)
+    reason = "the kernel relies on the shape of its blocks"
+    if facts.opaque or subject.pattern.kind not in ("row-wise", "whole reduction"):
+        raise Unfit(reason)
+    if subject.pattern.confidence != "certain" or covered_by(step.grid[0], step.block[0]) is not None:
+        raise Unfit(reason)
+    if re.search(rf"\b{size}\b", " ".join(step.grid)) or _uses_total(subject):
+        raise Unfit(reason)
+    for guard in facts.guards:
+        for each in guard.comparisons:
+            sides = (each.left, each.right)
+            if any(side.constant not in (None, 0) for side in sides) and any("thread." in str(side) for side in sides):
+                raise Unfit("a condition compares the thread's place with a number")
+    _refuse_own_values(subject)
+    sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
+    for loop in facts.loops:
+        ends = [each for each in (loop.start, loop.bound) if each is not None]
+        if loop.index in sharing and not any("block_size." in str(each) for each in ends):
+            raise Unfit("a loop over shared memory has a fixed length")
+    scopes = {reduction.scope for reduction in facts.reductions}
+    if "warp" in scopes and "block" not in scopes:
+        raise Unfit("values are joined between the threads of a warp, which is the block")
+    if any(array.space == "shared" and array.is_parameter for array in facts.arrays.values()):
+        raise Unfit("how much local memory a block of another size needs is not known")
+    refuse_place_as_data(subject)
+
+
+def _refuse_own_values(subject: Subject) -> None:
+    """What one thread makes in a loop of the block may only be joined: with more threads it is of other elements.
+
+    Raises:
+        Unfit: it is used by itself.
+    """
+    facts, body = subject.analysis.facts, subject.analysis.function.body
+    together = {loop.span for loop in facts.loops if loop.sweep != "sequential" and not loop.inlined_in}
+    for loop in nodes.walk(body):
+        if isinstance(loop, nodes.Loop) and loop.place.span in together:
+            after = [each for each in _flat(body) if each.place.span.start >= loop.place.span.end]
+            for name in sorted(nodes.assigned_names(loop.body) - nodes.declared_names(loop)):
+                _refuse_own_value(subject, name, after)
+
+
+def _refuse_own_value(subject: Subject, name: str, after: list[nodes.Statement]) -> None:
+    helpers = {each.name for each in subject.analysis.tree.functions}
+    shared = {key.partition("#")[0] for key, each in subject.analysis.facts.arrays.items() if each.space == "shared"}
+    for statement in after:
+        if not any(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(statement)):
+            continue
+        calls = {each.function for each in nodes.walk(statement) if isinstance(each, nodes.Call)}
+        if calls & helpers or any(is_exchange(each) or atomic_operation(each) for each in calls):
+            return  # joined by whatever that is
+        match statement:
+            case nodes.Evaluate(expression=nodes.Assign(target=target)) if nodes.root_name(target) in shared:
+                continue
+        raise Unfit(f"what a thread has in {name} is used by itself")
+
+
+def _flat(block: nodes.Block) -> list[nodes.Statement]:
+    """The statements of a function that are no blocks, in order."""
+    return [
+        each
+        for statement in block.statements
+        for each in (_flat(statement) if isinstance(statement, nodes.Block) else [statement])
+    ]
+
+
+def _values_together(subject: Subject, size: int) -> list[int]:
+    largest = min(subject.device.max_threads_per_block, 1024)
+    for array in subject.analysis.facts.arrays.values():
+        extents = [None if extent is None else extent.constant for extent in array.extents]
+        if array.space == "shared" and extents and None not in extents:
+            largest = min(largest, size)
+    least = 1 if subject.device.kind == "cpu" and not subject.analysis.facts.exchanges else 32
+    return [v for v in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if least <= v <= largest]
+
+
+def _uses_total(subject: Subject) -> bool:
+    """Whether what a kernel does depends on how many threads there are in all, or on a place among all of them."""
+    facts = subject.analysis.facts
+    values = [a.element for a in facts.accesses if a.element is not None and a.space == "global"]
+    values += [side for guard in facts.guards for c in guard.comparisons for side in (c.left, c.right)]
+    names = {name for value in values for name in value.names}
+    deep = names | {n for name in names for part in facts.atoms[name].parts for n in part.names}
+    return any(name.startswith(("global.", "grid_size.", "block_size.")) for name in deep) or any(
+        loop.sweep == "grid-stride" for loop in facts.loops
+    )
+
+
+def _lift_free(subject: Subject) -> Rewrite:
+    step = only_shape(subject)
+    plan = Plan(subject, "launch-shape", "launch")
+    grid, block = list(step.grid), list(step.block)
+    names = []
+    for index, extent in enumerate(step.block):
+        value = number(extent)
+        if value is None or (value == 1 and index):
+            continue
+        axis = AXES[index]
+        total = covered_by(step.grid[index] if index < len(step.grid) else "1", extent)
+        if total is None or not is_guarded(subject, Axis(f"global.{axis}", total)):
+            raise Unfit("nothing in the kernel stops threads beyond the end")
+        values = sorted({*_MORE[axis], value})
+        suffix = "" if len(step.block) == 1 else f"_{axis.upper()}"
+        name = plan.parameter(f"BLOCK{suffix}", values, value, f"threads of a block along {axis}")
+        names.append(name)
+        grid[index], block[index] = f"ceil_div({total}, {name})", name
+    if len(names) > 1:
+        plan.constraint("threads", f"{' * '.join(names)} <= 1024")
+    plan.draft = plan.draft.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
+    for mark in subject.analysis.function.attributes:
+        if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
+            plan.replace(mark.span, "")
+    return plan.finish(
+        f"The shape of a block is a parameter ({' and '.join(names)}).",
+        Effect(1.1, "threads and blocks that run at once"),
+        properties=subject.properties,
+    )
+
+
+LAUNCH_SHAPE = RuleTactic(
+    "launch-shape", "launch", "The block's shape as a parameter, also where the source has it as a number.", _lift
+)

@@ -1,0 +1,1 @@
+"""Blocks that join values: shuffles, vectors, several values a thread, several blocks in turn."""

@@ -1,0 +1,45 @@
+"""All tactics, in the order in which they are tried where the predicted effect is the same."""
+
+from __future__ import annotations
+
+from kernelwright.tactics.base import Family, Tactic
+from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
+from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
+from kernelwright.tactics.hoisting.loads import HOIST
+from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
+from kernelwright.tactics.launch.plain_launch import Plainly
+from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
+from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
+from kernelwright.tactics.rows.groups import GROUP_LANES
+from kernelwright.tactics.rows.one_pass import ONE_PASS
+from kernelwright.tactics.rows.registers import ROW_REGISTERS
+from kernelwright.tactics.rows.split import ROW_SPLIT
+from kernelwright.tactics.rows.threads_per_row import ROWS
+from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS, RECIPROCAL
+from kernelwright.tactics.scalar.compiler_hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
+from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
+from kernelwright.tactics.scalar.running_indices import RUNNING_INDICES
+from kernelwright.tactics.stencil.tiles import STENCIL_TILES
+from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
+from kernelwright.tactics.transpose.tiles import TRANSPOSE_TILES
+from kernelwright.tactics.vectors.loops import VECTOR_LOOPS
+from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
+
+TACTICS: tuple[Tactic, ...] = (
+    CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
+    GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, Plainly(ROW_SPLIT), Plainly(ROWS), ONE_PASS, BLOCK_JOINS, BLOCK_ITEMS,
+    VECTOR_LOOPS, COARSEN,
+    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
+    NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
+)  # fmt: skip
+"""One module a tactic or two; a new one is imported above and listed here."""
+
+
+def by_family(family: Family) -> tuple[Tactic, ...]:
+    """The tactics of one family, in order."""
+    return tuple(each for each in TACTICS if each.family == family)
+
+
+def tactic(name: str) -> Tactic | None:
+    """The tactic of that name."""
+    return next((each for each in TACTICS if each.name == name), None)

@@ -1,0 +1,492 @@
+"""Few rows, long ones: each is walked in parts by threads of their own, and a second launch joins the parts.
+
+Both launches run the kernel's own text. The first one stops after its loop and leaves what each thread has joined; the
+second one joins these instead of walking the row, and goes on as the kernel did. So nothing after the loop, such as
+how the threads of a block join, needs to be understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from kernelwright.analysis.facts import LoopFact
+from kernelwright.analysis.polynomial import named
+from kernelwright.source import nodes
+from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.span import Span
+from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.tactics.common.block_functions import reached_from
+from kernelwright.tactics.common.c_text import c_text
+from kernelwright.tactics.common.dialect import Dialect, dialect, joined
+from kernelwright.tactics.common.editing import Plan, declaration_start, refuse_hidden_branches
+from kernelwright.tactics.common.iteration_domain import expression_of, total_of
+from kernelwright.tactics.common.launches import extents, is_number, only_shape, same, steps_of
+from kernelwright.tactics.common.loop_reductions import Joined, joined_variables
+from kernelwright.tactics.common.thread_queries import query_text, thread_queries
+from kernelwright.tactics.common.traffic_model import MOST
+from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
+from kernelwright.template.draft import ScratchDraft
+
+SHORTEST = 1024
+"""Elements of a row below which a second launch costs more than it brings; a guess."""
+
+_SPLITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_DTYPES: Mapping[str, str] = MappingProxyType({
+    "float": "float32", "double": "float64", "int": "int32", "uint": "uint32", "unsigned": "uint32",
+    "unsigned int": "uint32",
+})  # fmt: skip
+_UNCHANGED = frozenset(("get_local_id(0)", "get_local_size(0)", "threadIdx.x", "blockDim.x"))
+_CHANGED: Mapping[str, str] = MappingProxyType({
+    "get_group_id(0)": "(get_group_id(0) / @)", "get_num_groups(0)": "(get_num_groups(0) / @)",
+    "get_global_size(0)": "(get_global_size(0) / @)",
+    "get_global_id(0)": "(get_group_id(0) / @ * get_local_size(0) + get_local_id(0))",
+    "blockIdx.x": "(blockIdx.x / @)", "gridDim.x": "(gridDim.x / @)",
+})  # fmt: skip
+"""What a kernel's words become where each of its blocks is there `@` times."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The loop that is split, and where it stands."""
+
+    loop: nodes.Loop
+    fact: LoopFact
+    header: Header
+    declared: nodes.Declarator
+    container: nodes.Block
+    """Its block: the kernel's body, or that of a condition in it."""
+    condition: nodes.If | None
+    before: tuple[nodes.Statement, ...]
+    """Of the kernel's body and the container, what runs first."""
+    joined: tuple[Joined, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The variable that holds which row a thread walks, where a kernel asks for nothing else."""
+
+    statement: nodes.Statement
+    declared: nodes.Declarator
+    guard: nodes.If | None
+    """What stops threads beyond the last row."""
+    bound: str
+    """How many rows there are, as C text; empty without a guard."""
+    is_total: bool
+    """Whether that is what the launch rounds up to whole blocks."""
+
+
+def _split(subject: Subject) -> Rewrite:
+    if "row-split" in subject.history:
+        raise Unfit("its rows are split already", is_already_so=True)
+    _refuse_unknown(subject)
+    row = _row_of(subject)
+    _refuse_effects(subject, row)
+    own = _own_row(subject, row)
+    if own is None:
+        _refuse_other_queries(subject, row)
+    plan = Plan(subject, "row-split", "row")
+    split, effect = _parts(subject, plan, row, own)
+    part = {each.name: plan.fresh(f"parts_of_{each.name}") for each in row.joined}
+    words = dialect(subject.language)
+    second = plan.fresh(f"{subject.entry}_joined")
+    pointers = "".join(f", {words.space}{each.c_type} *{part[each.name]}" for each in row.joined)
+    _first_launch(plan, row, own, split, part, words)
+    _second_launch(plan, row, split, second, part, pointers, words)
+    _relaunch(plan, row, own, split, second, part)
+    return plan.finish(f"Each row is walked in {split} parts at the same time, and a second launch joins them.",
+                       effect)  # fmt: skip
+
+
+# Whether it may
+
+
+def _refuse_unknown(subject: Subject) -> None:
+    """What must be certain of any kernel.
+
+    Raises:
+        Unfit: it is not.
+    """
+    refuse_hidden_branches(subject)
+    facts, function = subject.analysis.facts, subject.analysis.function
+    if facts.opaque:
+        line = facts.opaque[0].span.line(subject.source)
+        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    if function.template_parameters:
+        raise Unfit("it is a template: what its second launch is called is not known")
+    if any(access.is_atomic for access in facts.accesses):
+        raise Unfit("it changes memory atomically")
+    if any(access.kind == "unknown" for access in facts.accesses):
+        raise Unfit("an array is given to something that is not followed")
+    if len(steps_of(subject)) != 1:
+        raise Unfit("it is launched several times")
+    step = only_shape(subject)
+    if any(not is_number(each, 1) for each in (*step.grid[1:], *step.block[1:])):
+        raise Unfit("its launch has more than one axis")
+    if step.shared_bytes is not None:
+        raise Unfit("its shared memory is sized by the launch")
+    refuse_aliases(subject)
+    for name in facts.helpers:
+        helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
+        if helper is not None and thread_queries(helper.body):
+            loops = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Loop)]
+            first = loops[0].place.span.end if loops else 0
+            calls = (n for n in nodes.walk(function.body) if isinstance(n, nodes.Call) and n.function == name)
+            if any(each.place.span.start < first for each in calls):
+                raise Unfit(f"{name} asks for the thread's place itself")
+
+
+def _row_of(subject: Subject) -> _Row:
+    """The first loop, which must join values and do nothing else; no later one may walk memory.
+
+    Raises:
+        Unfit: it does more, or stands where it may not run.
+    """
+    body = subject.analysis.function.body
+    index = _first_with_loop(body)
+    outer = body.statements[index]
+    container, condition, before = body, None, body.statements[:index]
+    if isinstance(outer, nodes.If) and isinstance(outer.yes, nodes.Block) and outer.no is None:
+        container, condition = outer.yes, outer
+        index = _first_with_loop(container)
+        before = (*before, *container.statements[:index])
+        outer = container.statements[index]
+    fact = next((f for f in subject.analysis.facts.loops if f.span == outer.place.span and not f.inlined_in), None)
+    if not isinstance(outer, nodes.Loop) or fact is None or not fact.is_exact:
+        raise Unfit("its first loop is not understood, or a condition decides whether it runs")
+    facts = subject.analysis.facts
+    end = outer.place.span.end
+    for each in facts.loops:
+        is_later = each.index != fact.index and each.span.start >= end and not each.inlined_in
+        if is_later and any(each.index in a.loops and a.space in ("global", "constant") for a in facts.accesses):
+            raise Unfit("a later loop walks memory too")
+    header = _plain_header(outer, fact)
+    found = joined_variables(outer, declared_types(subject))
+    if not found:
+        raise Unfit("its first loop joins no values")
+    for joined_one in found:
+        if joined_one.c_type not in _DTYPES:
+            raise Unfit(f"values of type {joined_one.c_type} are not kept between launches")
+    assert isinstance(outer.initial, nodes.Declaration)
+    return _Row(outer, fact, header, outer.initial.declarators[0], container, condition, before, found)
+
+
+def _first_with_loop(block: nodes.Block) -> int:
+    for index, each in enumerate(block.statements):
+        if any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each)):
+            return index
+    raise Unfit("its threads walk no row in a loop")
+
+
+def _plain_header(loop: nodes.Loop, fact: LoopFact) -> Header:
+    """A loop upwards, by steps that do not change, whose iterations all run to their end.
+
+    Raises:
+        Unfit: it is none.
+    """
+    header = read_header(loop)
+    if header is None or header.rest or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
+        raise Unfit("its loop counts in a way that is not followed")
+    if header.step_kind != "add" or header.operator != "<" or len(loop.initial.declarators) != 1:
+        raise Unfit("its loop does not count upwards to a bound")
+    if isinstance(loop.condition, nodes.Binary) and loop.condition.operator == "&&":
+        raise Unfit("its loop ends by more than its bound")
+    if fact.ends_early or any(isinstance(n, nodes.Return | nodes.Jump | nodes.OpaqueStatement)
+                              for n in nodes.walk(loop.body)):  # fmt: skip
+        raise Unfit("its loop may be left early")
+    initial = loop.initial.declarators[0].initial
+    if initial is None or not loop.place.is_exact:
+        raise Unfit("its loop is made by a macro")
+    changed = nodes.assigned_names(loop.body) | {header.variable}
+    for part in (initial, header.bound, *((header.step,) if header.step is not None else ())):
+        for node in nodes.walk(part):
+            is_query = query_text(node) != ""
+            if isinstance(node, nodes.Assign | nodes.Update | nodes.Element | nodes.MethodCall) or (
+                isinstance(node, nodes.Call) and not is_query
+            ):
+                raise Unfit("where its loop starts, ends or steps is computed in a way that is not followed")
+            if isinstance(node, nodes.Name) and node.name in changed:
+                raise Unfit("where its loop starts, ends or steps may change while it runs")
+        if not part.place.is_exact:
+            raise Unfit("its loop's head is made by a macro")
+    if not _is_upwards(header, fact):
+        raise Unfit("its loop's step is not known to be positive")
+    return header
+
+
+def _is_upwards(header: Header, fact: LoopFact) -> bool:
+    if header.step is None:
+        return True
+    amount = fact.step.amount if fact.step is not None else None
+    if amount is None or not amount.terms:
+        return False
+    sizes = ("block_size.", "grid_size.")
+    return all(c > 0 and all(name.startswith(sizes) for name in monomial) for monomial, c in amount.terms)
+
+
+def _refuse_effects(subject: Subject, row: _Row) -> None:
+    """Up to the end of the loop nothing may happen but reading, and leaving beyond the last row.
+
+    Raises:
+        Unfit: more may.
+    """
+    facts, end = subject.analysis.facts, row.loop.place.span.end
+    if any(a.span.start < end and a.kind != "read" and not a.inlined_in for a in facts.accesses) or any(
+        row.fact.index in a.loops and a.kind != "read" for a in facts.accesses
+    ):
+        raise Unfit("it stores something before its loop ends")
+    meetings = [(each.span, each.inlined_in) for each in facts.barriers]
+    meetings += [(each.span, each.inlined_in) for each in facts.exchanges]
+    if any(span.start < end and not helper for span, helper in meetings):
+        raise Unfit("its threads meet before its loop ends")
+    busy = {helper for _, helper in meetings} | {a.inlined_in for a in facts.accesses if a.kind != "read"}
+    waiting: tuple[nodes.Node, ...] = (*row.before, row.loop)
+    called = {n.function for statement in waiting for n in nodes.walk(statement) if isinstance(n, nodes.Call)}
+    does_more = sorted(reached_from(subject.analysis.tree, called) & (busy - {""}))
+    if does_more:
+        raise Unfit(f"{does_more[0]} does more than to compute")
+    for statement in row.before:
+        match statement:
+            case nodes.Declaration() | nodes.Evaluate(expression=nodes.Assign(target=nodes.Name())):
+                continue
+            case nodes.If(no=None, yes=yes) if _is_return(yes):
+                continue
+        raise Unfit("what stands before its loop is not followed")
+    for each in row.joined:
+        inside = [n for s in (*row.before,) for n in nodes.walk(s)
+                  if isinstance(n, nodes.Declarator) and n.name == each.name and not n.extents]  # fmt: skip
+        if len(inside) != 1:
+            raise Unfit(f"{each.name} is not declared before the loop")
+
+
+def _is_return(node: nodes.Statement) -> bool:
+    if isinstance(node, nodes.Block) and len(node.statements) == 1:
+        node = node.statements[0]
+    return isinstance(node, nodes.Return) and node.value is None
+
+
+def _own_row(subject: Subject, row: _Row) -> _Own | None:
+    """The variable that chooses a row by itself; None where the kernel asks for its place in other ways too."""
+    facts, body = subject.analysis.facts, subject.analysis.function.body
+    names = {each.name for each in facts.thread_indices if each.value == named("global.x") and each.name}
+    found = [(statement, each) for statement in row.before if isinstance(statement, nodes.Declaration)
+             for each in statement.declarators if each.name in names and each.initial is not None]  # fmt: skip
+    if len(found) != 1:
+        return None
+    statement, declared = found[0]
+    assert declared.initial is not None
+    if thread_queries(body) != thread_queries(declared.initial) or not declared.initial.place.is_exact:
+        return None
+    if declared.name in nodes.assigned_names(body) or thread_queries(statement) != thread_queries(body):
+        return None
+    conditions = [each for each in row.before if isinstance(each, nodes.If)]
+    conditions += [row.condition] if row.condition is not None else []
+    is_exact = not extents(only_shape(subject))[0].is_rounded_up
+    if not conditions:
+        return _Own(statement, declared, None, "", is_total=False) if is_exact else None
+    if len(conditions) != 1 or not conditions[0].condition.place.is_exact:
+        return None
+    kind = "branch" if conditions[0] is row.condition else "early-exit"
+    span = conditions[0].condition.place.span
+    guard = next((g for g in facts.guards if g.span == span and g.kind == kind and g.is_complete), None)
+    if guard is None or len(guard.comparisons) != 1:
+        return None
+    test = guard.comparisons[0]
+    if test.left.single_name != "global.x" or test.operator != "<" or not subject.is_as_said(test):
+        return None
+    rows = expression_of(subject, test.right)
+    is_total = rows is not None and same(rows, extents(only_shape(subject))[0].total)
+    try:
+        return _Own(statement, declared, conditions[0], c_text(test.right, facts.atoms, {}), is_total)
+    except Unfit:
+        return None
+
+
+def _refuse_other_queries(subject: Subject, row: _Row) -> None:
+    for statement in (*row.before, *((row.condition.condition,) if row.condition is not None else ()), row.loop):
+        for node in nodes.walk(statement):
+            text = query_text(node)
+            if text and ((text not in _UNCHANGED and text not in _CHANGED) or not node.place.is_exact):
+                raise Unfit(f"it asks for its place in a way that is not followed ({text})")
+
+
+# How many parts
+
+
+def _parts(subject: Subject, plan: Plan, row: _Row, own: _Own | None) -> tuple[str, Effect]:
+    """The parameter, and the predicted effect."""
+    units = subject.device.multiprocessors
+    if not units:
+        raise Unfit("how many multiprocessors the device has is not known")
+    if row.fact.bound is None:
+        raise Unfit("how long its rows are is not known")
+    step = only_shape(subject)
+    whole = extents(step)[0]
+    few: list[tuple[int, int, int]] = []
+    longest = 0
+    for sizes in subject.sizes():
+        blocks, block = total_of(subject, step.grid[0], sizes), total_of(subject, step.block[0], sizes)
+        rows = total_of(subject, whole.total, sizes) if own is not None else blocks
+        length = subject.evaluate(row.fact.bound, sizes)
+        if not blocks or not block or not rows or length is None:
+            raise Unfit("how many rows there are, and how long, is not known on every workload")
+        longest = max(longest, length)
+        if rows < 2 * units and length >= SHORTEST:
+            few.append((rows, blocks, block))
+    if not few:
+        raise Unfit(f"no workload has fewer rows than twice the {units} multiprocessors and rows of {SHORTEST} or more",
+                    is_already_so=True)  # fmt: skip
+    rows, blocks, block = min(few)
+    values = tuple(each for each in _SPLITS if each <= max(2, longest // 64))
+    threads = rows if own is not None else blocks * block
+    wanted = max(2, min(4 * units * block // threads, longest // 256))
+    default = max(each for each in values if each <= wanted)
+    name = plan.parameter("SPLIT", values, default, "parts of a row; 1: the first launch walks whole rows")
+    plan.constraint("parts", f"({whole.total}) * {name} < 2147483648")
+    factor = min(MOST, max(1.05, units / min(units, blocks)))
+    told = f"{rows} rows keep {min(units, blocks)} of {units} multiprocessors busy"
+    return name, Effect(factor, f"{told}, their parts all")
+
+
+# Text
+
+
+def _first_launch(
+    plan: Plan, row: _Row, own: _Own | None, split: str, part: Mapping[str, str], words: Dialect
+) -> None:  # fmt: skip
+    """The kernel up to the end of its loop, over one part of the row."""
+    subject, source = plan.subject, plan.subject.source
+    initial = row.declared.initial
+    assert initial is not None
+    bound, step = row.header.bound, row.header.step
+    heads = [each.place.span for each in (initial, bound)]
+    if own is not None:
+        item = plan.fresh("part_item")
+        assert own.declared.initial is not None
+        asked = own.declared.initial.place.span
+        plan.insert(own.statement.place.span.start, f"const {own.declared.c_type} {item} = {asked.text(source)};\n  ")
+        plan.replace(asked, f"{item} / {split}")
+        if own.guard is not None:
+            sign = "<" if own.guard is row.condition else ">="
+            plan.replace(own.guard.condition.place.span, f"{item} {sign} ({own.bound}) * {split}")
+        number, place = f"{item} % {split}", item
+        texts = [each.place.span.text(source) if each is not None else "1" for each in (initial, bound, step)]
+    else:
+        _repeat_blocks(plan, row, split, heads)
+        x = "get_group_id(0)" if words.is_opencl else "blockIdx.x"
+        number = f"{x} % {split}"
+        size, lane = _sizes(words)
+        place = f"((size_t)({x} / {split}) * {size} + {lane}) * {split} + {x} % {split}"
+        texts = [_substituted(subject, each, split) if each is not None else "1" for each in (initial, bound, step)]
+    first, last = plan.fresh("part_from"), plan.fresh("part_to")
+    share, end, begin = plan.fresh("part_share"), plan.fresh("row_end"), plan.fresh("part_begin")
+    index, wide, c_type = plan.fresh("part_index"), words.signed_64, row.declared.c_type
+    start, limit, by = texts
+    steps = f"{split} * 16 * ({wide})({by})"
+    lines = [
+        f"const {wide} {index} = {number}, {end} = {limit};",
+        f"const {wide} {share} = {end} > 0 ? ({end} + {steps} - 1) / ({steps}) * 16 * ({wide})({by}) : 0;",
+        f"const {wide} {begin} = ({wide})({start}) + {index} * {share};",
+        f"const {c_type} {first} = {begin} < {end} ? {begin} : {end};",
+        f"const {c_type} {last} = {index} < {split} - 1 && {begin} + {share} < {end} ? {begin} + {share} : {end};",
+        *(f"{each.name} = {each.identity};" for each in row.joined if not each.is_idempotent),
+    ]
+    marks = "".join(f"{mark.span.text(source).strip()}\n  " for mark in row.loop.pragmas)
+    for mark in row.loop.pragmas:
+        plan.replace(mark.span, "")
+    plan.insert(row.loop.place.span.start, "\n  ".join(lines) + f"\n  {marks}")
+    plan.replace(heads[0], first)
+    plan.replace(heads[1], last)
+    stores = "".join(f"\n  {part[each.name]}[{place}] = {each.name};" for each in row.joined)
+    body = subject.analysis.function.body
+    plan.replace(Span(row.loop.place.span.end, row.container.place.span.end - 1), f"{stores}\n")
+    if row.condition is not None:
+        plan.replace(Span(row.condition.place.span.end, body.place.span.end - 1), "\n")
+
+
+def _sizes(words: Dialect) -> tuple[str, str]:
+    """Threads of a block, the thread's place."""
+    return ("get_local_size(0)", "get_local_id(0)") if words.is_opencl else ("blockDim.x", "threadIdx.x")
+
+
+def _repeat_blocks(plan: Plan, row: _Row, split: str, heads: list[Span]) -> None:
+    """The kernel's words for its place, where each block is there once a part."""
+    parts: list[nodes.Node] = [*row.before, row.loop]
+    parts += [row.condition.condition] if row.condition is not None else []
+    done: set[Span] = set()
+    for part in parts:
+        for node in nodes.walk(part):
+            text, span = query_text(node), node.place.span
+            if text in _CHANGED and span not in done and not any(head.contains(span) for head in heads):
+                done.add(span)
+                plan.replace(span, _CHANGED[text].replace("@", split))
+
+
+def _substituted(subject: Subject, node: nodes.Expression, split: str) -> str:
+    """An expression's text with the words for its place changed."""
+    outer = node.place.span
+    data = subject.source.encode("utf-8", "surrogatepass")
+    text, at = b"", outer.start
+    found = {each.place.span: query_text(each) for each in nodes.walk(node) if query_text(each) in _CHANGED}
+    for span in sorted(found):
+        text += data[at : span.start] + _CHANGED[found[span]].replace("@", split).encode()
+        at = span.end
+    return (text + data[at : outer.end]).decode("utf-8", "surrogatepass")
+
+
+def _second_launch(
+    plan: Plan, row: _Row, split: str, name: str, part: Mapping[str, str], pointers: str, words: Dialect
+) -> None:  # fmt: skip
+    """The kernel with a loop over the parts instead of its loop; both kernels get the pointers to these."""
+    subject, function = plan.subject, plan.subject.analysis.function
+    data = subject.source.encode("utf-8", "surrogatepass")
+    head, body = function.name_place.span, function.body.place.span
+    between = data[head.end : body.start].decode("utf-8", "surrogatepass")
+    opening, closing = between.find("("), between.rfind(")")
+    if opening < 0 or between[closing + 1 :].strip() or "__grid_constant__" in between:
+        raise Unfit("its parameters are written in a way that is not understood")
+    comma = head.end + len(between[:closing].encode("utf-8", "surrogatepass"))
+    plan.insert(comma, pointers)
+    size, lane = _sizes(words)
+    group = "get_group_id(0)" if words.is_opencl else "blockIdx.x"
+    me = f"((size_t){group} * {size} + {lane})"
+    index = plan.fresh("part")
+    place = f"{me} * {split} + {index}"
+    joins = "".join(
+        f"\n    {each.name} = "
+        + joined(words.language, each.operation, each.name, f"{part[each.name]}[{place}]", c_type=each.c_type)
+        + ";"
+        for each in row.joined
+    )
+    walk = f"for (int {index} = 0; {index} < {split}; ++{index}) {{{joins}\n  }}"
+    loop = row.loop.place.span
+    start = declaration_start(subject.source, function)
+    text = (
+        data[start : head.start] + name.encode() + data[head.end : comma] + pointers.encode()
+        + data[comma : loop.start] + walk.encode() + data[loop.end : body.end]
+    ).decode("utf-8", "surrogatepass")  # fmt: skip
+    plan.insert(body.end, f"\n\n{text}")
+
+
+def _relaunch(plan: Plan, row: _Row, own: _Own | None, split: str, second: str, part: Mapping[str, str]) -> None:
+    """Both launches one after the other, with memory for the parts."""
+    subject = plan.subject
+    step = only_shape(subject)
+    whole = extents(step)[0]
+    steps = []
+    for one in plan.draft.steps:
+        steps += [one, replace(one, entry=second)] if one == step else [one]
+    plan.draft = replace(plan.draft, steps=tuple(steps))
+    shape = (f"({step.grid[0]}) * ({step.block[0]}) * {split}",)
+    for each in row.joined:
+        scratch = ScratchDraft(part[each.name], _DTYPES[each.c_type], shape)
+        plan.draft = plan.draft.with_scratch(scratch, step.entry, second)
+    is_rows = own is not None and own.is_total and whole.is_rounded_up
+    grid = f"ceil_div(({whole.total}) * {split}, {whole.block})" if is_rows else f"({step.grid[0]}) * {split}"
+    plan.draft = plan.draft.relaunched(step.entry, grid=(grid,), block=(step.block[0],))
+
+
+ROW_SPLIT = RuleTactic(
+    "row-split", "row", "Few long rows: parts of a row at the same time, joined by a second launch.", _split
+)

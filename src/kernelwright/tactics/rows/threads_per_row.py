@@ -1,0 +1,553 @@
+"""Rows that one thread walks alone: shared by several threads, in vectors, several rows a block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kernelwright.analysis.polynomial import Polynomial
+from kernelwright.source import nodes
+from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
+from kernelwright.tactics.common.c_text import c_text
+from kernelwright.tactics.common.dialect import Dialect, dialect
+from kernelwright.tactics.common.editing import Plan, indent, refuse_hidden_branches
+from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
+from kernelwright.tactics.common.launches import only_shape
+from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads, joined_variables
+from kernelwright.tactics.common.thread_queries import thread_queries
+from kernelwright.tactics.rows.facts import declared_types
+from kernelwright.tactics.vectors.lane_kinds import Kind
+from kernelwright.tactics.vectors.lane_text import prelude
+from kernelwright.tactics.vectors.lanes import Lanes
+
+_VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
+
+
+@dataclass
+class Shared:
+    """One kernel while its rows are being shared."""
+
+    subject: Subject
+    plan: Plan
+    places: Places | None
+    words: Dialect
+    types: dict[str, str]
+    lanes_name: str
+    rows_name: str
+    vec: str
+    unroll: str
+    live: str = "kw_live"
+    wide: list[Lanes] = field(default_factory=list)
+    joined: list[Joined] = field(default_factory=list)
+    headers: Mapping[int, Header] = field(default_factory=dict)
+    """Of a block whose threads share a row already: how its loops count, by the loop's identity. They start at 0 then,
+    and the kernel joins by itself."""
+    helpers: list[str] = field(default_factory=list)
+    """Functions that loops need, behind all others."""
+    passes: str = ""
+    """What else is to be told of the loops, as the end of a sentence."""
+    vector_loops: int = 0
+    lone_loops: int = 0
+    """Those that have no vector form: threads take other elements in them."""
+    loops: int = 0
+
+
+Choose: TypeAlias = Callable[[Shared, nodes.Block, dict[str, str]], Mapping[int, Callable[[], None]]]
+"""Which loops are written in a way of their own, by the identity of the loop, and how."""
+
+
+def share(
+    subject: Subject,
+    *,
+    name: str = "rows",
+    choose: Choose | None = None,
+    weigh: Callable[[Shared], Effect] | None = None,
+) -> Rewrite:
+    """Rows that are walked by one thread each, walked by several.
+
+    Args:
+        subject: the kernel.
+        name: of the tactic.
+        choose: writes some loops in another way; it may refuse.
+        weigh: the effect, where it is another one than that of sharing.
+
+    Raises:
+        Unfit: its rows may not be shared.
+    """
+    if {"rows", "one-pass", "vector-map", "coarsen"} & set(subject.history):
+        raise Unfit("its threads were arranged anew before", is_already_so=True)
+    _require_rows_apart(subject)
+    places = places_of(subject, fastest="x")
+    if len(places.axes) != 1 or places.axes[0].loop is not None:
+        raise Unfit("a row is not chosen by the thread's place along x alone")
+    body = subject.analysis.function.body
+    loops = list(_row_loops(body.statements))
+    if not loops:
+        raise Unfit("its threads walk no row in a loop")
+    row = _start(subject, places, name)
+    _refuse_other_conditions(row, body)
+    special = choose(row, body, declared_types(subject)) if choose is not None else {}
+    for loop in loops:
+        if id(loop) in special:
+            row.loops += 1
+            special[id(loop)]()
+        else:
+            share_loop(row, loop)
+    if row.vector_loops and row.lone_loops:
+        _refuse_memory_between(subject)
+    for statement in _stores_outside(body.statements):
+        row.plan.insert(statement.place.span.start, "{ if (kw_live && kw_lane == 0) { ")
+        row.plan.insert(statement.place.span.end, " } }")
+    _frame(row)
+    return _finish(row, weigh or sharing)
+
+
+# Whether rows are apart
+
+
+def _require_rows_apart(subject: Subject) -> None:
+    """Threads must not see each other; rows that are changed in place must lie beside each other.
+
+    Raises:
+        Unfit: they may.
+    """
+    refuse_hidden_branches(subject)
+    facts = subject.analysis.facts
+    if facts.opaque:
+        line = facts.opaque[0].span.line(subject.source)
+        raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
+    if facts.barriers or facts.exchanges or any(array.space == "shared" for array in facts.arrays.values()):
+        raise Unfit("its threads already work together")
+    if any(access.is_atomic for access in facts.accesses):
+        raise Unfit("it changes memory atomically")
+    if any(access.kind == "unknown" for access in facts.accesses):
+        raise Unfit("an array is given to something that is not followed")
+    written = {access.array for access in facts.accesses if access.kind != "read" and access.space == "global"}
+    _refuse_aliases(subject, written)
+    for array in sorted(written):
+        touches = [access for access in facts.accesses if access.array == array]
+        if any(access.kind != "write" for access in touches):
+            _require_in_row(subject, array)
+
+
+def _refuse_aliases(subject: Subject, written: set[str]) -> None:
+    names = [parameter.name for parameter in subject.analysis.function.parameters]
+    for step in subject.draft.steps:
+        if step.entry.partition("<")[0].strip() == subject.entry:
+            passed = dict(zip(names, step.arguments or (), strict=False))
+            for name in sorted(written):
+                if sum(each == passed.get(name) for each in passed.values()) != 1:
+                    raise Unfit(f"a launch passes the array of {name} twice")
+
+
+def _require_in_row(subject: Subject, array: str) -> None:
+    """Every touch is `row * length + column` with a column below the length, in loops that walk alike."""
+    facts = subject.analysis.facts
+    walked: set[tuple[Polynomial | None, Polynomial | None]] = set()
+    for access in facts.accesses:
+        if access.array != array:
+            continue
+        form = subject.analysis.form(access)
+        if form is None or form.offset.terms or "global.x" not in form.terms or len(form.terms) != 2:
+            raise Unfit(f"{array} is read and written: a thread may read what another one stores")
+        column = next(name for name in form.terms if name != "global.x")
+        loop = next((each for each in facts.loops if each.atom == column), None)
+        length = form.terms["global.x"]
+        if loop is None or form.terms[column].constant != 1 or loop.bound != length or loop.operator != "<":
+            raise Unfit(f"{array} is read and written: a thread may read what another one stores")
+        walked.add((loop.start, loop.bound))
+    if len(walked) != 1:
+        raise Unfit(f"{array} is read and written by loops that walk differently")
+
+
+def _refuse_memory_between(subject: Subject) -> None:
+    """Where loops have vectors and others have not, no thread may need in one what another thread stores in another.
+
+    Raises:
+        Unfit: one may.
+    """
+    facts = subject.analysis.facts
+    for array in {access.array for access in facts.accesses if access.kind != "read" and access.loops}:
+        loops = {access.loops[0] for access in facts.accesses if access.array == array and access.loops}
+        if len(loops) > 1:
+            raise Unfit(f"{array} is touched by several loops, of which some have no vector form")
+
+
+# Loops
+
+
+def _row_loops(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.Loop]:
+    """Loops that stand in no other loop."""
+    for each in statements:
+        match each:
+            case nodes.Loop():
+                yield each
+            case nodes.Block(statements=inner):
+                yield from _row_loops(inner)
+            case nodes.If(yes=yes, no=no):
+                yield from _row_loops((yes,) if no is None else (yes, no))
+
+
+def _stores_outside(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.Evaluate]:
+    """Statements outside of loops that change memory."""
+    for each in statements:
+        match each:
+            case (
+                nodes.Evaluate(expression=nodes.Assign(target=nodes.Name()))
+                | nodes.Evaluate(expression=nodes.Update(operand=nodes.Name()))
+            ):
+                continue
+            case nodes.Evaluate():
+                yield each
+            case nodes.Block(statements=inner):
+                yield from _stores_outside(inner)
+            case nodes.If(yes=yes, no=no):
+                yield from _stores_outside((yes,) if no is None else (yes, no))
+
+
+def _start(subject: Subject, places: Places, name: str) -> Shared:
+    plan = Plan(subject, name, "row")
+    is_cpu = subject.device.kind == "cpu"
+    lanes = plan.parameter(
+        "LANES", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), 1 if is_cpu else 32, "threads that share a row"
+    )
+    rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1 if is_cpu else 4, "rows of a block")
+    narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
+    widest = 8 if is_cpu else min(8, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
+    unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
+    types = {each.name: each.c_type for each in subject.analysis.function.parameters}
+    return Shared(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
+
+
+def header_of(row: Shared, loop: nodes.Loop) -> Header:
+    """How a loop counts.
+
+    Raises:
+        Unfit: in a way that is not followed.
+    """
+    return row.headers[id(loop)] if row.headers else plain_header(loop)
+
+
+def start_of(row: Shared, loop: nodes.Loop) -> str:
+    """Where a loop over a whole row starts."""
+    if row.headers:
+        return "0"
+    assert isinstance(loop.initial, nodes.Declaration)
+    initial = loop.initial.declarators[0].initial
+    assert initial is not None
+    return initial.place.span.text(row.subject.source)
+
+
+def share_loop(row: Shared, loop: nodes.Loop) -> None:
+    """Write one loop for the threads of a row.
+
+    Raises:
+        Unfit: its iterations depend on each other.
+    """
+    header = header_of(row, loop)
+    types = declared_types(row.subject)
+    joined = joined_variables(loop, types)
+    refuse_kept_arrays(row.subject, loop)
+    row.loops += 1
+    source = row.subject.source
+    declared = loop.initial.declarators[0] if isinstance(loop.initial, nodes.Declaration) else None
+    assert declared is not None
+    start, bound = start_of(row, loop), header.bound.place.span.text(source)
+    if header.operator == "<=":
+        bound = f"({bound}) + 1"
+    body = wide_body(row, loop, header, joined, types)
+    pad = indent(source, loop.place.span.start)
+    lines = joins_before(row, joined)
+    lines += [
+        "if (kw_live) {",
+        f"  const {declared.c_type} kw_from = {start}, kw_to = {bound};",
+        f"  {declared.c_type} kw_full = kw_from;",
+    ]
+    row.lone_loops += body is None
+    if body is not None:
+        row.vector_loops += 1
+        lines += _vector_loop(row, declared, joined, body)
+    original = loop.body.place.span.text(source)
+    if body is not None and not row.words.is_opencl:
+        lines.append("#pragma unroll 1")
+    lines += [
+        f"  for ({declared.c_type} {declared.name} = kw_full + kw_lane; {declared.name} < kw_to; "
+        f"{declared.name} += {row.lanes_name}) {original}",
+        "}",
+        *joins_after(row, joined),
+    ]
+    text = "{\n" + "\n".join(f"{pad}  {line}" for line in lines) + f"\n{pad}}}"
+    row.plan.replace(loop.place.span, text)
+    for mark in loop.pragmas:
+        row.plan.replace(mark.span, "")
+    row.joined += joined
+
+
+def plain_header(loop: nodes.Loop) -> Header:
+    """A loop from a start up to a bound by ones, whose iterations all run to their end."""
+    header = read_header(loop)
+    if header is None or header.rest or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
+        raise Unfit("a loop counts in a way that is not followed")
+    if header.step_kind != "add" or header.operator not in ("<", "<=") or len(loop.initial.declarators) != 1:
+        raise Unfit("a loop does not count upwards")
+    step = header.step
+    if step is not None and not (isinstance(step, nodes.Literal) and step.value == 1):
+        raise Unfit("a loop does not step by one")
+    if loop.initial.declarators[0].initial is None or not loop.place.is_exact:
+        raise Unfit("a loop is made by a macro")
+    if isinstance(loop.condition, nodes.Binary) and loop.condition.operator == "&&":
+        raise Unfit("a loop ends by more than its bound")
+    inner = list(nodes.walk(loop.body))
+    if any(isinstance(each, nodes.Return | nodes.Jump | nodes.OpaqueStatement) for each in inner):
+        raise Unfit("a loop may be left early")
+    changed = nodes.assigned_names(loop.body)
+    parts = (header.bound, loop.initial)
+    used = {each.name for part in parts for each in nodes.walk(part) if isinstance(each, nodes.Name)}
+    if changed & used or any(isinstance(each, nodes.Element | nodes.Call) for each in nodes.walk(header.bound)):
+        raise Unfit("where a loop ends may change while it runs")
+    return header
+
+
+def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
+    """A thread's own array that outlives the loop would be filled in parts, by several threads."""
+    own = nodes.declared_names(loop)
+    kept = {n.name for n in nodes.walk(subject.analysis.function.body) if isinstance(n, nodes.Declarator) and n.extents}
+    for node in nodes.walk(loop):
+        if isinstance(node, nodes.Name) and node.name in kept - own:
+            raise Unfit(f"{node.name} keeps values of a row between loops")
+
+
+def lanes_of(
+    row: Shared, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
+) -> Lanes | None:  # fmt: skip
+    """What turns a loop's body into one for a vector of columns, settled; None where there is no such thing."""
+    own = nodes.declared_names(loop)
+    start = {header.variable: Kind(1)}
+    for each in joined:
+        if row.words.is_opencl and each.c_type not in _VECTOR_TYPES:
+            return None
+        start[each.name] = Kind(is_varying=True, c_type=each.c_type)
+    lanes = Lanes(
+        row.subject.source, row.words, row.subject.analysis.tree,
+        dict.fromkeys(thread_queries(loop.body), 0) if row.headers else {}, frozenset(),
+        {name: c_type.removesuffix(" *") for name, c_type in types.items() if name not in own},
+        vec=row.vec, renamed={each.name: f"kw_{each.name}" for each in joined}, start=start,
+    )  # fmt: skip
+    lanes.pointers |= {n.name for n in nodes.walk(row.subject.analysis.function.body)
+                       if isinstance(n, nodes.Declarator) and n.is_pointer}  # fmt: skip
+    try:
+        lanes.settle(statements_of(loop))
+    except Unfit:
+        return None
+    return lanes
+
+
+def statements_of(loop: nodes.Loop) -> tuple[nodes.Statement, ...]:
+    """The statements of a loop's body."""
+    return loop.body.statements if isinstance(loop.body, nodes.Block) else (loop.body,)
+
+
+def wide_body(
+    row: Shared, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
+) -> str | None:  # fmt: skip
+    """The loop's body for a vector of columns; None where there is none."""
+    lanes = lanes_of(row, loop, header, joined, types)
+    if lanes is None:
+        return None
+    try:
+        text = lanes.block(statements_of(loop))
+    except Unfit:
+        return None
+    if lanes.vector_loads + lanes.vector_stores == 0:
+        return None
+    row.wide.append(lanes)
+    return text
+
+
+def joins_before(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
+    """Before a loop: all threads of a row but one start from what changes nothing."""
+    if row.headers:
+        return []
+    return [f"if (kw_lane != 0) {each.name} = {each.identity};" for each in joined if not each.is_idempotent]
+
+
+def _vector_loop(row: Shared, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
+    variable, c_type = declared.name, declared.c_type
+    lines = [f"  if (kw_to > kw_from) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
+    for each in joined:
+        wide = f"kw_{each.c_type}" if row.words.is_opencl else f"kw_lanes<{each.c_type}>"
+        first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
+        lines.append(f"  {wide} kw_{each.name} = {first};")
+    lines += [
+        row.words.unroll(row.unroll),
+        f"  for ({c_type} {variable} = kw_from + kw_lane * {row.vec}; {variable} < kw_full; "
+        f"{variable} += {row.lanes_name} * {row.vec}) {{",
+        f"    {body}",
+        "  }",
+    ]
+    for each in joined:
+        across = f"kw_across_{each.operation}_{each.c_type.replace(' ', '_')}(kw_{each.name})"
+        if each.operation in ("sum", "product"):
+            lines.append(f"  {each.name} {'+' if each.operation == 'sum' else '*'}= {across};")
+        else:
+            lines.append(f"  {each.name} = {across};")
+    return lines
+
+
+def joins_after(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
+    """After a loop: what the threads of a row have becomes one."""
+    if row.headers:
+        return []
+    return [
+        f"if ({row.lanes_name} > 1) {each.name} = "
+        f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}({each.name}, kw_part_{_word(each.c_type)}, kw_lane);"
+        for each in joined
+    ]
+
+
+def _word(c_type: str) -> str:
+    return re.sub(r"\W", "_", c_type)
+
+
+# Conditions and the frame
+
+
+def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
+    """Conditions around loops must be the one that stops threads beyond the last row, and becomes true."""
+    assert row.places is not None
+    axis = row.places.axes[0]
+    facts = row.subject.analysis.facts
+    for statement in nodes.walk(body):
+        if not isinstance(statement, nodes.If):
+            continue
+        inside = list(nodes.walk(statement))
+        leaves = any(isinstance(each, nodes.Return) for each in inside)
+        if not leaves and not any(isinstance(each, nodes.Loop) for each in inside):
+            continue
+        guards = [g for g in facts.guards if g.span == statement.condition.place.span and g.is_complete]
+        is_bound = any(
+            g.comparisons and all(c.left.single_name == axis.atom and c.operator == "<" for c in g.comparisons)
+            and len(g.comparisons) == 1 and all(map(row.subject.is_as_said, g.comparisons)) for g in guards
+        )  # fmt: skip
+        if not is_bound or statement.no is not None or not is_guarded(row.subject, axis):
+            raise Unfit("a condition decides whether a row is walked")
+        returned = statement.yes
+        if isinstance(returned, nodes.Block) and len(returned.statements) == 1:
+            returned = returned.statements[0]
+        if leaves and not isinstance(returned, nodes.Return):
+            raise Unfit("a thread may leave before its row is done")
+        row.plan.replace(statement.condition.place.span, "0" if leaves else "1")
+    for statement in body.statements:
+        if isinstance(statement, nodes.Return):
+            raise Unfit("a thread may leave before its row is done")
+
+
+def _frame(row: Shared) -> None:
+    """What stands at the start of the kernel: which row, which lane."""
+    assert row.places is not None
+    subject, words, axis = row.subject, row.words, row.places.axes[0]
+    integer = "size_t" if words.is_opencl else "unsigned"
+    wanted = f"({integer}){words.block('x')} * {row.rows_name} + {words.thread('y')}"
+    bound = _bound(subject, axis) if is_guarded(subject, axis) else ""
+    lines = [f"const int kw_lane = {words.thread('x')};"]
+    if bound:
+        lines += [
+            f"const {integer} kw_wanted = {wanted};",
+            f"const int kw_live = kw_wanted < ({integer})({bound});",
+            f"const {integer} kw_x = kw_live ? kw_wanted : ({integer})({bound}) - 1;",
+        ]
+    else:
+        row.plan.constraint("whole", f"({axis.total}) % {row.rows_name} == 0")
+        _shrink_rows(row, axis)
+        lines += [f"const {integer} kw_x = {wanted};", "const int kw_live = 1;"]
+    for c_type in sorted({each.c_type for each in row.joined}):
+        lines.append(
+            f"{words.shared} {c_type} kw_parts_{_word(c_type)}[{row.rows_name} * {row.lanes_name}];\n  "
+            f"{words.shared + ' ' if words.is_opencl else ''}{c_type} *kw_part_{_word(c_type)} = "
+            f"kw_parts_{_word(c_type)} + {words.thread('y')} * {row.lanes_name};"
+        )
+    defines, undefines = query_macros(subject, row.places)
+    body = subject.analysis.function.body.place.span
+    head = "".join(f"\n  {line}" for line in lines)
+    row.plan.insert(body.start + 1, f"{head}\n{defines}")
+    row.plan.insert(body.end - 1, f"\n{undefines}")
+
+
+def _shrink_rows(row: Shared, axis: Axis) -> None:
+    totals = [total_of(row.subject, axis.total, sizes) for sizes in row.subject.sizes()]
+    parameter = row.plan.draft.parameter(row.rows_name)
+    assert parameter is not None
+    if any(total is None or total % int(parameter.default) for total in totals):
+        row.plan.set_default(row.rows_name, 1)
+
+
+def _bound(subject: Subject, axis: Axis) -> str:
+    facts = subject.analysis.facts
+    for access in facts.accesses:
+        if access.space == "global":
+            bounds = subject.analysis.bounds(access)
+            bound = bounds.get(axis.atom) or bounds.get(axis.atom.replace("global.", "block."))
+            if bound is not None:
+                return c_text(bound, facts.atoms, {})
+    raise Unfit("how many rows there are is not known")
+
+
+def add_preludes(row: Shared) -> None:
+    """What vector code stands on, and the functions that loops need."""
+    subject, plan, words = row.subject, row.plan, row.words
+    if not row.vector_loops:
+        plan.drop(row.vec, row.unroll)
+    else:
+        c_types = {each.c_type for each in row.joined} | {"float"}
+        for lanes in row.wide:
+            c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
+        c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
+        mapped = {key for lanes in row.wide for key in lanes.mapped}
+        plan.prelude.append(prelude(words, row.vec, c_types=c_types & _VECTOR_TYPES, mapped=mapped))
+        clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
+        plan.prelude += clones.values()
+    for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
+        if row.vector_loops and (not words.is_opencl or c_type in _VECTOR_TYPES):
+            plan.prelude.append(across_lanes(words, operation, c_type, row.vec))
+    plan.prelude += row.helpers
+
+
+def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
+    subject, plan, words = row.subject, row.plan, row.words
+    add_preludes(row)
+    for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
+        plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
+    step = only_shape(subject)
+    assert row.places is not None
+    plan.draft = plan.draft.relaunched(
+        step.entry, grid=(f"ceil_div({row.places.axes[0].total}, {row.rows_name})",),
+        block=(row.lanes_name, row.rows_name),
+    )  # fmt: skip
+    plan.constraint("threads", f"{row.lanes_name} * {row.rows_name} <= 1024")
+    if not words.is_opencl:
+        plan.constraint("warps", f"{row.lanes_name} == 1 or {row.lanes_name} * {row.rows_name} % 32 == 0")
+    for mark in subject.analysis.function.attributes:
+        if any(word in mark.text for word in ("reqd_work_group_size", "__launch_bounds__", "work_group_size_hint")):
+            plan.replace(mark.span, "")
+    told = f"{row.lanes_name} threads share a row"
+    if row.vector_loops:
+        told += f" and take vectors of {row.vec}"
+    return plan.finish(f"{told}; {row.rows_name} rows make a block{row.passes}.", weigh(row))
+
+
+def sharing(row: Shared) -> Effect:
+    """What it brings that threads share rows; guesses."""
+    if row.subject.device.kind == "cpu":
+        if not row.vector_loops:
+            return Effect(1.1, "several threads walk a row, none of whose loops becomes SIMD")
+        return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
+    return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
+
+
+ROWS = RuleTactic(
+    "rows", "row", "Rows that one thread walks alone: several threads a row, vectors, several rows a block.", share
+)

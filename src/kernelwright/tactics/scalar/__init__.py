@@ -1,0 +1,1 @@
+"""One thread's scalar code: arithmetic, index arithmetic, what the compiler is told."""

@@ -1,0 +1,1 @@
+"""Stencils: several points a thread, several time steps a launch."""

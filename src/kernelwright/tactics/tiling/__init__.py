@@ -1,0 +1,1 @@
+"""What tiled kernels share: index space, limits, body as a function, text to fill in."""

@@ -1,0 +1,1 @@
+"""Transpositions and permutations through tiles."""

@@ -1,0 +1,1 @@
+"""The search over one template: ask, evaluate, record, tell; its budget, its finals."""

@@ -1,0 +1,136 @@
+"""Hardware counters of a candidate of a run, where they may be read: built again, launched once on each workload."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from kernelwright import knobs
+from kernelwright.backend.base import Artifact, DeviceInfo
+from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool
+from kernelwright.evaluate.builds.render import Rendered, RenderedWorkload, render
+from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
+from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
+from kernelwright.evaluate.device.arena import BufferSpec, Job
+from kernelwright.evaluate.device.counting import CountJob, count
+from kernelwright.evaluate.device.lock import DeviceLock
+from kernelwright.evaluate.process.scratch import make_scratch
+from kernelwright.problem.config import Config
+from kernelwright.problem.model import Problem
+from kernelwright.problem.outcome import Failed
+from kernelwright.store.event import Evaluated
+from kernelwright.store.run_folder import RunFolder
+from kernelwright.store.view import RunView
+from kernelwright.template.model import Candidate
+from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class CounterReading:
+    """What could be read."""
+
+    by_workload: Mapping[str, Sequence[KernelCounters]] = field(default_factory=dict)
+    """Every kernel of the launch, in order."""
+    missing: str = ""
+    """Why counters are missing, all or some; empty: none is."""
+
+    def of_longest(self) -> dict[str, Mapping[str, float]]:
+        """By workload the counters of the kernel that takes longest."""
+        return {
+            workload: max(kernels, key=lambda each: each.values.get("time", 0.0)).values
+            for workload, kernels in self.by_workload.items()
+            if kernels
+        }
+
+
+def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None) -> CounterReading:
+    """Counters of an evaluated candidate on every workload of its run.
+
+    Raises:
+        StoreError, UserError: the run or its problem cannot be read, or its device is not here.
+    """
+    view = RunView.read(run)
+    if view.started.device.get("backend") != "cuda":
+        return CounterReading(missing="hardware counters are read on CUDA devices only")
+    why = why_no_counters()
+    if why:
+        return CounterReading(missing=why)
+    subject = Subject.of_run(RunFolder.open(run, writable=False), view.started)
+    device_id = str(view.started.device.get("id", "")) or None
+    device = (machine or LocalMachine()).device(device_id, subject.template.language)
+    settings = TuneSettings.from_record(view.started.settings)
+    rendered = render(Candidate(subject.template, Config(event.config)), subject.problem, device)
+    if isinstance(rendered, Failed):
+        return CounterReading(missing=rendered.message)
+    scratch = make_scratch()
+    try:
+        artifacts = _build(rendered, device, scratch)
+        if isinstance(artifacts, str):
+            return CounterReading(missing=artifacts)
+        cache = settings.cache_of(is_cpu=device.shares_host_cores)
+        return _count_all(subject.problem, device, rendered, artifacts, scratch, is_cold=cache == "cold")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _build(rendered: Rendered, device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
+    """Artifacts by unit, from the cache mostly; or why there are none."""
+    cache = ArtifactCache(knobs.cache_dir() / "artifacts")
+    pool = BuildPool(device.backend, device, process_count=1, cache=cache, scratch=scratch / "build")
+    try:
+        results = [pool.submit(request).result() for request in rendered.build_requests()]
+    finally:
+        pool.close()
+    failures = [result.failure.message for result in results if result.failure is not None]
+    if failures:
+        return f"it does not build: {failures[0]}"
+    return {result.artifact.unit.id: result.artifact for result in results if result.artifact is not None}
+
+
+def _count_all(
+    problem: Problem,
+    device: DeviceInfo,
+    rendered: Rendered,
+    artifacts: Mapping[str, Artifact],
+    scratch: Path,
+    *,
+    is_cold: bool,
+) -> CounterReading:
+    found: dict[str, Sequence[KernelCounters]] = {}
+    for each in rendered.workloads:
+        job = _job(problem, each, artifacts[each.unit.id])
+        inputs = _write_inputs(problem, each, scratch / "inputs")
+        try:
+            with DeviceLock(device.id):
+                found[each.workload.name] = count(CountJob(device, job, inputs, is_cold), scratch / "count")
+        except ProfilerFailed as error:
+            return CounterReading(found, str(error))
+    return CounterReading(found)
+
+
+def _job(problem: Problem, rendered: RenderedWorkload, artifact: Artifact) -> Job:
+    specs = [
+        BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
+        for layout in layouts_for(problem, rendered.workload)
+    ]
+    specs += [BufferSpec(name, "scratch", size, SCRATCH_POISON) for name, size in rendered.scratch_bytes.items()]
+    return Job(artifact, rendered.plan, tuple(specs))
+
+
+def _write_inputs(problem: Problem, rendered: RenderedWorkload, folder: Path) -> dict[str, Path]:
+    """Declared inputs of this workload, as raw bytes; those of the one before are overwritten."""
+    folder.mkdir(parents=True, exist_ok=True)
+    dataset = datasets_for(problem, seed=0, is_thorough=False)[0]
+    files = {}
+    for name, values in make_inputs(problem, rendered.workload, dataset).items():
+        files[name] = folder / f"{name}.bin"
+        values.reshape(-1).view(np.uint8).tofile(files[name])
+    return files

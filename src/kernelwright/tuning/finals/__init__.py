@@ -1,0 +1,1 @@
+"""The final comparison: the only measurements that a claim may stand on."""

@@ -1,0 +1,319 @@
+"""The side that has the device: takes requests out of a spool, one after the other, and writes what comes of them.
+
+```
+ended = SpoolWorker(SpoolFolder(path), machine, say=print).run(until_idle=True)
+```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kernelwright.errors import InfrastructureError, KernelwrightError, MissingDependency, ScratchFull, StoreError
+from kernelwright.evaluate.process.scratch import make_scratch
+from kernelwright.remote.envelope import SpoolTooNew
+from kernelwright.remote.folder import SpoolFolder
+from kernelwright.remote.messages import (
+    Begin,
+    CompareAsked,
+    NodeAsked,
+    Refused,
+    Request,
+    WorkerSeen,
+    all_files,
+)
+from kernelwright.tuning.listener import RunListener, SilentListener
+from kernelwright.tuning.machine import Machine
+from kernelwright.worker.claims import LEASE_S, Claim, Claims
+from kernelwright.worker.server import Desk, OtherDevice
+
+MOST_ATTEMPTS = 3
+"""A request at which so many workers have failed is refused."""
+
+POLL_S = 1.0
+"""How often a worker with nothing to do looks again."""
+
+GRACE_S = 5.0
+"""`until_idle`: how long an incomplete file may stay as it is before the worker leaves without it."""
+
+BEAT_S = 5.0
+IN_A_ROW = 8
+"""Requests of the problem that is open go first, so many at a time: another problem must be calibrated first."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """What a worker has done."""
+
+    done: int = 0
+    refused: int = 0
+    left: dict[str, str] = field(default_factory=dict)
+    """Requests that were left, by id, and why."""
+    is_interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A request as it lies there."""
+
+    id: str
+    request: Request
+    files: frozenset[str]
+
+
+class SpoolWorker:
+    """See the module."""
+
+    def __init__(
+        self,
+        spool: SpoolFolder,
+        machine: Machine,
+        *,
+        device: str | None = None,
+        say: Callable[[str], None] = lambda _text: None,
+        listener: RunListener | None = None,
+        lease_s: float = LEASE_S,
+        poll_s: float = POLL_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`device` overrides what requests say; `say` is told of every request."""
+        self._spool = spool
+        self._say = say
+        self._machine = machine
+        self._device = device
+        self._listener = listener or SilentListener()
+        self._claims = Claims(spool.path / "claims", lease_s=lease_s)
+        self._poll_s = poll_s
+        self._grace_s = grace_s
+        self._name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{socket.gethostname()}-{os.getpid()}")[:100]
+        self._known: dict[str, tuple[tuple[float, int], _Seen]] = {}
+        self._done: set[str] = set()
+        self._whole: set[str] = set()
+        self._in_a_row = 0
+        self._doing = "waiting"
+        self.ended = Ended()
+
+    def run(self, *, until_idle: bool, seconds: float | None = None) -> Ended:
+        """Work until nothing is left (`until_idle`), no request may begin any more (`seconds`), or Ctrl-C.
+
+        Raises:
+            ScratchFull: there is no room; nobody is blamed.
+            StoreError: the spool cannot be written.
+        """
+        end_s = None if seconds is None else time.monotonic() + seconds
+        idle_since_s: float | None = None
+        scratch = make_scratch()
+        stop = threading.Event()
+        beat = threading.Thread(target=self._beat, args=(stop,), name="beat", daemon=True)
+        beat.start()
+        try:
+            with Desk(
+                self._spool, self._machine, scratch=scratch, listener=self._listener, device=self._device
+            ) as desk:
+                while end_s is None or time.monotonic() < end_s:
+                    if self._step(desk):
+                        idle_since_s = None
+                        continue
+                    now_s = time.monotonic()
+                    idle_since_s = idle_since_s or now_s
+                    is_waiting = bool(self.ended.left) and now_s - idle_since_s < self._grace_s
+                    if until_idle and not is_waiting:
+                        break
+                    time.sleep(min(self._poll_s, self._grace_s))
+        except KeyboardInterrupt:
+            self.ended.is_interrupted = True
+        finally:
+            stop.set()
+            beat.join()
+            shutil.rmtree(scratch, ignore_errors=True)
+            self._doing = "has ended"
+            self._tell_of_itself()
+        return self.ended
+
+    # -- one request ---------------------------------------------------------------------------------------------
+
+    def _step(self, desk: Desk) -> bool:
+        """Do one request; false when there is none to do."""
+        seen = self._next(desk)
+        if seen is None:
+            return False
+        claim = self._claims.take(seen.id)
+        if claim is None:
+            return True  # somebody was faster; look again
+        if self._is_done(seen.id):
+            self._claims.give_back(seen.id)
+            return True
+        self._doing = _words(seen.request)
+        start_s = time.monotonic()
+        try:
+            with self._claims.held(seen.id, claim):
+                self._answer(desk, seen, claim, start_s)
+        except KeyboardInterrupt:
+            self._claims.give_back(seen.id)
+            raise
+        finally:
+            self._doing = "waiting"
+        return True
+
+    def _answer(self, desk: Desk, seen: _Seen, claim: Claim, start_s: float) -> None:
+        self._say(f"{self._doing}: begins")
+        try:
+            if claim.attempt > MOST_ATTEMPTS:
+                raise InfrastructureError(f"{MOST_ATTEMPTS} workers began with this request, and none came to an end")
+            result = desk.answer(seen.request)
+        except ScratchFull:
+            self._claims.give_back(seen.id)
+            raise
+        except InfrastructureError as error:
+            desk.close()
+            if claim.attempt < MOST_ATTEMPTS:
+                self._say(f"{self._doing}: attempt {claim.attempt} failed: {error.message}")
+                self._claims.fail(seen.id, claim)
+                return
+            self._refuse(seen, error)
+            return
+        except KernelwrightError as error:
+            self._refuse(seen, error)
+            return
+        self._spool.put("results", seen.id, result)
+        self._claims.give_back(seen.id)
+        self.ended.done += 1
+        self._say(f"{self._doing}: done after {time.monotonic() - start_s:.1f} s{_outcome(result)}")
+
+    def _refuse(self, seen: _Seen, error: KernelwrightError) -> None:
+        message = str(error.location) + ": " + error.message if error.location else error.message
+        refused = Refused(type(error).__name__, message, error.hint or "", socket.gethostname())
+        self._spool.put("results", seen.id, refused)
+        self._claims.give_back(seen.id)
+        self.ended.refused += 1
+        self._say(f"{self._doing}: refused: {message.splitlines()[0]}")
+
+    # -- choosing ------------------------------------------------------------------------------------------------
+
+    def _next(self, desk: Desk) -> _Seen | None:
+        """The next request to do: of the problem that is open, else the oldest; one that failed before comes last."""
+        self.ended.left.clear()
+        ready: list[tuple[int, int, _Seen]] = []
+        for place, (identity, changed_s, size) in enumerate(self._spool.ids("requests")):
+            if self._is_done(identity):
+                continue
+            seen = self._read(identity, (changed_s, size))
+            if seen is None or not self._is_suited(desk, seen):
+                continue
+            attempts = self._claims.earlier_attempts(identity)
+            if attempts is not None:
+                ready.append((attempts, place, seen))
+        if not ready:
+            return None
+        ready.sort(key=lambda each: each[:2])
+        first = ready[0]
+        same = [each for each in ready if each[0] == first[0] and self._key(desk, each[2]) == desk.open_key]
+        chosen = same[0] if same and self._in_a_row < IN_A_ROW else first
+        self._in_a_row = self._in_a_row + 1 if self._key(desk, chosen[2]) == desk.open_key else 0
+        return chosen[2]
+
+    def _is_done(self, identity: str) -> bool:
+        if identity in self._done:
+            return True
+        try:
+            is_done = self._spool.is_ended(identity) or self._spool.message("results", identity) is not None
+        except StoreError:
+            is_done = True  # another version has answered it
+        if is_done:
+            self._done.add(identity)
+        return is_done
+
+    def _read(self, identity: str, facts: tuple[float, int]) -> _Seen | None:
+        """A request that is whole, with all its files; else why it is left is noted."""
+        known = self._known.get(identity)
+        if known is None or known[0] != facts:
+            try:
+                message = self._spool.message("requests", identity)
+                if message is None:
+                    self.ended.left[identity] = "it is incomplete: its copy is under way, or was cut off"
+                    return None
+                if not isinstance(message, Begin | NodeAsked | CompareAsked):
+                    raise StoreError("it asks for nothing")
+                known = (facts, _Seen(identity, message, frozenset(all_files(message))))
+            except SpoolTooNew as error:
+                self.ended.left[identity] = error.message
+                return None
+            except StoreError as error:
+                self.ended.left[identity] = f"it cannot be read: {error.message}"
+                return None
+            self._known[identity] = known
+        missing = [name for name in known[1].files if not self._has(name)]
+        if missing:
+            self.ended.left[identity] = f"{len(missing)} of its files are not here, or not whole yet"
+            return None
+        return known[1]
+
+    def _has(self, name: str) -> bool:
+        if name not in self._whole and self._spool.file(name) is not None:
+            self._whole.add(name)
+        return name in self._whole
+
+    def _is_suited(self, desk: Desk, seen: _Seen) -> bool:
+        """Whether the device that it needs is here. A new run that no device fits is answered so."""
+        try:
+            desk.device(seen.request.work)
+        except OtherDevice as error:
+            self.ended.left[seen.id] = str(error)
+            return False
+        except MissingDependency as error:
+            self.ended.left[seen.id] = error.message
+            return False
+        except KernelwrightError:
+            return True  # `answer` says so
+        return True
+
+    @staticmethod
+    def _key(desk: Desk, seen: _Seen) -> str | None:
+        try:
+            return desk.key(seen.request.work)
+        except KernelwrightError:
+            return None
+
+    # -- being there ---------------------------------------------------------------------------------------------
+
+    def _beat(self, stop: threading.Event) -> None:
+        while True:
+            self._tell_of_itself()
+            if stop.wait(BEAT_S):
+                return
+
+    def _tell_of_itself(self) -> None:
+        message = WorkerSeen(socket.gethostname(), os.getpid(), time.time(), self._doing)
+        try:
+            self._spool.replace("workers", self._name, message)
+        except StoreError:
+            return  # for people only
+
+
+def _words(request: Request) -> str:
+    """A request in words."""
+    name = request.work.problem_name
+    match request:
+        case Begin():
+            return f"{name}: the device and the baseline"
+        case NodeAsked():
+            return f"{name}: node {request.node} of run {request.run_id[:8]} up to {request.evaluations} evaluations"
+        case CompareAsked():
+            return f"{name}: {request.count} finalists of run {request.run_id[:8]}"
+
+
+def _outcome(result: object) -> str:
+    """What came of a request, in words."""
+    fields: Mapping[str, object] = {}
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        fields = {each.name: getattr(result, each.name) for each in dataclasses.fields(result)}
+    events = fields.get("events")
+    return f", {len(events)} evaluated" if isinstance(events, tuple) else ""

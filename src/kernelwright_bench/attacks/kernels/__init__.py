@@ -1,0 +1,1 @@
+"""The kernels of the corpus, attacks and honest ones, by what they do."""

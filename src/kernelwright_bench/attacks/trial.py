@@ -1,0 +1,246 @@
+"""One base problem's runner, which takes kernels the way a run does: search, finalist's check, comparison, claim.
+
+```
+with Trial(base, dialect, device, folder) as trial:
+    verdict = trial.judge(sample)
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from kernelwright.agent.model.hostile import check_source
+from kernelwright.agent.model.replies import Malformed
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.errors import InfrastructureError, SpecError
+from kernelwright.evaluate.base import EvaluationRequest, Incumbent
+from kernelwright.evaluate.device_queue.queue import medians_ms
+from kernelwright.evaluate.local_runner import LocalRunner
+from kernelwright.evaluate.statistics import Interval, confidence_for, geometric_mean_interval, is_gain
+from kernelwright.problem.config import Config
+from kernelwright.problem.outcome import Evaluation, Failed, Passed
+from kernelwright.template.load import template_of_text
+from kernelwright.template.model import Candidate, Template
+from kernelwright.tuning.environment import usable_core_count
+from kernelwright.tuning.settings import TuneSettings
+from kernelwright.tuning.tune import Subject
+from kernelwright_bench.attacks.kernels.bases import plain, write_problem
+from kernelwright_bench.attacks.kernels.model import Base, Dialect, Sample
+
+Fate = Literal["claimed", "stopped", "harmless", "broke"]
+"""A gain would be announced; it failed or was rejected; it was accepted and is no faster; it ended the evaluator."""
+
+ROUNDS = 20
+TWIN_COMPARISONS = 3
+LEAST_TRICK = 1.5
+"""How much faster than its twin a kernel must surely be before its trick is said to gain: reading a key ahead of the
+work made kernels up to 1.46 times faster that looked nothing up. A guess above that."""
+LAUNCH_TIMEOUT_S = 5.0
+BUILD_TIMEOUT_S = 20.0
+SECONDS_PER_MEASUREMENT = 0.25
+ANSWER_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one kernel."""
+
+    fate: Fate
+    stage: str
+    """Where it was stopped: `load`, a stage of the evaluation, `finals` or `comparison`; else empty."""
+    reason: str
+    """A word for why."""
+    message: str
+    speedup: Interval | None
+    """Over the baseline, of the fastest configuration that was compared."""
+    search_s: float
+    """Seconds for what every candidate of a search goes through, builds included."""
+    finals_s: float
+    """Seconds for what only finalists go through."""
+    fence: str
+    """Why a model's text would be refused before it is built; empty: it would not."""
+
+
+class Trial:
+    """Calibrates once, then judges one kernel after the other; a runner that was broken is started anew."""
+
+    def __init__(self, base: Base, dialect: Dialect, device: DeviceInfo, folder: Path) -> None:
+        self._plain = plain(base, dialect)
+        self._subject = Subject.load(write_problem(base, dialect, folder))
+        self._device = device
+        self._undo = contextlib.ExitStack()
+        self._runner: LocalRunner | None = None
+        self._incumbent: Incumbent | None = None
+
+    def judge(self, sample: Sample) -> Verdict:
+        """Take one kernel through everything; never raises for what it does."""
+        fence = self._fence(sample.source)
+        start_s = time.perf_counter()
+        try:
+            template = self._template(sample.source)
+        except SpecError as error:
+            return Verdict("stopped", "load", "refused", str(error), None, time.perf_counter() - start_s, 0.0, fence)
+        try:
+            return self._judged(sample, template, fence)
+        except Exception as error:  # whatever a kernel made of the evaluator is what is told of it
+            self._stop()
+            elapsed_s = time.perf_counter() - start_s
+            return Verdict("broke", "", type(error).__name__, str(error), None, elapsed_s, 0.0, fence)
+
+    def _judged(self, sample: Sample, template: Template, fence: str) -> Verdict:
+        runner = self._started()
+        start_s = time.perf_counter()
+        candidates = _candidates(template)
+        passed, failed = self._searched(runner, candidates)
+        search_s = time.perf_counter() - start_s
+        start_s = time.perf_counter()
+        for candidate in tuple(passed):
+            outcome = self._evaluated(runner, EvaluationRequest(candidate, is_thorough=True, is_timed=False)).outcome
+            if isinstance(outcome, Failed):
+                passed.remove(candidate)
+                failed.append(("finals", outcome.reason, outcome.message))
+        fate, speedup = self._compared(runner, sample, passed, failed)
+        finals_s = time.perf_counter() - start_s
+        stage, reason, message = failed[0] if failed and fate == "stopped" else ("", "", "")
+        return Verdict(fate, stage, reason, message, speedup, search_s, finals_s, fence)
+
+    def _searched(
+        self, runner: LocalRunner, candidates: Sequence[Candidate]
+    ) -> tuple[list[Candidate], list[tuple[str, str, str]]]:
+        passed: list[Candidate] = []
+        failed: list[tuple[str, str, str]] = []
+        for candidate in candidates:
+            outcome = self._evaluated(runner, EvaluationRequest(candidate, incumbent=self._incumbent)).outcome
+            if isinstance(outcome, Failed):
+                failed.append((outcome.stage, outcome.reason, outcome.message))
+            else:
+                passed.append(candidate)
+        return passed, failed
+
+    def _compared(
+        self, runner: LocalRunner, sample: Sample, passed: list[Candidate], failed: list[tuple[str, str, str]]
+    ) -> tuple[Fate, Interval | None]:
+        """Hold those that passed against the baseline, and a gain against the same kernel without its trick."""
+        if not passed:
+            return "stopped", None
+        speedups = self._speedups(runner, self._subject.baseline, passed, failed)
+        if not speedups:
+            return "stopped", None
+        place = max(speedups, key=lambda each: speedups[each].low)
+        best = speedups[place]
+        if not _is_gain(best):
+            return "harmless", best
+        return ("harmless" if self._is_honest_gain(runner, sample, passed, place) else "claimed"), best
+
+    def _is_honest_gain(
+        self, runner: LocalRunner, sample: Sample, passed: Sequence[Candidate], candidate_id: str
+    ) -> bool:
+        """Whether the same kernel without its trick is about as fast, in one of several comparisons.
+
+        Of hundreds of kernels without a gain some seem to have one by chance; a trick that gains does so each time.
+        """
+        if not sample.twin:
+            return False
+        twin = _candidates(self._template(sample.twin))[0]
+        for _ in range(TWIN_COMPARISONS):
+            try:
+                by_trick = self._speedups(runner, twin, passed, []).get(candidate_id)
+            except InfrastructureError:  # beside its twin it does harm, which it did not do beside the baseline
+                return False
+            if by_trick is not None and by_trick.low < LEAST_TRICK:
+                return True
+        return False
+
+    def _speedups(
+        self,
+        runner: LocalRunner,
+        original: Candidate,
+        candidates: Sequence[Candidate],
+        failed: list[tuple[str, str, str]],
+    ) -> dict[str, Interval]:
+        """By candidate, over `original`; those that are rejected are added to `failed`."""
+        comparison = runner.compare([original, *candidates], rounds=ROUNDS)
+        failed += (
+            [("comparison", "rejected", message) for message in comparison.rejected.values()] if comparison else []
+        )
+        if comparison is None or len(comparison.candidate_ids) < 2:
+            return {}
+        workloads = self._subject.problem.workloads
+        rows = [comparison.samples_ms[workload.name] for workload in workloads]
+        return {
+            candidate_id: geometric_mean_interval(
+                [row[0] for row in rows],
+                [row[place] for row in rows],
+                weights=[workload.weight for workload in workloads],
+                confidence=confidence_for(len(comparison.candidate_ids) - 1),
+            )
+            for place, candidate_id in enumerate(comparison.candidate_ids)
+            if place
+        }
+
+    def _evaluated(self, runner: LocalRunner, request: EvaluationRequest) -> Evaluation:
+        return runner.submit(request).result(ANSWER_TIMEOUT_S)
+
+    def _template(self, source: str) -> Template:
+        return template_of_text(self._subject.problem, source, spec=self._subject.problem.kernel)
+
+    def _fence(self, source: str) -> str:
+        try:
+            check_source(source, self._plain)
+        except Malformed as error:
+            return str(error)
+        return ""
+
+    # -- the runner ----------------------------------------------------------------------------------------------
+
+    def _started(self) -> LocalRunner:
+        if self._runner is not None:
+            return self._runner
+        is_cpu = self._device.kind == "cpu"
+        settings = TuneSettings(
+            launch_timeout_s=LAUNCH_TIMEOUT_S, seconds_per_measurement=SECONDS_PER_MEASUREMENT
+        ).evaluation(is_cpu=is_cpu, core_count=usable_core_count())
+        settings = replace(settings, build_timeout_s=BUILD_TIMEOUT_S, seed=time.time_ns() % 2**32)
+        problem = self._subject.problem
+        runner = self._undo.enter_context(LocalRunner(problem, self._device, settings))
+        outcome = runner.calibrate(self._subject.baseline).outcome
+        if not isinstance(outcome, Passed):
+            raise InfrastructureError(f"the baseline of {problem.name!r} did not pass: {outcome.message}")
+        baseline_ms = medians_ms(outcome.measurements)
+        weights = {workload.name: workload.weight for workload in problem.workloads}
+        self._incumbent = Incumbent(baseline_ms, weights, dict(baseline_ms), 1.0)
+        self._runner = runner
+        return runner
+
+    def _stop(self) -> None:
+        self._runner = None
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        self._started()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+
+def _is_gain(speedup: Interval) -> bool:
+    """Whether it would be announced: where several were compared, at the confidence that each then needs."""
+    return is_gain(speedup, least_confidence=max(0.95, speedup.confidence - 1e-9))
+
+
+def _candidates(template: Template) -> list[Candidate]:
+    """Every combination of the template's values, in the order of its parameters: first values first."""
+    names = [parameter.name for parameter in template.parameters]
+    combinations = itertools.product(*(parameter.values for parameter in template.parameters))
+    return [Candidate(template, Config(dict(zip(names, values, strict=True)))) for values in combinations]

@@ -1,0 +1,1 @@
+"""The same problems with several policies, models and memories, again and again."""

@@ -1,0 +1,1 @@
+"""The operator suite: tuned kernels beside what PyTorch and others took for the same operator."""

@@ -1,0 +1,1 @@
+"""Searchers on recorded spaces: scores with intervals, beside other tuners."""

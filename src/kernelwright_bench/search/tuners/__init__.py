@@ -1,0 +1,1 @@
+"""Other tuners behind the seams of ours, for the comparison: Kernel Tuner, Optuna."""

@@ -1,0 +1,1 @@
+"""How long feasible spaces take to build, beside other ways to build them."""

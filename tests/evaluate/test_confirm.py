@@ -1,0 +1,83 @@
+"""What is said of later launches must show in first ones, and by a clock outside the process."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.evaluate.device_queue.confirm import (
+    CONFIRMED_FROM,
+    FreshProcess,
+    FreshTimes,
+    not_confirmed,
+    speedups,
+    to_confirm,
+)
+
+LOADING_MS, ASKING_MS = 0.6, 0.3
+"""Of a module at its first launch, and of a question to another process."""
+
+
+def process(
+    baseline_ms: float, first_ms: float, *, wall_ms: float | None = None, slower: float = 1.0, has_later: bool = True
+) -> FreshProcess:
+    """A candidate that takes `first_ms` by the timer and `wall_ms` in truth, on a host that slows everything down."""
+    true_ms = first_ms if wall_ms is None else wall_ms
+    timer = FreshTimes(slower * baseline_ms, slower * baseline_ms, slower * first_ms)
+    walls = (baseline_ms + LOADING_MS, baseline_ms, true_ms + LOADING_MS)
+    outside = FreshTimes(*(slower * (each + ASKING_MS) for each in walls))
+    later = (slower * (baseline_ms + ASKING_MS), slower * (true_ms + ASKING_MS))
+    return FreshProcess(timer, outside, (later,) * 3 if has_later else ())
+
+
+@given(
+    st.floats(0.01, 1000.0),
+    st.floats(CONFIRMED_FROM, 500.0),
+    st.lists(st.floats(1.0, 20.0), max_size=2),
+    st.booleans(),
+)
+def test_an_honest_gain_is_confirmed_however_busy_all_but_one_process_are(
+    baseline_ms: float, speedup: float, slower: list[float], has_later: bool
+) -> None:
+    processes = [process(baseline_ms, baseline_ms / speedup, slower=each, has_later=has_later) for each in slower]
+    processes.append(process(baseline_ms, baseline_ms / speedup, has_later=has_later))
+    assert not_confirmed(processes, speedup) is None
+
+
+@given(st.floats(1.0, 1000.0), st.floats(2.0, 500.0), st.floats(1.0, 3.0))
+def test_what_earlier_launches_left_does_not_count(baseline_ms: float, speedup: float, first: float) -> None:
+    reason = not_confirmed([process(baseline_ms, first * baseline_ms)] * 3, speedup)
+    assert reason is not None
+    assert "use what earlier ones left" in reason
+
+
+@given(st.floats(0.5, 1000.0), st.floats(CONFIRMED_FROM, 500.0))
+def test_a_changed_record_is_seen_by_the_clock_outside(baseline_ms: float, speedup: float) -> None:
+    has_later = baseline_ms < 10.0
+    forged = process(baseline_ms, baseline_ms / speedup, wall_ms=baseline_ms, has_later=has_later)
+    reason = not_confirmed([forged] * 3, speedup)
+    assert reason is not None
+    assert "hidden from the timer" in reason
+
+
+@pytest.mark.parametrize("first_ms", [0.0, -0.1])
+def test_no_launch_takes_no_time(first_ms: float) -> None:
+    assert "its record was changed" in str(not_confirmed([process(0.3, first_ms, wall_ms=0.3)] * 3, 9.0))
+
+
+def test_what_would_be_announced_is_confirmed_and_the_next_best_where_that_is_wrong() -> None:
+    gains = {"small": [1.0, 4.0, 2.0, math.nan], "large": [1.0, 3.0, 3.5, math.nan]}
+    weights = {"small": 1.0, "large": 1.0}
+    assert sorted(to_confirm(gains, weights, {3})) == [(1, "large"), (1, "small"), (2, "large")]
+    assert sorted(to_confirm(gains, weights, {1, 3})) == [(2, "large"), (2, "small")]
+    assert to_confirm(gains, weights, {1, 2, 3}) == []
+    assert to_confirm({"small": [1.0, 1.2]}, {"small": 1.0}, set()) == []
+
+
+def test_speedups_are_medians_over_rounds() -> None:
+    rows = ((4.0, 8.0, 2.0), (2.0, 2.0, 2.0), (math.nan,) * 3)
+    assert speedups(rows)[:2] == [1.0, 2.0]
+    assert math.isnan(speedups(rows)[2])

@@ -1,0 +1,75 @@
+"""Launches as host code writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelwright.infer.device_text import device_text
+from kernelwright.infer.host import find_launch
+
+KERNEL = "__global__ void k(float *x, int n, int m, float a) {}\n"
+
+
+def launch(host: str, *said: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    found = find_launch(KERNEL + host, "k", ["x", "n", "m", "a"], frozenset(said))
+    return None if found is None else (found.grid, found.block)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("void f() { k<<<(n + 255) / 256, 256>>>(p, n, m, 1.f); }", (("ceil_div(n, 256)",), ("256",))),
+        ("void f(int len) { int b = 128; k<<<(len + b - 1) / b, b>>>(p, len, m, 1.f); }",
+         (("ceil_div(n, 128)",), ("128",))),
+        ("void f() { dim3 t(16, 8); dim3 g((n + t.x - 1) / t.x, (m + t.y - 1) / t.y); k<<<g, t>>>(p, n, m, 1.f); }",
+         (("ceil_div(n, 16)", "ceil_div(m, 8)"), ("16", "8"))),
+        ("void f() { auto blocks = ceil_div(n, 64); k<<<blocks, 64, 0, s>>>(p, n, m, 1.f); }",
+         (("ceil_div(n, 64)",), ("64",))),
+        ("#define B 32\nvoid f() { k<<<dim3(n / B, m), dim3(B)>>>(p, n, m, 1.f); }", (("n // 32", "m"), ("32",))),
+        ("void f() { k<<<rows, 32>>>(p, n, m, 1.f); }", (("rows",), ("32",))),
+    ],
+)  # fmt: skip
+def test_chevrons_are_read(host: str, expected: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    assert launch(host) == expected
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "void f() { k<<<blocks_for(n), 256>>>(p, n, m, 1.f); }",
+        "void f() { k<<<1, 256>>>(p, n, m, 1.f); k<<<2, 256>>>(p, n, m, 1.f); }",
+        "void f() { int g = 1; g = g * 2; k<<<g, 256>>>(p, n, m, 1.f); }",
+        "// k<<<1, 256>>>(p, n, m, 1.f);\n",
+        "void f() { dim3 g(1); g.x = n; k<<<g, 256>>>(p, n, m, 1.f); }",
+    ],
+)
+def test_what_is_not_certain_is_not_taken(host: str) -> None:
+    assert launch(host) is None
+
+
+def test_a_word_keeps_its_name_although_the_code_sets_it() -> None:
+    host = "int main() { const int rows = 4096; k<<<rows, 32>>>(p, n, m, 1.f); }"
+    assert launch(host) == (("4096",), ("32",))
+    assert launch(host, "rows") == (("rows",), ("32",))
+
+
+def test_opencl_calls_are_read() -> None:
+    source = "__kernel void k(__global float *x, int n, int m, float a) {}\n"
+    source += "void f() { size_t local[2] = {16, 4}; size_t global[] = {((n + 15) / 16) * 16, m};\n"
+    source += "  clEnqueueNDRangeKernel(q, kern, 2, NULL, global, local, 0, NULL, NULL); }\n"
+    found = find_launch(source, "k", ["x", "n", "m", "a"], frozenset())
+    assert found is not None
+    assert (found.grid, found.block) == (("ceil_div(n, 16)", "ceil_div(m, 4)"), ("16", "4"))
+
+
+def test_host_code_is_left_out_of_what_is_compiled() -> None:
+    source = b"#include <vector>\n__device__ float twice(float x) { return 2 * x; }\n#define INLINE static __device__\n"
+    source += b"INLINE float once(float x) { return x; }\n__global__ void k(float *x) { x[0] = twice(once(x[0])); }\n"
+    host = b"void run(float *x)\n{\n  k<<<1, 1>>>(x);\n}\n"
+    left = device_text(source + host, "cuda")
+    assert left.count(b"\n") == (source + host).count(b"\n")
+    assert b"<<<" not in left
+    assert b"vector" not in left
+    assert all(name in left for name in (b"twice(float", b"once(float", b"void k("))
+    assert device_text(source, "cuda") == source

@@ -1,0 +1,111 @@
+"""`optimize FILE` and `init FILE` up to the problem folder: five lines, one message, nothing overwritten."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from kernel_truths import FOLDER
+
+from kernelwright.cli.commands.infer import KernelWords, inferred_problem
+from kernelwright.cli.main import main
+from kernelwright.errors import UsageError
+from kernelwright.problem.load.problem import load_problem
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copy(FOLDER / "seen" / "layer_norm.cl", tmp_path))
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    captured = capsys.readouterr()
+    return int(ended.value.code or 0), captured.out, captured.err
+
+
+def test_everything_missing_is_asked_in_one_message(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, error = run(capsys, "optimize", kernel.name, "rows=64")
+    assert (status, out) == (2, "")
+    assert error.count("kernelwright:") == 1
+    assert "hidden=NUMBER" in error
+    assert "eps=NUMBER" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rows"], "NAME=VALUE"),
+        (["rows=many"], "no number"),
+        (["rows=1", "rows=2"], "said twice"),
+        (["rows=1", "hidden=1", "eps=1", "--grid", "1,2,3,4"], "expected 1 to 3"),
+        (["rows=1", "hidden=1", "eps=1", "--block", "1,,2"], "expected 1 to 3"),
+        (["rows=1", "hidden=1", "eps=1", "--block", "0"], "at least 1"),
+        (["rows=1", "hidden=1", "eps=1", "--grid", "rows +"], "--grid"),
+    ],
+)
+def test_bad_words_are_told_by_name(
+    words: list[str], message: str, kernel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, error = run(capsys, "optimize", kernel.name, *words)
+    assert status == 2
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_words_behind_a_problem_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only for a kernel source"):
+        inferred_problem(KernelWords(tmp_path, ("rows=1",)), is_silent=True)
+
+
+def test_five_lines_and_a_folder_that_loads(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = KernelWords(kernel, ("rows=64", "hidden=32", "eps=1e-5"))
+    folder = inferred_problem(said, is_silent=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["kernel", "launch", "sizes", "guesses", "problem"]
+    assert "a usual block" in lines[3]
+    problem = load_problem(folder)
+    assert dict(problem.workloads[0].sizes) == {"rows": 64, "hidden": 32}
+    assert (folder / "layer_norm.cl").read_bytes() == kernel.read_bytes()
+    assert problem.reference.is_kernel
+
+
+def test_a_folder_is_used_again_or_left_alone(kernel: Path) -> None:
+    words = ("rows=64", "hidden=32", "eps=1e-5")
+    first = inferred_problem(KernelWords(kernel, words), is_silent=True)
+    assert inferred_problem(KernelWords(kernel, words), is_silent=True) == first
+    (first / "problem.toml").write_text("mine")
+    second = inferred_problem(KernelWords(kernel, words), is_silent=True)
+    assert second != first
+    assert (first / "problem.toml").read_text() == "mine"
+    with pytest.raises(UsageError, match="already holds"):
+        inferred_problem(KernelWords(kernel, words, out=first), is_silent=True)
+
+
+def test_one_of_several_kernels_is_named_behind_the_file(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(FOLDER / "seen" / "two_step_sum.cl", kernel.parent)
+    status, _, error = run(capsys, "optimize", "two_step_sum.cl", "n=10")
+    assert status == 2
+    assert "partial_sums" in error
+    assert "::" in error
+    folder = inferred_problem(KernelWords(Path("two_step_sum.cl::partial_sums"), ("n=1000",)), is_silent=True)
+    assert load_problem(folder).kernel.entry == "partial_sums"
+
+
+def test_a_file_that_is_not_there_is_told(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, error = run(capsys, "optimize", "absent.cl", "n=1")
+    assert status == 2
+    assert "absent.cl" in error
+
+
+def test_init_writes_guesses_without_any_word(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, error = run(capsys, "init", kernel.name)
+    assert (status, error) == (0, "")
+    assert "kernelwright optimize layer_norm" in out
+    text = (kernel.parent / "layer_norm" / "problem.toml").read_text()
+    assert "# guess" in text
+    load_problem(kernel.parent / "layer_norm")

@@ -1,0 +1,138 @@
+"""What is inferred of plain kernels: whole and right where it is in the text, asked in one message where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernel_truths import differences, infer_case, truths
+
+from kernelwright.errors import SpecError, UsageError
+from kernelwright.infer.inference import Given, infer
+from kernelwright.infer.model import Inferred
+from kernelwright.infer.words import read_words
+
+
+def inferred(folder: Path, source: str, *words: str, name: str = "k.cl", **given: Any) -> Inferred:
+    (folder / name).write_text(source)
+    return infer(folder / name, Given(read_words(words), **given))
+
+
+ROWS = """__global__ void k(const float *x, float *y, int width) {
+  for (int i = threadIdx.x; i < width; i += blockDim.x) y[blockIdx.x * width + i] = 2 * x[blockIdx.x * width + i];
+}
+"""
+
+
+def test_a_grid_that_is_in_no_text_is_asked_for_by_name(tmp_path: Path) -> None:
+    found = inferred(tmp_path, ROWS, "width=100", name="k.cu")
+    assert [each.word for each in found.questions] == ["--grid X"]
+    told = inferred(tmp_path, ROWS, "width=100", name="k.cu", grid=("37",))
+    assert told.questions == ()
+    assert [each.shape for each in told.arguments if each.shape] == [("37", "width")] * 2
+
+
+def test_a_size_in_the_grid_may_be_a_word_of_its_own(tmp_path: Path) -> None:
+    found = inferred(tmp_path, ROWS, "width=100", "rows=37", name="k.cu", grid=("rows",))
+    assert found.questions == ()
+    assert found.sizes == {"width": 100, "rows": 37}
+    assert [each.shape for each in found.arguments if each.shape] == [("rows", "width")] * 2
+
+
+def test_everything_that_is_missing_is_asked_at_once(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const int *p, __global float *y, float a, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < n) for (int j = p[i]; j < p[i + 1]; ++j) y[i] += a;\n}\n"
+    found = inferred(tmp_path, source)
+    assert {each.word for each in found.questions} >= {"a=NUMBER", "n=NUMBER", "p=FILE.npy"}
+
+
+def test_an_index_that_is_not_followed_asks_for_the_arrays_elements(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < n) y[i] = x[(i * i) ^ 5];\n}\n"
+    found = inferred(tmp_path, source, "n=100")
+    assert [each.word for each in found.questions] == ["x=ELEMENTS"]
+    told = inferred(tmp_path, source, "n=100", "x=20000")
+    assert told.questions == ()
+    assert told.arguments[0].shape == ("20000",)
+
+
+def test_values_that_bound_a_loop_come_from_a_file(tmp_path: Path) -> None:
+    import numpy as np
+
+    np.save(tmp_path / "p.npy", np.array([0, 3, 4, 10], np.int32))
+    source = "__kernel void k(__global const int *p, __global const float *v, __global float *y, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i >= n) return;\n  float s = 0;\n"
+    source += "  for (int j = p[i]; j < p[i + 1]; ++j) s += v[j];\n  y[i] = s;\n}\n"
+    found = inferred(tmp_path, source, "n=3", f"p={tmp_path / 'p.npy'}")
+    assert found.questions == ()
+    assert found.arguments[1].shape == ("10",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["m=3"], "takes no argument 'm'"),
+        (["n=2.5"], "no integer"),
+        (["n=99999999999"], "does not fit int"),
+        (["n=4x4"], "one number"),
+    ],
+)
+def test_words_that_do_not_fit_are_refused(words: list[str], message: str, tmp_path: Path) -> None:
+    source = "__kernel void k(__global float *y, int n) { int i = get_global_id(0); if (i < n) y[i] = 1; }"
+    with pytest.raises(UsageError, match=message):
+        inferred(tmp_path, source, *words)
+
+
+def test_a_kernel_that_writes_nothing_is_refused(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *y, int n) { float x = y[get_global_id(0)]; }"
+    with pytest.raises(SpecError, match="writes to none"):
+        inferred(tmp_path, source, "n=10")
+
+
+def test_what_is_written_in_part_keeps_what_was_there(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < n && x[i] > 0) y[i] = x[i];\n}\n"
+    found = inferred(tmp_path, source, "n=1000")
+    assert found.arguments[1].role == "inout"
+
+
+def test_a_block_that_must_hold_a_row_does(tmp_path: Path) -> None:
+    source = "__global__ void k(const float *x, float *y, int rows, int d) {\n  int r = blockIdx.x, i = threadIdx.x;\n"
+    source += "  if (r >= rows || i >= d) return;\n  y[r * d + i] = x[r * d + i];\n}\n"
+    found = inferred(tmp_path, source, "rows=10", "d=700", name="k.cu")
+    assert found.launch.block == ("700",)
+
+
+def test_a_local_array_is_never_left(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int n) {\n  __local float t[64];\n"
+    source += "  int l = get_local_id(0), g = get_global_id(0);\n  if (g < n) t[l] = x[g];\n"
+    source += "  barrier(CLK_LOCAL_MEM_FENCE);\n  if (g < n) y[g] = t[l];\n}\n"
+    assert inferred(tmp_path, source, "n=100000").launch.block == ("64",)
+
+
+def test_without_words_sizes_are_guessed_and_marked(tmp_path: Path) -> None:
+    source = "__kernel void k(__global float *y, float a, int n) { int i = get_global_id(0); if (i < n) y[i] = a; }"
+    found = inferred(tmp_path, source, asks=False)
+    assert found.questions == ()
+    assert found.guessed_sizes == {"n"}
+    assert any("a (nothing says its value)" in each for each in found.guesses)
+
+
+SEEN, ASIDE = truths("seen"), truths("aside")
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_kernel_of_ten_styles_is_inferred_whole(name: str) -> None:
+    assert differences(infer_case("seen", name, SEEN[name]), SEEN[name]) == []
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_a_kernel_that_was_put_aside_is_inferred_whole(name: str) -> None:
+    assert differences(infer_case("aside", name, ASIDE[name]), ASIDE[name]) == []
+
+
+def test_rows_of_a_table_that_nothing_counts_are_marked_as_a_guess() -> None:
+    found = infer_case("aside", "rotary.hip", ASIDE["rotary.hip"])
+    assert "positions_values" in found.guessed_sizes
+    assert any("positions" in each for each in found.guesses)

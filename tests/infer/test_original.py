@@ -1,0 +1,56 @@
+"""The original kernel as the reference: launched in float64, and told with the claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernel_truths import FOLDER, infer_case
+
+from kernelwright.evaluate.judge.kernel_reference import KernelReference
+from kernelwright.infer.problem_files import check_loads, files_of, write_files
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.problem.model import Problem
+from kernelwright.problem.reference import call_reference
+
+pytestmark = pytest.mark.opencl
+
+
+def problem_of(folder: Path, name: str, *words: str) -> Problem:
+    inferred = infer_case("seen", name, {"words": words})
+    files, _ = files_of(inferred)
+    check_loads(FOLDER / "seen" / name, inferred.entry, files)
+    write_files(folder, files)
+    return load_problem(folder)
+
+
+def test_floats_are_computed_as_doubles(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, "layer_norm.cl", "rows=7", "hidden=50", "eps=1e-5")
+    rng = np.random.default_rng(1)
+    x, gamma, beta = rng.standard_normal((7, 50)), rng.standard_normal(50), rng.standard_normal(50)
+    original = KernelReference(problem)
+    inputs = {"x": x, "gamma": gamma, "beta": beta}
+    found = call_reference(original.as_reference(), problem, problem.workloads[0], inputs)
+    mean, mean_square = x.mean(1, keepdims=True), (x * x).mean(1, keepdims=True)
+    expected = (x - mean) / np.sqrt(mean_square - mean * mean + 1e-5) * gamma + beta
+    assert np.abs(found["y"] - expected).max() < 1e-12
+    assert "in float64" in original.note
+
+
+def test_integers_are_exact_and_what_is_read_and_written_is_given(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, "argmax.cl", "rows=33", "cols=10")
+    scores = np.random.default_rng(2).standard_normal((33, 10))
+    found = call_reference(KernelReference(problem).as_reference(), problem, problem.workloads[0], {"scores": scores})
+    assert (found["best"] == scores.argmax(1)).all()
+
+
+def test_in_place_arguments_start_from_their_values(tmp_path: Path) -> None:
+    problem = problem_of(tmp_path, "rank1_update.cl", "m=5", "n=6", "lda=8", "alpha=0.5")
+    rng = np.random.default_rng(3)
+    x, y, a = rng.standard_normal(5), rng.standard_normal(6), rng.standard_normal((5, 8))
+    reference = KernelReference(problem).as_reference()
+    found = call_reference(reference, problem, problem.workloads[0], {"x": x, "y": y, "A": a.copy()})
+    expected = a.copy()
+    expected[:, :6] += 0.5 * np.outer(x, y)
+    assert np.abs(found["A"] - expected).max() < 1e-14

@@ -1,0 +1,46 @@
+"""A kernel's text in double, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelwright.infer.widen import widened
+from kernelwright.problem.model import Language
+
+
+@pytest.mark.parametrize(
+    ("source", "language"),
+    [
+        ("__kernel void k(__global float *x) { x[0] = as_float(as_int(x[0]) & 1); }", "opencl"),
+        ("__kernel void k(__global float *x) { atomic_add((__global int *)x, 1); }", "opencl"),
+        ("__kernel void k(__global half *x) { vstore_half(1.0f, 0, x); }", "opencl"),
+        ("__global__ void k(float *x) { x[0] = __int_as_float(__float_as_int(x[0])); }", "cuda"),
+        ("__global__ void k(float *x) { reinterpret_cast<unsigned int *>(x)[0] = 1; }", "cuda"),
+        ("__global__ void k(__half2 *x) { x[0] = __hadd2(x[0], x[0]); }", "cuda"),
+        ('#include "other.h"\n__kernel void k(__global float *x) { x[0] = f(1); }', "opencl"),
+    ],
+)
+def test_what_depends_on_a_floats_bits_is_left_as_it_is(source: str, language: Language) -> None:
+    assert widened(source, language) is None
+
+
+def test_text_without_floats_stays() -> None:
+    source = "__kernel void k(__global int *x) { x[0] = 1; }"
+    assert widened(source, "opencl") == source
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "language"),
+    [
+        ("float4 v = (float4)(1.0f, .5f, 2.f, 1e-3f);", "double4 v = (double4)(1.0, .5, 2., 1e-3);", "opencl"),
+        ("x = native_exp(y) + M_PI_F; // float 1.0f", "x = exp(y) + M_PI; // float 1.0f", "opencl"),
+        ("float s = convert_float(n);", "double s = convert_double(n);", "opencl"),
+        ("x = __expf(y) + sqrtf(y) + fmaf(a, b, c);", "x = exp(y) + sqrt(y) + fma(a, b, c);", "cuda"),
+        ("float z = __half2float(h);", "double z = double(h);", "cuda"),
+        ("int buff = 1; float self = 2.5f;", "int buff = 1; double self = 2.5;", "cuda"),
+    ],
+)
+def test_types_literals_and_functions_change_their_names(before: str, after: str, language: Language) -> None:
+    text = widened(before if "float" in before.split("//", maxsplit=1)[0] else "float x; " + before, language)
+    assert text is not None
+    assert after in text
