@@ -640,3 +640,25 @@ def test_the_referee_works_in_its_own_process(tmp_path: Path) -> None:
         assert failure(bench.judge({"out": 3 * x})).reason == "mismatch"
         with pytest.raises(BaselineFailed, match="not what the reference computes"):
             bench.calibrate({"out": 3 * x})
+
+
+SUMS = MATRIX.replace('out = { role = "output", dtype = "float32", shape = ["rows", "columns"] }', "").replace(
+    "[launch]", 'out = { role = "output", dtype = "float32", shape = ["rows"] }\n[launch]'
+)
+
+
+def test_a_sequential_sum_of_the_same_number_passes_and_one_without_a_hundredth_of_its_terms_does_not(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(
+        tmp_path,
+        problem=SUMS.replace("columns = 40", "columns = 65536"),
+        kernel="__kernel void scaled(__global const float *x, __global float *out) {}",
+        reference="def scaled(x):\n    return x.sum(axis=1)\n",
+    )
+    constant = Dataset("constant", 4, "constant")
+    x = bench.inputs(constant)["x"]
+    bench.calibrate({"out": x.sum(axis=1, dtype=np.float64).astype(np.float32)}, constant)
+    assert bench.judge({"out": np.add.accumulate(x, axis=1)[:, -1]}, constant).failure is None
+    short = failure(bench.judge({"out": x[:, 655:].sum(axis=1, dtype=np.float64).astype(np.float32)}, constant))
+    assert short.reason == "mismatch"
