@@ -136,3 +136,29 @@ def test_rows_of_a_table_that_nothing_counts_are_marked_as_a_guess() -> None:
     found = infer_case("aside", "rotary.hip", ASIDE["rotary.hip"])
     assert "positions_values" in found.guessed_sizes
     assert any("positions" in each for each in found.guesses)
+
+
+TILED = """#define TS 16
+__kernel void k(int M, int N, int K, __global const float *A, __global const float *B, __global float *C) {
+  const int row = get_local_id(0), col = get_local_id(1);
+  const int x = TS * get_group_id(0) + row, y = TS * get_group_id(1) + col;
+  float sum = 0;
+  for (int k = 0; k < K; k++) sum += A[k * M + x] * B[y * K + k];
+  C[y * M + x] = sum;
+}
+"""
+
+
+def test_tiles_without_guards_get_a_grid_of_rows_and_of_the_size_that_is_left(tmp_path: Path) -> None:
+    found = inferred(tmp_path, TILED, "M=64", "N=48", "K=32")
+    assert found.launch.grid == ("(M // 16)", "(N // 16)")
+    assert found.launch.block == ("16", "16")
+    assert found.launch.note
+    assert [each.shape for each in found.arguments if each.shape] == [("K", "M"), ("N", "K"), ("N", "M")]
+    assert inferred(tmp_path, TILED, "M=65", "N=48", "K=32").questions[0].word.startswith("--grid")
+
+
+def test_values_that_say_where_to_write_come_from_a_file(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const int *at, __global const float *v, __global float *y, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < n) y[at[i]] = v[i];\n}\n"
+    assert [each.word for each in inferred(tmp_path, source, "n=100").questions] == ["at=FILE.npy"]
