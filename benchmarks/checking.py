@@ -18,7 +18,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluate.process import WorkerProcess
+from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.problem.outcome import Passed
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import tune

@@ -22,7 +22,9 @@ PATIENCE_S = 180.0
 """For one session of a run on a loaded machine."""
 
 _PROGRAM = """import os, runpy
-from kernelwright.evaluate import lane, local, process_child
+from kernelwright.evaluate.device_queue import queue as lane
+from kernelwright.evaluate import local_runner as local
+from kernelwright.evaluate.process import child as process_child
 lane.CEILING_BYTES = 16 << 20
 process_child._PASSED_NAMES |= {"LD_PRELOAD"}
 measured = local.check_and_time

@@ -30,7 +30,7 @@ from kernelwright.tactics.base import Rewrite, Subject
 from kernelwright.tactics.registry import tactic
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "refactor"))
+sys.path.insert(0, str(ROOT / "tests" / "tactics"))
 from tactic_runs import example  # noqa: E402
 
 CONFIGS = tuple({"LANES": 1, "ROWS": 1, "VEC": vec, "UNROLL": unroll} for vec in (4, 8) for unroll in (1, 2))

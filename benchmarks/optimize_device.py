@@ -27,7 +27,7 @@ from typing import Any
 from kernelwright import OptimizeResult, optimize, tune
 from kernelwright.errors import KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
-from kernelwright.evaluate.stats import Interval, geometric_mean_interval, speedup_interval
+from kernelwright.evaluate.statistics import Interval, geometric_mean_interval, speedup_interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
 from kernelwright.results.tune_result import TuneResult

@@ -26,7 +26,7 @@ from kernelwright.tree.model import Node, Tree
 from kernelwright.tuning.tune import Subject
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "refactor"))
+sys.path.insert(0, str(ROOT / "tests" / "tactics"))
 from long_source import long_source  # noqa: E402
 
 LIMITS = {"max_threads_per_block": 1024, "shared_memory_per_block": 232448, "warp_size": 32, "multiprocessors": 132}

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluate.lane import DeviceLane
-from kernelwright.evaluate.process import WorkerProcess
+from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.roofline.speed_of_light import device_ceilings
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import Budget, TuneSettings

@@ -20,13 +20,14 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from kernelwright.cli.words import parse_option
 from kernelwright.problem.config import Value
 from kernelwright.search.registry import SEARCHERS
 from kernelwright_bench.processes import process_pool
-from kernelwright_bench.search.files import load_repeats, save_repeats
+from kernelwright_bench.search.files import load_seeds, save_repeat, save_repeats
 from kernelwright_bench.search.leave_one_out import Options, choose_without_each, leave_one_out_table
 from kernelwright_bench.search.priors import priors_for, sources_for
 from kernelwright_bench.search.recordings import RecordedSpace, load_recorded
@@ -64,21 +65,21 @@ def parts(spaces: list[RecordedSpace], words: argparse.Namespace) -> None:
     (option,) = (option for option in SEARCHERS["surrogate"].options if option.name == "without")
     left_out = [part for part in option.choices if part != "trust"]  # which has no say without priors
     strategies = [Strategy("surrogate", {"without": part} if part else {}) for part in left_out]
-    results: list[SpaceResult] = []
-    todo = []
-    for strategy in strategies:
-        for one in spaces:
-            kept = load_repeats(words.out, one, strategy)
-            if kept is not None and len(kept.repeats) >= words.repeats:
-                results.append(kept)
-            else:
-                todo.append((one, strategy))
+    by_name = {one.name: one for one in spaces}
 
     def keep(result: SpaceResult) -> None:
-        save_repeats(words.out, result)
+        save_repeats(words.out, by_name[result.space], result)
         print(f"{result.strategy.label}, {result.space}: {result.score:.3f}", flush=True)
 
-    results += run_benchmark(todo, known=spaces, repeats=words.repeats, jobs=words.jobs, on_result=keep)
+    results = run_benchmark(
+        [(one, strategy) for strategy in strategies for one in spaces],
+        known=spaces,
+        repeats=words.repeats,
+        jobs=words.jobs,
+        on_result=keep,
+        kept=partial(load_seeds, words.out),
+        on_repeat=partial(save_repeat, words.out),
+    )
     order = [strategy.label for strategy in strategies]
     print(markdown(summarise(sorted(results, key=lambda result: order.index(result.strategy.label)))))
 
@@ -148,7 +149,7 @@ def repeats_with(name: str, word: str | None, departure: Options, seeds: range) 
     one, spaces = SPACES[name], list(SPACES.values())
     given = priors_for(word, sources_for(one, word, spaces)) if word else []
     with in_place(departure) as options:
-        return run_repeats(one, Strategy("surrogate", options), seeds=seeds, priors=given)
+        return list(run_repeats(one, Strategy("surrogate", options), seeds=seeds, priors=given))
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.lane import Built
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.device_queue.queue import Built
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Passed
 from kernelwright.search.registry import create

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
-from kernelwright.evaluate.stats import geometric_mean_interval
+from kernelwright.evaluate.statistics import geometric_mean_interval
 from kernelwright.problem.outcome import Failed
 from kernelwright.results.optimize_result import OptimizeResult
 from kernelwright.store.view import RunView

@@ -35,7 +35,7 @@ for library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     # Every core has a process of tests; threads that wait for work spin beside them, at each start of a worker too.
     os.environ.setdefault(library, "1")
 
-LONG_AREAS = ("faults", "engine", "evaluate", "cli", "llm", "export")
+LONG_AREAS = ("faults", "runs", "evaluate", "cli", "llm", "export")
 """Of few tests that take long each: begun first, so that processes of tests end at about the same time."""
 
 
@@ -158,7 +158,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def short_copies() -> Iterator[None]:
     """Each run measures how fast its device copies; as much as it takes for that costs more than most runs here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernelwright.evaluate.lane.CEILING_BYTES", 16 << 20)
+        patch.setattr("kernelwright.evaluate.device_queue.queue.CEILING_BYTES", 16 << 20)
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 _PROGRAM = """import runpy
-from kernelwright.evaluate import lane
+from kernelwright.evaluate.device_queue import queue as lane
 lane.CEILING_BYTES = 16 << 20
 runpy.run_module("kernelwright", run_name="__main__", alter_sys=True)
 """

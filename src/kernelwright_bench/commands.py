@@ -25,7 +25,7 @@ def bench_search(
         list[Path],
         typer.Argument(
             help="Recorded spaces, or folders of them: KERNEL__DEVICE.npz with KERNEL.json (T1) beside, Kernel Tuner "
-            "cache files, T4 results.",
+            "cache files, T4 results; JSON may be compressed (.json.gz).",
             show_default=False,
         ),
     ],
@@ -48,9 +48,18 @@ def bench_search(
         list[str] | None,
         typer.Option(help="Run ours with measurements that stop early too: racing, precise, or both.", metavar="KIND"),
     ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Which values are best where a recording's objective does not say so: NAME=lowest or NAME=highest.",
+            metavar="NAME=BEST",
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write curves of the best found: .svg or .html.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for repeats, results.json, results.md, curves.svg.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Do not run again what --out holds already.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for repeats, results.json, results.md, curves.svg; what is there stays.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Go on with what --out holds already.")] = False,
     *,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -79,6 +88,7 @@ def bench_search(
         out=out,
         keeps=keep,
         is_json=json,
+        objectives=tuple(objective or ()),
     )
     raise typer.Exit(run_search(words))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import wait
+from types import TracebackType
 from typing import Any
 
 
@@ -24,10 +26,23 @@ def process_pool(
         given: what `prepare` is called with.
     """
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(prepare, given))
+    return _Pool(jobs, mp_context=context, initializer=_begin, initargs=(prepare, given))
+
+
+class _Pool(ProcessPoolExecutor):
+    """A pool that ends at once when what uses it is interrupted: the standard one waits for tasks that have begun."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        self.shutdown(wait=True, cancel_futures=kind is not None)
 
 
 def _begin(prepare: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C too, and ends this process
     _end_with_parent()
     if prepare is not None:
         prepare(*given)

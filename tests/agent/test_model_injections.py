@@ -21,7 +21,7 @@ from kernelwright.agent.model.drafting import body_of, drafted
 from kernelwright.agent.model.hostile import check_header, check_source
 from kernelwright.agent.model.replies import Malformed, claims_of, code_of, given_up, header_of, plan_of
 from kernelwright.agent.written import written_template
-from kernelwright.evaluate.render import render
+from kernelwright.evaluate.builds.render import render
 from kernelwright.llm.base import Reply
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed

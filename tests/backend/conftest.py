@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.evaluate.device_probe import probe_devices, select_device
+from kernelwright.evaluate.device.probe import probe_devices, select_device
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ from kernelwright.backend.cuda.driver import find_nvcc, header_folders, load_nvr
 from kernelwright.backend.cuda.errors import call
 from kernelwright.backend.cuda.occupancy import MULTIPROCESSORS
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool
 from kernelwright.identity import content_id
 from kernelwright.problem.load.problem import load_problem
 

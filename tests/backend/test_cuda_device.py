@@ -27,8 +27,8 @@ from kernelwright.backend.cuda.driver import load_driver
 from kernelwright.backend.cuda.errors import call
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.device_probe import probe_devices, select_device
-from kernelwright.evaluate.process import JobTimeout, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.device.probe import probe_devices, select_device
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerProcess, WorkerSettings
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import tune
 

@@ -16,7 +16,7 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.redraw import Redraw, draw_of
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.device_probe import probe_devices, select_device
+from kernelwright.evaluate.device.probe import probe_devices, select_device
 
 pytestmark = pytest.mark.gpu
 

@@ -18,7 +18,7 @@ from kernelwright.backend.cuda.measure.nsight_compute import (
     parse_counters,
     why_no_counters,
 )
-from kernelwright.evaluate.counting import CountJob, count
+from kernelwright.evaluate.device.counting import CountJob, count
 
 RECORDED = (Path(__file__).parent / "ncu_h100.csv").read_text()
 
@@ -134,7 +134,7 @@ JOB = CountJob(DeviceInfo("cuda", "cuda:0", "a GPU", "gpu", {}), None, {}, is_co
 def test_profiler_runs_our_program_and_its_table_is_read(no_ncu):
     put_ncu(no_ncu, f"import sys; print({RECORDED!r}); open({str(no_ncu / 'seen')!r}, 'w').write(' '.join(sys.argv))")
     assert [each.kernel for each in count(JOB, no_ncu / "count")] == ["stride", "banks"]
-    assert f"-m kernelwright.evaluate.counting_main {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
+    assert f"-m kernelwright.evaluate.device.counting_main {no_ncu / 'count'}" in (no_ncu / "seen").read_text()
     assert (no_ncu / "count" / "count.pickle").exists()
 
 

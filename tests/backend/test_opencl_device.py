@@ -25,9 +25,9 @@ from kernelwright.backend.base import (
 from kernelwright.backend.opencl.driver import is_pocl, pocl_cache
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool, check_resources
-from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool, check_resources
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 
 pytestmark = pytest.mark.opencl
 

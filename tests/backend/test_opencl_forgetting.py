@@ -26,8 +26,8 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.arena import Arena, BufferSpec, Job
-from kernelwright.evaluate.process import WorkerProcess, WorkerSettings
+from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
+from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 
 pytestmark = pytest.mark.opencl
 

@@ -141,7 +141,7 @@ def test_registry_and_backends_load_no_gpu_library():
     code = (
         "import sys; from kernelwright.backend.registry import *;"
         "[get_backend(name) for name in BACKENDS];"
-        "import kernelwright.evaluate.device_probe, kernelwright.evaluate.build_pool;"
+        "import kernelwright.evaluate.device.probe, kernelwright.evaluate.builds.pool;"
         "print([name for name in ('pyopencl', 'torch', 'cuda') if name in sys.modules])"
     )
     assert BACKENDS

@@ -14,8 +14,8 @@ from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, 
 from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
-from kernelwright.evaluate.device_probe import probe_devices, select_device
-from kernelwright.evaluate.render import Rendered, render
+from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.device.probe import probe_devices, select_device
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate

@@ -10,7 +10,7 @@ import pytest
 from kernelwright.backend.base import BuildFailed, DeviceInfo
 from kernelwright.backend.cuda.driver import load_nvrtc
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.render import Rendered, render
+from kernelwright.evaluate.builds.render import Rendered, render
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.template.model import Candidate

@@ -10,8 +10,8 @@ import pytest
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
-from kernelwright.evaluate.device_probe import probe_devices
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.device.probe import probe_devices
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.problem.load.problem import load_problem
 from kernelwright_bench.operators.run import OperatorResult, Row, SuiteResult, table_floor
 from kernelwright_bench.operators.suite import SUITE, choose_operators, find_suite

@@ -3,6 +3,9 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import signal
+import subprocess
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from recordings import cache_document, t4_document, write_recording
 
 from kernelwright.cli.main import main
 from kernelwright.errors import MissingDependency, StoreError, UsageError
-from kernelwright_bench.search.files import load_repeats, repeats_file, save_repeats
+from kernelwright_bench.search.files import load_repeats, load_seeds, repeats_file, save_repeat, save_repeats
 from kernelwright_bench.search.intervals import Binned, holm, permutation_p, wilcoxon_p
 from kernelwright_bench.search.leave_one_out import choose_without_each, leave_one_out, leave_one_out_table
 from kernelwright_bench.search.plot import draw_html, draw_svg
@@ -21,6 +24,7 @@ from kernelwright_bench.search.recordings import RecordedSpace, load_recorded
 from kernelwright_bench.search.repeats import SpaceResult, Strategy, pairs_of, run_benchmark, run_once, run_space
 from kernelwright_bench.search.results import markdown, summarise
 from kernelwright_bench.search.score import baseline_of
+from short_command import COMMAND
 
 HAS_OPTUNA = importlib.util.find_spec("optuna") is not None
 HAS_KERNEL_TUNER = importlib.util.find_spec("kernel_tuner") is not None
@@ -223,7 +227,7 @@ def test_repeats_are_the_same_after_writing_and_reading(
     tmp_path: Path, toy: RecordedSpace, better: SpaceResult
 ) -> None:
     assert load_repeats(tmp_path, toy, better.strategy) is None
-    save_repeats(tmp_path, better)
+    save_repeats(tmp_path, toy, better)
     again = load_repeats(tmp_path, toy, better.strategy)
     assert again is not None
     assert again.score == better.score
@@ -231,6 +235,42 @@ def test_repeats_are_the_same_after_writing_and_reading(
     repeats_file(tmp_path, toy.name, better.strategy).write_bytes(b"torn")
     with pytest.raises(StoreError, match="cannot be read"):
         load_repeats(tmp_path, toy, better.strategy)
+
+
+def test_single_repeats_are_kept_and_become_one_file(tmp_path: Path, toy: RecordedSpace, better: SpaceResult) -> None:
+    for seed in (4, 0):
+        save_repeat(tmp_path, toy, better.strategy, seed, better.repeats[seed])
+    assert list(load_seeds(tmp_path, toy, better.strategy)) == [0, 4]
+    save_repeats(tmp_path, toy, better)
+    assert list(load_seeds(tmp_path, toy, better.strategy)) == list(range(6))
+    assert [each.name for each in (tmp_path / "repeats").iterdir()] == ["toy__Sim--random-+-Sim.npz"]
+
+
+def test_fewer_repeats_never_take_the_place_of_more(tmp_path: Path, toy: RecordedSpace, better: SpaceResult) -> None:
+    file = save_repeats(tmp_path, toy, better)
+    before = file.read_bytes()
+    save_repeats(tmp_path, toy, dataclasses.replace(better, repeats=better.repeats[:2]))
+    assert file.read_bytes() == before
+
+
+def test_repeats_of_another_recording_of_the_same_name_are_refused(
+    tmp_path: Path, toy: RecordedSpace, better: SpaceResult
+) -> None:
+    save_repeats(tmp_path, toy, better)
+    other = dataclasses.replace(toy, time_ms=toy.time_ms * 2)
+    for use in (load_seeds, lambda folder, one, _: save_repeats(folder, one, better)):
+        with pytest.raises(StoreError, match="another recording of the name 'toy__Sim'"):
+            use(tmp_path, other, better.strategy)
+
+
+def test_what_is_kept_is_not_run_again(toy: RecordedSpace, better: SpaceResult) -> None:
+    strategy = Strategy("random")
+    kept = dict(enumerate(better.repeats[:3]))
+    (result,) = run_benchmark([(toy, strategy)], known=[toy], repeats=4, kept=lambda _one, _strategy: kept)
+    assert result.repeats[:3] == better.repeats[:3]
+    assert len(result.repeats) == 4
+    (whole,) = run_benchmark([(toy, strategy)], known=[toy], repeats=2, kept=lambda _one, _strategy: kept)
+    assert whole.repeats == better.repeats[:3]
 
 
 def test_the_picture_is_well_formed_and_stands_alone(plain: SpaceResult, better: SpaceResult) -> None:
@@ -307,6 +347,69 @@ def test_the_command_prints_scores_and_writes_a_folder_and_a_picture(
     assert before == {each: each.stat().st_mtime_ns for each in (out / "repeats").iterdir()}
 
 
+SEARCH_RANDOM = ["--searcher", "random", "--repeats", "2", "--json"]
+
+
+@pytest.mark.thorough
+def test_what_another_call_has_found_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_recording(tmp_path / "recordings")
+    out = tmp_path / "out"
+    words = ["search", str(folder), *SEARCH_RANDOM, "--out", str(out)]
+    assert run(words) == 0
+    first = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    capsys.readouterr()
+
+    assert run(words) == 2
+    assert "holds repeats already: 2 of random on toy__Sim" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == first
+
+    # Another pair in the same folder, and more repeats of the first.
+    other = write_recording(tmp_path / "others", device="Two")
+    assert run(["search", str(other), *SEARCH_RANDOM, "--out", str(out)]) == 0
+    assert run([*(word if word != "2" else "3" for word in words), "--keep"]) == 0
+    assert {file: file.read_bytes() for file in first if file.parent == out} == {
+        file: content for file, content in first.items() if file.parent == out
+    }
+    assert {file.name for file in out.glob("results*.json")} == {"results.json", "results-2.json", "results-3.json"}
+    assert {file.name for file in out.glob("curves*.svg")} == {"curves.svg", "curves-2.svg", "curves-3.svg"}
+    (toy,) = load_recorded(folder)
+    assert list(load_seeds(out, toy, Strategy("random"))) == [0, 1, 2]
+
+
+@pytest.mark.thorough
+def test_a_pair_that_is_interrupted_keeps_its_repeats(tmp_path: Path) -> None:
+    """Killed by Ctrl-C amid its repeats: those that were done are there, and `--keep` runs the others alone."""
+    folder = write_recording(tmp_path / "recordings")
+    out, parts = tmp_path / "out", tmp_path / "out" / "repeats" / "toy__Sim--surrogate.parts"
+    words = [
+        *COMMAND,
+        "bench",
+        "search",
+        str(folder),
+        "--searcher",
+        "surrogate",
+        "--repeats",
+        "1000",
+        "--out",
+        str(out),
+    ]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while len(list(parts.glob("[0-9]*.npz"))) < 2:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "the same command with --keep goes on" in told
+    assert "Traceback" not in told
+    (toy,) = load_recorded(folder)
+    found = load_seeds(out, toy, Strategy("surrogate"))
+    assert list(found) == list(range(len(found)))
+    assert len(found) >= 2
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -317,6 +420,8 @@ def test_the_command_prints_scores_and_writes_a_folder_and_a_picture(
         (["{good}", "--priors", "H100"], "no recorded device"),
         (["{good}", "--plot", "curves.png"], "neither .svg nor .html"),
         (["{good}", "--keep"], "needs --out"),
+        (["{good}", "--objective", "score"], "neither NAME=lowest nor NAME=highest"),
+        (["{good}", "--objective", "score=best"], "neither NAME=lowest nor NAME=highest"),
     ],
 )
 def test_the_command_explains_what_is_wrong(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +13,9 @@ from recordings import A_VALUES, cache_document, t4_document, write_recording
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config
 from kernelwright_bench.search.command import read_t4
+from kernelwright_bench.search.objective import parse_objectives
 from kernelwright_bench.search.recordings import load_recorded, select
+from kernelwright_bench.search.repeats import Strategy, run_space
 
 
 def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:
@@ -125,7 +130,7 @@ def test_wrong_cache_files_are_refused(tmp_path: Path) -> None:
         ({**base, "cache": []}, "no 'cache'"),
         ({**base, "cache": {}}, "nothing is recorded"),
         ({**base, "cache": {key: {"mode": "fast"}}}, "lacks a parameter's value"),
-        ({**base, "cache": {key: {"mode": "fast", "A": 1, "B": 1, "GFLOP/s": 3.0}}}, "no 'time'"),
+        ({**base, "cache": {key: {"mode": "fast", "A": 1, "B": 1, "GFLOP/s": 3.0}}}, "no number 'time'"),
         ({**base, "cache": {key: {"mode": "fast", "A": 1, "B": 1, "time": 3.0}}}, "cost was not recorded"),
     ):
         file.write_text(json.dumps(document))
@@ -152,6 +157,120 @@ def test_t4_files_are_left_alone_without_a_reader_and_t1_files_are_no_recordings
         load_recorded(file)
     with pytest.raises(SpecError, match="describes a space and records nothing"):
         load_recorded(write_recording(tmp_path / "a") / "toy.json", read_results=read_t4)
+
+
+def compress(file: Path) -> Path:
+    """The file with gzip's ending and content, as the community's hub has it."""
+    packed = file.with_name(file.name + ".gz")
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    file.unlink()
+    return packed
+
+
+def hub_t4(count: int) -> dict[str, Any]:
+    """Results as the hub has them: the unit's spelling, no device, no benchmark times."""
+    results = t4_document(count)["results"][:-1]  # the last repeats the first
+    for result in results:
+        del result["times"]["benchmark"]
+    return {"metadata": {"timeunit": "miliseconds"}, "results": results}
+
+
+def test_the_hubs_folder_is_read_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "blur_milo"
+    folder.mkdir()
+    for name, document in (("A1", cache_document()), ("A1_T4", hub_t4(400)), ("B2_T4", hub_t4(300))):
+        (folder / f"{name}.json").write_text(json.dumps(document))
+        compress(folder / f"{name}.json")
+    cache, results = load_recorded(folder, read_results=read_t4)
+    assert (cache.name, results.name) == ("blur__Some_Device", "blur_milo__B2")
+    assert (cache.space.feasible_count, results.space.feasible_count) == (400, 300)
+    assert (results.cost_s > 0.75).any()  # the runtimes stand in for the benchmark's time
+    (alone,) = load_recorded(folder / "A1_T4.json.gz", read_results=read_t4)
+    assert alone.name == "blur_milo__A1"
+    np.testing.assert_allclose(np.sort(alone.time_ms), np.sort(cache.time_ms))
+
+
+@pytest.mark.parametrize("cut", [2, 30, -1])
+def test_a_compressed_recording_that_is_damaged_is_named(tmp_path: Path, cut: int) -> None:
+    (tmp_path / "A1.json").write_text(json.dumps(cache_document(60)))
+    file = compress(tmp_path / "A1.json")
+    file.write_bytes(file.read_bytes()[:cut])
+    for path in (file, tmp_path):
+        with pytest.raises(SpecError, match="compressed and damaged") as caught:
+            load_recorded(path)
+        assert caught.value.location is not None
+        assert caught.value.location.file == file
+
+
+def tuned_for(objective: str, value: Callable[[float], float]) -> dict[str, Any]:
+    """A cache file of another objective than time; failed configurations say so in its place."""
+    document = {**cache_document(200), "objective": objective}
+    for entry in document["cache"].values():
+        time_ms = entry.pop("time")
+        entry[objective] = time_ms if isinstance(time_ms, str) else value(time_ms)
+    return document
+
+
+@pytest.mark.parametrize(
+    ("objective", "value"),
+    [
+        ("GFLOP/s", lambda ms: 500 / ms),
+        ("score", lambda ms: 2 - ms),
+        ("energy", lambda ms: 3 * ms),
+        ("nvml_energy", lambda ms: ms - 4),
+    ],
+)
+def test_another_objective_ranks_as_it_is_meant(
+    tmp_path: Path, objective: str, value: Callable[[float], float]
+) -> None:
+    (tmp_path / "time.json").write_text(json.dumps({**cache_document(200), "kernel_name": "timed"}))
+    (tmp_path / "tuned.json").write_text(json.dumps(tuned_for(objective, value)))
+    timed, tuned = load_recorded(tmp_path)
+    assert tuned.objective == objective
+    assert tuned.failures == timed.failures
+    valid = ~np.isnan(timed.time_ms)
+    np.testing.assert_array_equal(valid, ~np.isnan(tuned.time_ms))
+    np.testing.assert_array_equal(np.argsort(timed.time_ms[valid]), np.argsort(tuned.time_ms[valid]))
+    assert (tuned.time_ms[valid] > 0).all()
+
+
+def test_a_linear_objective_has_the_score_of_time(tmp_path: Path) -> None:
+    (tmp_path / "time.json").write_text(json.dumps({**cache_document(200), "kernel_name": "timed"}))
+    (tmp_path / "tuned.json").write_text(json.dumps(tuned_for("score", lambda ms: 2 - ms)))
+    timed, tuned = (run_space(one, Strategy("random"), repeats=4).score for one in load_recorded(tmp_path))
+    assert tuned == pytest.approx(timed, abs=0.02)
+
+
+def test_an_objective_that_nobody_knows_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "tuned.json"
+    file.write_text(json.dumps(tuned_for("goodness", lambda ms: 2 - ms)))
+    with pytest.raises(SpecError, match="'goodness' is best is not known") as caught:
+        load_recorded(file)
+    assert "--objective goodness=highest" in (caught.value.hint or "")
+    best = {}
+    for which in ("lowest", "highest"):
+        (one,) = load_recorded(file, objectives=parse_objectives((f"goodness={which}",)))
+        best[which] = int(np.nanargmin(one.time_ms))
+    assert best["lowest"] != best["highest"]
+
+
+def test_t4_results_of_another_objective_and_of_several(tmp_path: Path) -> None:
+    document = hub_t4(300)
+    for result in document["results"]:
+        result["objectives"] = ["score"]
+        result["measurements"] = [{**line, "name": "score", "value": -line["value"]} for line in result["measurements"]]
+    file = tmp_path / "blur__Mine.json"
+    file.write_text(json.dumps(document))
+    (recorded,) = load_recorded(file, read_results=read_t4)
+    assert recorded.objective == "score"
+    times = {tuple(e[n] for n in ("mode", "A", "B")): e["time"] for e in cache_document(300)["cache"].values()}
+    fastest = min((time, key) for key, time in times.items() if not isinstance(time, str))[1]
+    assert tuple(recorded.space.config_at(int(np.nanargmin(recorded.time_ms))).values()) == fastest
+    document["results"][3]["objectives"] = ["time"]
+    document["results"][3]["measurements"] = [{"name": "time", "value": 1.0, "unit": "ms"}]
+    file.write_text(json.dumps(document))
+    with pytest.raises(SpecError, match="different objectives: score, time"):
+        load_recorded(file, read_results=read_t4)
 
 
 def test_the_same_space_twice_is_refused(tmp_path: Path) -> None:

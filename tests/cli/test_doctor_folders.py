@@ -9,7 +9,7 @@ import pytest
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.commands import doctor
-from kernelwright.evaluate.device_probe import ProbeReport
+from kernelwright.evaluate.device.probe import ProbeReport
 from kernelwright.testing.simulated import SIMULATED_DEVICE
 
 

@@ -103,13 +103,3 @@ def test_demo_is_the_first_job(call: Call, in_tmp: Path, monkeypatch: pytest.Mon
     assert (first["problem"], first["budget"], first["start"]) == (FOLDER / "matmul", "90s", "baseline")
     assert (second["problem"], second["budget"]) == (FOLDER / "cuda" / "matmul", "20s")
     assert call("demo", "nothing")[0] == 2
-
-
-@pytest.mark.thorough
-@pytest.mark.opencl
-def test_demo_runs(call: Call, in_tmp: Path) -> None:
-    status, out, err = call("demo", "transpose", "--budget", "10", "--json", "-q")
-    assert (status, err) == (0, "")
-    document = json.loads(out)
-    assert document["problem"] == "transpose"
-    assert Path(document["run"]).is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -107,6 +108,18 @@ def write_t1(folder: Path, document: object, source: str = BLUR) -> None:
     (folder / "k").mkdir(exist_ok=True)
     (folder / "k" / "blur.cl").write_text(source)
     (folder / "blur.json").write_text(json.dumps(document, indent=1))
+
+
+def test_a_compressed_t1_file_gives_the_same(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_t1(in_tmp, t1())
+    assert run(capsys, "init", "blur.json", "--out", "plain")[0] == 0
+    (in_tmp / "blur.json.gz").write_bytes(gzip.compress((in_tmp / "blur.json").read_bytes()))
+    (in_tmp / "blur.json").unlink()
+    assert run(capsys, "init", "blur.json.gz", "--out", "packed")[0] == 0
+    for file in (in_tmp / "plain").iterdir():
+        packed = (in_tmp / "packed" / file.name).read_text().replace("blur.json.gz", "blur.json")
+        # Comments are filled to a width, and the name is one of their words.
+        assert [word for word in packed.split() if word != "#"] == [w for w in file.read_text().split() if w != "#"]
 
 
 def test_a_t1_file_gives_space_launch_sizes_and_data(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:

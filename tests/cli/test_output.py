@@ -22,7 +22,7 @@ from kernelwright.cli.main import main
 from kernelwright.cli.output.progress import PlainView
 from kernelwright.cli.output.tables import interval_text, print_figures
 from kernelwright.errors import SpecError, StopRun, StoreError
-from kernelwright.evaluate.stats import Interval, least_rounds
+from kernelwright.evaluate.statistics import Interval, least_rounds
 from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem

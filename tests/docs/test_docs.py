@@ -15,7 +15,7 @@ import typer.main
 
 import kernelwright
 from kernelwright.cli.main import app
-from kernelwright.evaluate import datasets
+from kernelwright.evaluate.data import datasets
 from kernelwright.export.run import FORMATS
 from kernelwright.problem.checks import DEVICE_NAMES
 from kernelwright.problem.dtypes import DTYPES

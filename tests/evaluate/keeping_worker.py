@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.device_worker import DeviceWorker
+from kernelwright.evaluate.device.worker import DeviceWorker
 
 
 def make_keeping_worker(argument):

@@ -19,8 +19,8 @@ import pytest
 
 from kernelwright.backend.base import Artifact, BuildUnit
 from kernelwright.errors import InfrastructureError, StoreError
-from kernelwright.evaluate import artifact_cache
-from kernelwright.evaluate.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds import artifact_cache
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.problem.outcome import Failed
 from kernelwright.testing.fault_backend import FAULT_DEVICE
 
@@ -115,7 +115,7 @@ def test_killed_writers_leave_only_complete_entries(tmp_path):
         from dataclasses import replace
         from pathlib import Path
         from kernelwright.backend.base import Artifact, BuildUnit
-        from kernelwright.evaluate.artifact_cache import ArtifactCache
+        from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
         from kernelwright.testing.fault_backend import FAULT_DEVICE
         cache = ArtifactCache(Path({str(folder)!r}))
         unit = BuildUnit("opencl", "", "k.cl", (), (), ("k",))

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from kernelwright.cli.main import app, main
 from kernelwright.errors import SpecError
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.keeping import ALLOW_ASSEMBLY, NOTHING, kept_by
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, NOTHING, kept_by
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.export.run import export_run
 from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.config import Config

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.evaluate.bounds import bounds_of, key_order
-from kernelwright.evaluate.tolerance import EXACT, Allowance, compare
+from kernelwright.evaluate.data.bounds import bounds_of, key_order
+from kernelwright.evaluate.data.tolerance import EXACT, Allowance, compare
 from kernelwright.problem.dtypes import DTYPES
 from tiers import examples
 

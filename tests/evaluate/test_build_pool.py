@@ -21,8 +21,8 @@ from kernelwright.backend.base import (
     PlanStep,
 )
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool, check_resources
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool, check_resources
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate

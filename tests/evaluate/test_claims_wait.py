@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from kernelwright.errors import BaselineFailed
-from kernelwright.evaluate import lane_processes
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.device_probe import DeviceHosts, probe_devices, select_device
-from kernelwright.evaluate.early import EarlyStart
-from kernelwright.evaluate.lane import DeviceLane
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.device.probe import DeviceHosts, probe_devices, select_device
+from kernelwright.evaluate.device_queue import processes
+from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.local_runner import LocalRunner
+from kernelwright.evaluate.prestart import EarlyStart
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
@@ -37,7 +37,7 @@ def slow() -> Incumbent:
 @pytest.fixture
 def runner_of(monkeypatch):
     """A runner whose referee works beside the device, as on a GPU."""
-    monkeypatch.setattr(lane_processes, "DEVICE_WORKER_FACTORY", "keeping_worker:make_keeping_worker")
+    monkeypatch.setattr(processes, "DEVICE_WORKER_FACTORY", "keeping_worker:make_keeping_worker")
     running = []
 
     def make(folder):

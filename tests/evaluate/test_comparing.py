@@ -11,9 +11,9 @@ import pytest
 
 from kernelwright.backend.base import Artifact, LaunchFailed, LaunchPlan, PlanStep
 from kernelwright.backend.redraw import Redraw, draw_of, redrawn
-from kernelwright.evaluate.arena import Arena, BufferSpec, Job
-from kernelwright.evaluate.comparing import CompareDone, CompareJob, compare, compared_folder, current_file
-from kernelwright.evaluate.layout import GUARD_BYTES
+from kernelwright.evaluate.data.layout import GUARD_BYTES
+from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
+from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare, compared_folder, current_file
 from kernelwright.testing.memory_session import Kernel, LaunchSeen, MemoryModule, MemorySession
 
 COUNT = 64

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.evaluate.confirm import (
+from kernelwright.evaluate.device_queue.confirm import (
     CONFIRMED_FROM,
     FreshProcess,
     FreshTimes,

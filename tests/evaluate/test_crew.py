@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.evaluate.crew import Crew
-from kernelwright.evaluate.judgement import LaunchFolder
-from kernelwright.evaluate.layout import BufferLayout, guarded_image
-from kernelwright.evaluate.tolerance import Allowance, compare
+from kernelwright.evaluate.data.array_threads import Crew
+from kernelwright.evaluate.data.layout import BufferLayout, guarded_image
+from kernelwright.evaluate.data.tolerance import Allowance, compare
+from kernelwright.evaluate.judge.judgement import LaunchFolder
 
 CREWS = [Crew(count) for count in (1, 2, 5)]
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.datasets import SPECIAL_VARIANTS, Dataset, Variant, datasets_for, make_inputs
+from kernelwright.evaluate.data.datasets import SPECIAL_VARIANTS, Dataset, Variant, datasets_for, make_inputs
 from kernelwright.problem.dtypes import DTYPES, largest_finite
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Distribution, Problem, ReferenceSpec, Role, SourceSpec, Workload

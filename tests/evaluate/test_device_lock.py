@@ -13,7 +13,7 @@ import time
 import pytest
 
 from kernelwright.errors import InfrastructureError, StoreError
-from kernelwright.evaluate.device_lock import DeviceLock
+from kernelwright.evaluate.device.lock import DeviceLock
 
 
 def make(tmp_path, device_id="opencl:pocl-3.0:cpu0", **options):
@@ -40,7 +40,7 @@ def test_killed_holder_gives_the_device_back(tmp_path):
     script = textwrap.dedent(f"""
         import time
         from pathlib import Path
-        from kernelwright.evaluate.device_lock import DeviceLock
+        from kernelwright.evaluate.device.lock import DeviceLock
         with DeviceLock("opencl:pocl-3.0:cpu0", folder=Path({str(tmp_path / "locks")!r})):
             print("held", flush=True)
             time.sleep(600)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from kernelwright.errors import MissingDependency, UsageError
-from kernelwright.evaluate.device_probe import ProbeReport, probe_devices, select_device, select_devices
+from kernelwright.evaluate.device.probe import ProbeReport, probe_devices, select_device, select_devices
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 GPU = replace(FAULT_DEVICE, backend="opencl", id="opencl:nvidia-cuda-13.0:gpu0", name="NVIDIA H100", kind="gpu")
@@ -35,7 +35,7 @@ def test_backend_without_devices_is_a_reason_and_the_others_count(class_name):
 
 def test_probe_loads_no_gpu_library_here():
     code = (
-        "import sys; from kernelwright.evaluate.device_probe import probe_devices; probe_devices();"
+        "import sys; from kernelwright.evaluate.device.probe import probe_devices; probe_devices();"
         "print([name for name in ('pyopencl', 'torch', 'cuda') if name in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

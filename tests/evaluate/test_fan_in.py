@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import ReferenceFailed
-from kernelwright.evaluate.fan_in import fan_in, summed_extent
+from kernelwright.evaluate.judge.fan_in import fan_in, summed_extent
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, SourceSpec, Workload
 from tiers import examples

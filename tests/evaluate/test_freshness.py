@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.redraw import Closeness, Redraw, draw_of, redrawn
-from kernelwright.evaluate.crew import Crew
-from kernelwright.evaluate.datasets import datasets_for, make_inputs
-from kernelwright.evaluate.freshness import fresh_inputs, launch_secret, new_secret, stays_same
+from kernelwright.evaluate.data.array_threads import Crew
+from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
+from kernelwright.evaluate.data.freshness import fresh_inputs, launch_secret, new_secret, stays_same
 from kernelwright.problem.load.problem import load_problem
 
 COUNT = 6000

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.backend.base import Artifact, DeviceReading, LaunchPlan, PlanStep
-from kernelwright.evaluate.arena import Arena, BufferSpec, Job
-from kernelwright.evaluate.conditions import Readings, summarise
-from kernelwright.evaluate.input_store import InputStore
-from kernelwright.evaluate.layout import GUARD_BYTES, GUARD_PATTERN
+from kernelwright.evaluate.data.layout import GUARD_BYTES, GUARD_PATTERN
+from kernelwright.evaluate.device.arena import Arena, BufferSpec, Job
+from kernelwright.evaluate.device.conditions import Readings, summarise
+from kernelwright.evaluate.device.input_store import InputStore
 from kernelwright.testing.memory_session import MemoryModule, MemorySession
 
 COUNT = 64

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelwright.evaluate import lane as lane_module
-from kernelwright.evaluate.device_worker import CheckDone, ForgetJob, TimeDone
-from kernelwright.evaluate.fresh_launches import Picked
-from kernelwright.evaluate.lane import DeviceLane
-from kernelwright.evaluate.referee import Verdict
+from kernelwright.evaluate.device.fresh_launches import Picked
+from kernelwright.evaluate.device.worker import CheckDone, ForgetJob, TimeDone
+from kernelwright.evaluate.device_queue import queue as lane_module
+from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.judge.referee import Verdict
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 

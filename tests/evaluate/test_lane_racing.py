@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from kernelwright.evaluate.base import Incumbent
-from kernelwright.evaluate.lane import Built, DeviceLane
-from kernelwright.evaluate.timing import LEAST_LIMIT_MS
+from kernelwright.evaluate.device.timing import LEAST_LIMIT_MS
+from kernelwright.evaluate.device_queue.queue import Built, DeviceLane
 from kernelwright.problem.outcome import Measurement
 
 

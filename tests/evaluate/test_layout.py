@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.layout import (
+from kernelwright.evaluate.data.layout import (
     GUARD_BYTES,
     GUARD_PATTERN,
     POISON,

@@ -17,8 +17,15 @@ import numpy as np
 import pytest
 
 from kernelwright.backend.base import BuildFailed
-from kernelwright.evaluate import process, reply, worker_main
-from kernelwright.evaluate.process import JobTimeout, RemoteError, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.evaluate.process import reply, worker_main, worker_process
+from kernelwright.evaluate.process.worker_process import (
+    JobTimeout,
+    RemoteError,
+    WorkerDied,
+    WorkerProcess,
+    WorkerSettings,
+)
+from kernelwright_bench.operators.messages import Screened
 
 HANDLER = "kernelwright.testing.fault_jobs:make_handler"
 
@@ -123,6 +130,15 @@ def test_reply_that_names_a_function_is_refused(worker):
         reply.loads_reply(pickle.dumps(Attack()))
 
 
+def test_reply_may_hold_data_classes_of_the_package_whose_factory_made_the_worker_and_of_no_other():
+    body = pickle.dumps(Screened((1.0, 1.5)))
+    with pytest.raises(reply.UntrustedReply, match=r"kernelwright_bench\.operators\.messages\.Screened"):
+        reply.loads_reply(body)
+    assert reply.loads_reply(body, "kernelwright_bench") == Screened((1.0, 1.5))
+    with pytest.raises(reply.UntrustedReply, match=r"posix\.system"):
+        reply.loads_reply(pickle.dumps(os.system), "kernelwright_bench")
+
+
 def test_what_was_sent_unasked_is_no_answer(worker):
     call(worker, "echo", 1)
     assert call(worker, "speak_unasked") is None
@@ -147,8 +163,8 @@ def test_huge_print_does_not_block_and_its_end_is_kept(worker):
 
 
 def test_endless_print_does_not_fill_the_disk(worker, tmp_path, monkeypatch):
-    monkeypatch.setattr(process, "MAX_LOG_BYTES", 1 << 20)
-    monkeypatch.setattr(process, "_LOG_CHECK_INTERVAL_S", 0.05)
+    monkeypatch.setattr(worker_process, "MAX_LOG_BYTES", 1 << 20)
+    monkeypatch.setattr(worker_process, "_LOG_CHECK_INTERVAL_S", 0.05)
     sizes = []
     log = tmp_path / "w.log"
     call(worker, "echo", 1)
@@ -176,7 +192,7 @@ def test_worker_and_grandchild_die_with_a_killed_parent(tmp_path, starts_in_thre
     script = textwrap.dedent(f"""
         import sys, threading
         from pathlib import Path
-        from kernelwright.evaluate.process import WorkerProcess, WorkerSettings
+        from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
         worker = WorkerProcess(WorkerSettings("w", {HANDLER!r}, None), scratch=Path({str(tmp_path)!r}))
         job = ("hang_with_grandchild", {str(pid_file)!r})
         run = lambda: worker.call(job, timeout_s=300)
@@ -221,7 +237,7 @@ def test_a_program_that_is_tied_goes_with_the_process_that_waits_for_it(tmp_path
     program = f"from kernelwright.testing import fault_jobs; fault_jobs._hang_with_grandchild({str(pid_file)!r})"
     script = textwrap.dedent(f"""
         import os, sys
-        from kernelwright.evaluate.process_child import run_tied
+        from kernelwright.evaluate.process.child import run_tied
         run_tied([sys.executable, "-c", {program!r}], timeout_s=600, environment=os.environ)
     """)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kernelwright.evaluate import lane_processes
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.lane import DeviceLane
+from kernelwright.evaluate.device_queue import processes
+from kernelwright.evaluate.device_queue.queue import DeviceLane
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
@@ -46,7 +46,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
         return found
 
     monkeypatch.setattr(DeviceLane, "look", watched)
-    monkeypatch.setattr(lane_processes, "DEVICE_WORKER_FACTORY", "keeping_worker:make_keeping_worker")
+    monkeypatch.setattr(processes, "DEVICE_WORKER_FACTORY", "keeping_worker:make_keeping_worker")
     machine, subject = LocalMachine(), Subject.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     device = machine.device("opencl", "opencl")

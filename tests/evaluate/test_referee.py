@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed, ScratchFull, UserError
-from kernelwright.evaluate.datasets import Dataset, datasets_for, make_inputs
-from kernelwright.evaluate.judgement import Finding, LaunchFolder, examine_output
-from kernelwright.evaluate.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
-from kernelwright.evaluate.process import WorkerProcess, WorkerSettings
-from kernelwright.evaluate.referee import (
+from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inputs
+from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
+from kernelwright.evaluate.data.tolerance import Allowance
+from kernelwright.evaluate.judge.judgement import Finding, LaunchFolder, examine_output
+from kernelwright.evaluate.judge.referee import (
     REFEREE_FACTORY,
     CalibrateJob,
     Calibration,
@@ -28,7 +28,7 @@ from kernelwright.evaluate.referee import (
     Verdict,
     make_referee,
 )
-from kernelwright.evaluate.tolerance import Allowance
+from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed, OutputError

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from kernelwright.errors import InfrastructureError, ReferenceFailed
-from kernelwright.evaluate.referee_desk import RefereeDesk
+from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.load.problem import load_problem
 

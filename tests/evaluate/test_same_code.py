@@ -10,9 +10,9 @@ import pytest
 
 from kernelwright.backend.base import Artifact, BuildUnit, LaunchPlan, PlanStep
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.lane import Built
-from kernelwright.evaluate.render import RenderedWorkload
-from kernelwright.evaluate.same_code import MeasuredCode, launch_id
+from kernelwright.evaluate.builds.render import RenderedWorkload
+from kernelwright.evaluate.device_queue.queue import Built
+from kernelwright.evaluate.device_queue.same_code import MeasuredCode, launch_id
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Measurement, Passed
 

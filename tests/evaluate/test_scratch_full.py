@@ -12,7 +12,7 @@ import pytest
 
 from kernelwright.cli.main import main
 from kernelwright.errors import InfrastructureError, ScratchFull, UserError
-from kernelwright.evaluate.scratch import reserve
+from kernelwright.evaluate.process.scratch import reserve
 
 
 def test_a_reserved_file_has_its_size_and_replaces_what_was_there(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.device_probe import probe_devices, select_devices
-from kernelwright.evaluate.lane import DeviceLane
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.device.probe import probe_devices, select_devices
+from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Evaluation, Passed
 from kernelwright.template.model import Candidate

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.evaluate.stats import (
+from kernelwright.evaluate.statistics import (
     Interval,
     confidence_for,
     geometric_mean_interval,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.evaluate.timing import (
+from kernelwright.evaluate.device.timing import (
     BUSY_WALL_QUANTILE,
     TimingPlan,
     cannot_win,

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from kernelwright.evaluate.fan_in import fan_in
-from kernelwright.evaluate.tolerance import (
+from kernelwright.evaluate.data.tolerance import (
     EXACT,
     Allowance,
     Scale,
@@ -31,6 +30,7 @@ from kernelwright.evaluate.tolerance import (
     widened,
     wrong_elements,
 )
+from kernelwright.evaluate.judge.fan_in import fan_in
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, SourceSpec, Tolerance, Workload

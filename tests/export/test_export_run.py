@@ -18,7 +18,7 @@ from recorded_runs import LIMITS
 from kernelwright.backend.base import DeviceInfo, ScalarArgument
 from kernelwright.dispatching.table import dispatch_table
 from kernelwright.errors import StoreError, UsageError, UserError
-from kernelwright.evaluate.render import render_workload
+from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.export.autotuning.t1 import import_t1
 from kernelwright.export.autotuning.t4 import import_t4
 from kernelwright.export.run import export_run, formats_for

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernelwright import json_text
 from kernelwright.errors import SpecError
 from kernelwright.export.autotuning.t1 import import_t1
 from kernelwright.export.autotuning.t4 import import_t4
@@ -185,6 +187,46 @@ def test_a_broken_result_is_named_by_its_place(tmp_path: Path, changes: dict[str
 
 
 def test_an_unknown_unit_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="milisecond") as caught:
-        import_t4(write(tmp_path, {**t4(), "metadata": {"timeunit": "miliseconds"}}))
-    assert "milliseconds" in (caught.value.hint or "")
+    with pytest.raises(SpecError, match="milisecond'") as caught:
+        import_t4(write(tmp_path, {**t4(), "metadata": {"timeunit": "milisecond"}}))
+    assert "did you mean 'milliseconds'?" in (caught.value.hint or "")
+
+
+def test_the_hubs_spelling_of_milliseconds_is_read(tmp_path: Path) -> None:
+    (result,) = import_t4(write(tmp_path, {**t4(), "metadata": {"timeunit": "miliseconds"}})).results
+    assert result.time_ms == 12.26
+    assert result.cost.build_s == pytest.approx(0.6615)
+
+
+def test_another_objective_is_not_taken_for_a_time(tmp_path: Path) -> None:
+    lines = [{"name": "score", "value": -1.5, "unit": ""}]
+    (result,) = import_t4(write(tmp_path, t4(objectives=["score"], measurements=lines))).results
+    assert (result.objective, result.objective_value, result.time_ms) == ("score", -1.5, 12.26)
+    (result,) = import_t4(write(tmp_path, t4(objectives=["score"], measurements=lines, times={}))).results
+    assert (result.objective_value, result.time_ms) == (-1.5, None)
+    for value in ("wrong", None, True, float("nan")):
+        broken = [{"name": "score", "value": value, "unit": ""}]
+        with pytest.raises(SpecError, match=r"results\[0\] .* no finite measurement of its objective 'score'"):
+            import_t4(write(tmp_path, t4(objectives=["score"], measurements=broken)))
+
+
+def test_compressed_files_are_read_whatever_their_name(tmp_path: Path) -> None:
+    for name in ("results.json.gz", "results.json"):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(json.dumps(t4()).encode()))
+        assert import_t4(path).results[0].time_ms == 12.26
+
+
+def test_a_compressed_file_that_is_damaged_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gzip.compress(json.dumps(t4()).encode())
+    path = tmp_path / "results.json.gz"
+    for content in (whole[:40], whole[:-1], whole[:20] + b"\xff" * 9 + whole[29:], b"\x1f\x8b", whole + b"\x00junk"):
+        path.write_bytes(content)
+        with pytest.raises(SpecError, match="not a T4 results file: it is compressed and damaged") as caught:
+            import_t4(path)
+        assert caught.value.location is not None
+        assert caught.value.location.file == path
+    monkeypatch.setattr(json_text, "MOST_BYTES", 100)
+    path.write_bytes(whole)
+    with pytest.raises(SpecError, match="holds more than 100 bytes"):
+        import_t4(path)

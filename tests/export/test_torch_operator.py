@@ -18,7 +18,7 @@ from recorded_runs import LIMITS
 from kernelwright.backend.base import BufferArgument, DeviceInfo, ScalarArgument
 from kernelwright.dispatching.table import dispatch_table
 from kernelwright.errors import SpecError, UserError
-from kernelwright.evaluate.render import render_workload
+from kernelwright.evaluate.builds.render import render_workload
 from kernelwright.export.run import export_run
 from kernelwright.export.torch import runtime as torch_runtime
 from kernelwright.export.torch.expression import python_text

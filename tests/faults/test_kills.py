@@ -16,8 +16,8 @@ import pytest
 from cli_runs import CliRun, children_of, evaluations, events, is_running, start, wait_until
 
 from kernelwright.cli.main import main
-from kernelwright.evaluate.device_lock import DeviceLock
-from kernelwright.evaluate.scratch import sweep
+from kernelwright.evaluate.device.lock import DeviceLock
+from kernelwright.evaluate.process.scratch import sweep
 from kernelwright.store.view import RunView
 
 pytestmark = pytest.mark.opencl

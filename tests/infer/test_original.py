@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernel_truths import FOLDER, infer_case
 
-from kernelwright.evaluate.kernel_reference import KernelReference
+from kernelwright.evaluate.judge.kernel_reference import KernelReference
 from kernelwright.infer.problem_files import check_loads, files_of, write_files
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem

@@ -11,7 +11,7 @@ import pytest
 from chat_server import Answer, chat_server
 
 from kernelwright.errors import ModelError
-from kernelwright.evaluate.process import without_secrets, worker_environment
+from kernelwright.evaluate.process.worker_process import without_secrets, worker_environment
 from kernelwright.optimization.optimize import optimize, replay_optimize
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.report.page import write_report

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kernelwright.cli.main import app
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.insights.run_summary import Story, finding_words, outcome_of
 from kernelwright.insights.step_table import fastest_run_id, told_config, told_path

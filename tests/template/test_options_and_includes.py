@@ -10,7 +10,7 @@ import pytest
 
 from kernelwright.backend.base import BuildUnit, DeviceInfo
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.render import render, render_workload
+from kernelwright.evaluate.builds.render import render, render_workload
 from kernelwright.problem.config import Config
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem

@@ -6,7 +6,7 @@ import pytest
 
 from kernelwright.backend.base import ConstantArgument, DeviceInfo
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.render import render
+from kernelwright.evaluate.builds.render import render
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.outcome import Failed

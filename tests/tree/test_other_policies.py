@@ -16,9 +16,9 @@ from kernelwright.tree.failures import closeness, constraints, wrong_share
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Failure, Tree
 from kernelwright.tree.moves import can_be_repaired, open_keys, start_of
-from kernelwright.tree.others import BestOfN, Chance, Greedy, Reflexion, TuneOnly
 from kernelwright.tree.registry import POLICIES, create
-from kernelwright.tree.stark import Stark
+from kernelwright_bench.policies.published import BestOfN, Chance, Greedy, Reflexion, TuneOnly
+from kernelwright_bench.policies.stark import Stark
 from tiers import examples
 
 LEFT = BudgetLeft(seconds=600.0)

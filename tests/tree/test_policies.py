@@ -11,7 +11,7 @@ from kernelwright.store.event import ActionChosen, TreeEvent
 from kernelwright.tree.base import BudgetLeft, Expansion, SelectionPolicy, Stop
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Tree
-from kernelwright.tree.stark import Stark
+from kernelwright_bench.policies.stark import Stark
 from tiers import examples
 
 LEFT = BudgetLeft(seconds=60.0)

@@ -1,1 +1,1 @@
-"""What compiles and launches: one folder an interface of a vendor, the seam in `base`."""
+"""What compiles and launches: a folder for each vendor's interface, the seam in `base`."""

@@ -272,9 +272,7 @@ def optimize(
         int | None, typer.Option(help="Most structures to ask for, repairs and refused ones included.", min=1)
     ] = None,
     roles: RolesOption = None,
-    policy: Annotated[
-        str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct, stark, best-of-n, ...")
-    ] = "gain",
+    policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct.")] = "gain",
     start: Annotated[
         str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
     ] = "all",

@@ -28,7 +28,7 @@ from kernelwright.dispatching.table import (
 )
 from kernelwright.errors import SpecError, StoreError, UsageError, UserError
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.render import device_names, render_workload
+from kernelwright.evaluate.builds.render import device_names, render_workload
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed

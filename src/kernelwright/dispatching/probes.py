@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import SpecError, UsageError
-from kernelwright.evaluate.layout import layouts_for
+from kernelwright.evaluate.data.layout import layouts_for
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload

@@ -22,7 +22,7 @@ from kernelwright.dispatching.cover import smallest_cover
 from kernelwright.dispatching.probes import SizeRange, derived_sizes
 from kernelwright.dispatching.rule import Case, Leaf, Rule, Split, choose, chosen_in, fit_rule, leaf_of, rule_lines
 from kernelwright.errors import SpecError, UserError
-from kernelwright.evaluate.stats import speedup_interval
+from kernelwright.evaluate.statistics import speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expressions.expression import Expression

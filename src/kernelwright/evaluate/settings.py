@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kernelwright.evaluate.timing import TimingPlan
+from kernelwright.evaluate.device.timing import TimingPlan
 
 
 @dataclass(frozen=True, slots=True)

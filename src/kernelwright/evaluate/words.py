@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from kernelwright.evaluate.stats import MOST_DIGITS, Interval
+from kernelwright.evaluate.statistics import MOST_DIGITS, Interval
 
 LEAST_UNITS = 5
 """Of the last digit, between two bounds."""

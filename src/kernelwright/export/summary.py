@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelwright.dispatching.rule import Leaf, Rule, chosen_in
 from kernelwright.dispatching.table import DispatchTable, mean_and_worst
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.export.subject import ExportedRun
 from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.dtypes import DTYPES

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from kernelwright.errors import KernelwrightError, StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.insights.step_table import told_config, told_gain, told_path, told_row, told_total
 from kernelwright.insights.verdict_words import ceiling_words, counted, tried_words, verdict_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.problem.config import Config
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.results.verdict import compared_interval

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelwright.errors import ModelBudgetSpent, StoreError
-from kernelwright.evaluate.freshness import SAME_INPUTS
-from kernelwright.evaluate.stats import least_rounds
+from kernelwright.evaluate.data.freshness import SAME_INPUTS
+from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.evaluate.words import (
     ASSEMBLY_ALLOWED,
     ORIGINAL_IS_REFERENCE,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.identity import content_id
 from kernelwright.memory import text as safe

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernelwright.agent.model.cleaning import cleaned_message
 from kernelwright.errors import KernelwrightError, StoreError
-from kernelwright.evaluate.stats import median_interval
+from kernelwright.evaluate.statistics import median_interval
 from kernelwright.json_text import read_json_text
 from kernelwright.problem.outcome import Failed, Measurement, Outcome, Passed
 from kernelwright.roofline.profile import profile_lines, profile_of

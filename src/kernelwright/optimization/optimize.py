@@ -77,6 +77,8 @@ def optimize(
     if settings.tune.data_seed is None:
         tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
         settings = dataclasses.replace(settings, tune=tune)
+    if policy is None:
+        settings.selection_policy()  # says what is missing before anything is prepared
     listener = listener or SilentListener()
     machine = machine or _machine_of(settings, listener)
     listener.on_progress(Progress(phase="prepare"))

@@ -28,7 +28,7 @@ from kernelwright.agent.base import (
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import KernelwrightError, SpecError, StoreError
-from kernelwright.evaluate.layout import shape_of
+from kernelwright.evaluate.data.layout import shape_of
 from kernelwright.memory.lesson import Circumstances
 from kernelwright.memory.library import Library, now
 from kernelwright.memory.recall import (

@@ -18,7 +18,7 @@ from kernelwright.errors import (
     BaselineFailed,
     StoreError,
 )
-from kernelwright.evaluate.stats import least_rounds
+from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.identity import content_id
 from kernelwright.llm.pace import TimeLeft
 from kernelwright.optimization.learning import learn

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.evaluate.words import bounds_text
 from kernelwright.insights.verdict_words import caveats, counted, outweighed_words, rounds_words, unclaimed_words
 from kernelwright.problem.config import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelwright.evaluate.render import macro_text
+from kernelwright.evaluate.builds.render import macro_text
 from kernelwright.problem.config import Value
 from kernelwright.problem.model import Problem
 from kernelwright.store.event import RunStarted

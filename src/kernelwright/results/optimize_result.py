@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.problem.config import Config
 from kernelwright.results.tune_result import TuneResult, WorkloadResult
 from kernelwright.results.verdict import Verdict, compared_interval

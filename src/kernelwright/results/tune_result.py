@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright import imports
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.results.verdict import Verdict, decide

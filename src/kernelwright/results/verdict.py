@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from kernelwright.evaluate.stats import (
+from kernelwright.evaluate.statistics import (
     Interval,
     Side,
     confidence_for,

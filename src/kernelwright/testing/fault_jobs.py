@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, BuildFailed, DeviceInfo
 from kernelwright.backend.registry import get_backend
-from kernelwright.evaluate.worker_main import HEADER, NO_JOB, RESULT
+from kernelwright.evaluate.process.worker_main import HEADER, NO_JOB, RESULT
 
 
 class UnpicklableFault(Exception):

@@ -12,15 +12,15 @@ import numpy as np
 from kernelwright import knobs
 from kernelwright.backend.base import Artifact, DeviceInfo
 from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
-from kernelwright.evaluate.arena import BufferSpec, Job
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool
-from kernelwright.evaluate.counting import CountJob, count
-from kernelwright.evaluate.datasets import datasets_for, make_inputs
-from kernelwright.evaluate.device_lock import DeviceLock
-from kernelwright.evaluate.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.render import Rendered, RenderedWorkload, render
-from kernelwright.evaluate.scratch import make_scratch
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool
+from kernelwright.evaluate.builds.render import Rendered, RenderedWorkload, render
+from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
+from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
+from kernelwright.evaluate.device.arena import BufferSpec, Job
+from kernelwright.evaluate.device.counting import CountJob, count
+from kernelwright.evaluate.device.lock import DeviceLock
+from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Failed

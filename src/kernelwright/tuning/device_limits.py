@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.layout import shape_of
-from kernelwright.evaluate.render import device_names
+from kernelwright.evaluate.builds.render import device_names
+from kernelwright.evaluate.data.layout import shape_of
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expressions.expression import Expression

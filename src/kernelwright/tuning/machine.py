@@ -10,9 +10,9 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.evaluate.base import MeasuringRunner
-from kernelwright.evaluate.device_probe import probe_devices, select_devices
-from kernelwright.evaluate.early import EarlyStart
-from kernelwright.evaluate.local import LocalRunner
+from kernelwright.evaluate.device.probe import probe_devices, select_devices
+from kernelwright.evaluate.local_runner import LocalRunner
+from kernelwright.evaluate.prestart import EarlyStart
 from kernelwright.problem.model import Language, Problem
 from kernelwright.tuning.environment import usable_core_count
 from kernelwright.tuning.settings import TuneSettings

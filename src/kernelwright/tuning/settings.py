@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kernelwright.errors import UsageError
+from kernelwright.evaluate.device.timing import TimingPlan
 from kernelwright.evaluate.settings import EvaluationSettings
-from kernelwright.evaluate.timing import TimingPlan
 from kernelwright.problem.config import Value
 
 FORECAST_COUNT = 50

@@ -28,7 +28,7 @@ from kernelwright.errors import (
     UserError,
 )
 from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Runner
-from kernelwright.evaluate.device_probe import is_several
+from kernelwright.evaluate.device.probe import is_several
 from kernelwright.identity import content_id
 from kernelwright.json_text import read_json_text
 from kernelwright.problem.config import Config

@@ -22,7 +22,7 @@ from typing import Any, Self, cast, get_args
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BaselineFailed, StoreError, UsageError
 from kernelwright.evaluate.base import Incumbent, MeasuringRunner
-from kernelwright.evaluate.scratch import reserve
+from kernelwright.evaluate.process.scratch import reserve
 from kernelwright.identity import content_id
 from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
 from kernelwright.optimization.nodes.run import NodeRun, Shared, unlimited

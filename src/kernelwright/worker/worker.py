@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.errors import InfrastructureError, KernelwrightError, MissingDependency, ScratchFull, StoreError
-from kernelwright.evaluate.scratch import make_scratch
+from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.remote.envelope import SpoolTooNew
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (

@@ -22,9 +22,9 @@ from kernelwright.agent.model.replies import Malformed
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.lane import medians_ms
-from kernelwright.evaluate.local import LocalRunner
-from kernelwright.evaluate.stats import Interval, confidence_for, geometric_mean_interval, is_gain
+from kernelwright.evaluate.device_queue.queue import medians_ms
+from kernelwright.evaluate.local_runner import LocalRunner
+from kernelwright.evaluate.statistics import Interval, confidence_for, geometric_mean_interval, is_gain
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.template.load import template_of_text

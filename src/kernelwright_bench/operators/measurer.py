@@ -12,11 +12,11 @@ from typing import Protocol, Self, cast
 from kernelwright import knobs
 from kernelwright.backend.base import BuildRequest, DeviceInfo
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.artifact_cache import ArtifactCache
-from kernelwright.evaluate.build_pool import BuildPool, BuildResult
-from kernelwright.evaluate.layout import shape_of
-from kernelwright.evaluate.process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
-from kernelwright.evaluate.render import byte_count, render_workload
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
+from kernelwright.evaluate.builds.render import byte_count, render_workload
+from kernelwright.evaluate.data.layout import shape_of
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Argument, Problem
 from kernelwright.problem.outcome import Failed

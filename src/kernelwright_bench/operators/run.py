@@ -22,8 +22,8 @@ from typing import cast
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, SpecError
-from kernelwright.evaluate.build_pool import BuildResult
-from kernelwright.evaluate.stats import Interval, median_interval, speedup_interval
+from kernelwright.evaluate.builds.pool import BuildResult
+from kernelwright.evaluate.statistics import Interval, median_interval, speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Passed

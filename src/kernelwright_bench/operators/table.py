@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright_bench.operators.messages import CLEAN
 from kernelwright_bench.operators.run import OperatorResult, Row, SuiteResult
 

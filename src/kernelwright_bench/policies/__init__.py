@@ -1,1 +1,1 @@
-"""Policies in simulated worlds of attempts."""
+"""Policies to compare with, and simulated worlds of attempts to compare them in."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.errors import UsageError
+from kernelwright.cli.commands.tune import stopping_in_words
+from kernelwright.cli.words import is_quiet
+from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.export.autotuning.t4 import import_t4
 from kernelwright.problem.outcome import Failed
 from kernelwright.version import VERSION
-from kernelwright_bench.search.files import load_repeats, save_repeats
+from kernelwright_bench.search.files import load_seeds, save_repeat, save_repeats
+from kernelwright_bench.search.objective import parse_objectives
 from kernelwright_bench.search.plot import draw_html, draw_svg
 from kernelwright_bench.search.priors import WORDS
 from kernelwright_bench.search.racing import savings_of
-from kernelwright_bench.search.recorded_results import RecordedResults, ResultRow
+from kernelwright_bench.search.recorded_results import RecordedResults, ResultRow, stem_of
 from kernelwright_bench.search.recordings import RecordedSpace, load_recorded, select
 from kernelwright_bench.search.repeats import SpaceResult, Strategy, pairs_of, run_benchmark
 from kernelwright_bench.search.results import Summary, markdown, short, summarise
@@ -50,19 +56,26 @@ class SearchWords:
     out: Path | None
     """A folder for everything: repeats, results, tables, picture."""
     keeps: bool
-    """Repeats that `out` holds already are not run again."""
+    """Repeats that `out` holds already are not run again; without it such a folder is refused."""
     is_json: bool
+    objectives: tuple[str, ...] = ()
+    """Which values of an objective are best: `NAME=lowest` or `NAME=highest`."""
 
 
 def read_t4(file: Path) -> RecordedResults:
     """A T4 results file as recorded results.
 
-    The value of a configuration is the median of its runtimes. A file named `KERNEL__DEVICE.json` says which space it
-    is; else the kernel is the file's name and the device is in the file's metadata.
+    The value of a configuration is the median of its runtimes, or its measurement of another objective. A file named
+    `KERNEL__DEVICE.json` says which space it is; the hub's files are `KERNEL/DEVICE_T4.json`; else the kernel is the
+    file's name and the device is in the file's metadata.
+
+    Raises:
+        SpecError: it is no such file, or its results have different objectives.
     """
     results = import_t4(file)
-    kernel, separator, device = file.stem.partition("__")
-    rows = []
+    rows, objectives = [], dict.fromkeys(each.objective for each in results.results)
+    if len(objectives) > 1:
+        raise SpecError(f"its results have different objectives: {', '.join(objectives)}", location=Location(file))
     for each in results.results:
         cost = each.cost
         time_s = cost.time_s
@@ -70,13 +83,24 @@ def read_t4(file: Path) -> RecordedResults:
             failure = f"{each.outcome.stage}:{each.outcome.reason}"
         else:
             failure = ""
-            samples_ms = each.outcome.measurements[0].samples_ms
+            samples_ms = [ms for one in each.outcome.measurements for ms in one.samples_ms]
             time_s = time_s or sum(samples_ms) / 1000  # some tuners write the runtimes alone
         total_s = cost.build_s + cost.check_s + time_s + cost.framework_s + cost.strategy_s
-        rows.append(ResultRow(each.config, each.time_ms, total_s, failure))
-    if not separator:
-        device = "_".join(str(results.metadata.get("device") or "unknown").split())
-    return RecordedResults(kernel, device, tuple(rows), {})
+        value = each.time_ms if each.objective == "time" else each.objective_value
+        rows.append(ResultRow(each.config, value, total_s, failure))
+    kernel, device = _named(file, results.metadata.get("device"))
+    return RecordedResults(kernel, device, tuple(rows), {}, next(iter(objectives), "time"))
+
+
+def _named(file: Path, device: object) -> tuple[str, str]:
+    """The kernel and the device of a T4 file."""
+    stem = stem_of(file)
+    kernel, separator, named = stem.partition("__")
+    if separator:
+        return kernel, named
+    if device:
+        return stem, "_".join(str(device).split())
+    return (file.absolute().parent.name, stem.removesuffix("_T4")) if stem.endswith("_T4") else (stem, "unknown")
 
 
 def run_search(words: SearchWords) -> int:
@@ -90,11 +114,14 @@ def run_search(words: SearchWords) -> int:
         raise UsageError(f"--plot {str(words.plot)!r} is neither .svg nor .html")
     if words.keeps and words.out is None:
         raise UsageError("--keep needs --out, the folder that holds what was done before")
-    known = load_recorded(*words.paths, read_results=read_t4)
+    objectives = parse_objectives(words.objectives)
+    known = load_recorded(*words.paths, read_results=read_t4, objectives=objectives)
     spaces = select(known, words.spaces)
     if not spaces:
         raise UsageError("no recorded space fits", hint=f"there are {', '.join(one.name for one in known)}")
     for one in spaces:
+        if one.objective != "time" and not is_quiet():
+            typer.echo(f"note: {one.name} was tuned for {one.objective}", err=True)
         baseline_of(one.time_ms, one.cost_s)  # says what is wrong before hours of work
     strategies = strategies_of(words, known)
     pairs = [pair for pair in pairs_of(known, strategies) if any(pair[0] is one for one in spaces)]
@@ -146,31 +173,48 @@ def strategies_of(words: SearchWords, known: Sequence[RecordedSpace]) -> list[St
 def _run(
     words: SearchWords, known: Sequence[RecordedSpace], pairs: Sequence[tuple[RecordedSpace, Strategy]]
 ) -> list[SpaceResult]:
-    console = Console(stderr=True)
-    results: list[SpaceResult] = []
-    todo = []
-    for one, strategy in pairs:
-        kept = load_repeats(words.out, one, strategy) if words.keeps and words.out is not None else None
-        if kept is not None and len(kept.repeats) >= words.repeats:
-            results.append(kept)
-        else:
-            todo.append((one, strategy))
-    done_count = len(results)
+    """Run what is missing. Each repeat is kept at once; what another call has found is read, and never replaced.
+
+    Raises:
+        UsageError: the folder holds repeats of a pair, and `--keep` was not said.
+        StopRun: it was interrupted.
+    """
+    console = Console(stderr=True, quiet=is_quiet())
+    done_count = 0
+    out = words.out
+    by_name = {one.name: one for one in known}
 
     def told(result: SpaceResult) -> None:
         nonlocal done_count
         done_count += 1
-        if words.out is not None:
-            save_repeats(words.out, result)
+        if out is not None:
+            save_repeats(out, by_name[result.space], result)
         console.print(
             f"[{done_count}/{len(pairs)}] {result.space}  {result.strategy.label}: {result.score:.3f}",
             highlight=False,
             markup=False,
         )
 
-    if todo:
-        results += run_benchmark(todo, known=known, repeats=words.repeats, jobs=words.jobs, on_result=told)
-    return results
+    if out is None:
+        return run_benchmark(pairs, known=known, repeats=words.repeats, jobs=words.jobs, on_result=told)
+    kept = {(one.name, strategy.label): load_seeds(out, one, strategy) for one, strategy in pairs}
+    found = [f"{len(seeds)} of {label} on {name}" for (name, label), seeds in kept.items() if seeds]
+    if found and not words.keeps:
+        more = f" and of {len(found) - 1} other pairs" if len(found) > 1 else ""
+        raise UsageError(
+            f"--out {str(out)!r} holds repeats already: {found[0]}{more}",
+            hint="go on with them by --keep, or name another folder",
+        )
+    with stopping_in_words(advice=f"what is done is in {out}: the same command with --keep goes on"):
+        return run_benchmark(
+            pairs,
+            known=known,
+            repeats=words.repeats,
+            jobs=words.jobs,
+            on_result=told,
+            kept=lambda one, strategy: kept[one.name, strategy.label],
+            on_repeat=partial(save_repeat, out),
+        )
 
 
 def environment(words: SearchWords) -> dict[str, Any]:
@@ -199,10 +243,15 @@ def _draw(file: Path, results: Sequence[SpaceResult], summary: Summary) -> None:
 
 
 def _write(folder: Path, results: Sequence[SpaceResult], summary: Summary, document: dict[str, Any]) -> None:
+    """Write what this call found; what earlier calls found there stays, and the names get a number."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(json.dumps(document, indent=2) + "\n")
-    (folder / "results.md").write_text(markdown(summary) + "\n")
-    (folder / "curves.svg").write_text(draw_svg(results), encoding="utf-8")
+    for place in itertools.count(1):
+        number = f"-{place}" if place > 1 else ""
+        with contextlib.suppress(FileExistsError), (folder / f"results{number}.json").open("x") as stream:
+            stream.write(json.dumps(document, indent=2) + "\n")
+            break
+    (folder / f"results{number}.md").write_text(markdown(summary) + "\n")
+    (folder / f"curves{number}.svg").write_text(draw_svg(results), encoding="utf-8")
 
 
 def print_summary(summary: Summary, console: Console) -> None:

@@ -2,8 +2,8 @@
 
 A recording with every single timing tells how many of them an evaluation would have needed. `racing` stops a config as
 soon as it is certain to lose against the best so far, `precise` stops every config when its median is known well
-enough, `both` does both; the rules are those of live runs (`evaluate.timing`). Of the recorded benchmark time such an
-evaluation costs the share of the timings that it took; compiling, checking and the tuner's own time stay.
+enough, `both` does both; the rules are those of live runs (`evaluate.device.timing`). Of the recorded benchmark time
+such an evaluation costs the share of the timings that it took; compiling, checking and the tuner's own time stay.
 
 The searcher is told what it would be told live: an estimate, marked as partial where racing stopped it. What counts in
 the score is the recorded time of the config believed to be the best, so that a wrong stop costs what it would.
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from kernelwright.errors import UsageError
-from kernelwright.evaluate.timing import TimingPlan, cannot_win, is_precise
+from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_precise
 from kernelwright.problem.config import Config
 from kernelwright.search.base import Observation
 from kernelwright_bench.search.recordings import RecordedSpace

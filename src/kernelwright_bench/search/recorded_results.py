@@ -1,8 +1,9 @@
 """Results of a tuner as a recorded space: exactly the configurations that were evaluated.
 
 A Kernel Tuner cache file is a JSON object with `tune_params_keys`, `tune_params` and `cache`, an object of results by
-the comma-separated values; a tuner that was interrupted leaves the last brackets off. Times are in milliseconds; a
-failed configuration has the name of its error in place of `time`, or in `__error__`.
+the comma-separated values; a tuner that was interrupted leaves the last brackets off. `objective` names the measurement
+that was tuned for, `time` where it is absent. Times are in milliseconds; a failed configuration has the name of its
+error in place of the objective or of `time`, or in `__error__`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.json_text import read_json_text
+from kernelwright.json_text import read_json_bytes, read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.space.construct import declare
 from kernelwright.space.diagram import Diagram, Layer
@@ -39,8 +40,8 @@ class ResultRow:
     """One evaluated configuration."""
 
     config: Config
-    time_ms: float | None
-    """None: it failed."""
+    value: float | None
+    """Of the objective; a time is in milliseconds. None: it failed."""
     cost_s: float
     failure: str = ""
     """`check:REASON`, or empty."""
@@ -55,6 +56,8 @@ class RecordedResults:
     rows: tuple[ResultRow, ...]
     declared: Mapping[str, tuple[Value, ...]]
     """The parameters' values in their declared order, as far as the file says; values beyond these are added."""
+    objective: str = "time"
+    """What was tuned for."""
 
 
 def read_cache_file(file: Path) -> RecordedResults:
@@ -67,14 +70,21 @@ def read_cache_file(file: Path) -> RecordedResults:
     keys, cache = document.get("tune_params_keys"), document.get("cache")
     if not isinstance(keys, list) or not isinstance(cache, dict):
         raise SpecError("not a cache file: it has no 'tune_params_keys' or no 'cache'", location=Location(file))
+    objective = str(document.get("objective") or "time")
     declared = document.get("tune_params")
     values = declared if isinstance(declared, dict) else {}
     return RecordedResults(
-        kernel=_word(document.get("kernel_name") or file.stem),
+        kernel=_word(document.get("kernel_name") or stem_of(file)),
         device=_word(document.get("device_name") or "unknown"),
-        rows=tuple(_row(file, str(key), keys, entry) for key, entry in cache.items()),
+        rows=tuple(_row(file, str(key), keys, entry, objective) for key, entry in cache.items()),
         declared={str(name): tuple(values[name]) for name in keys if isinstance(values.get(name), list)},
+        objective=objective,
     )
+
+
+def stem_of(file: Path) -> str:
+    """A file's name without `.json` or `.json.gz`."""
+    return file.name.removesuffix(".gz").removesuffix(".json")
 
 
 def _word(text: object) -> str:
@@ -82,7 +92,10 @@ def _word(text: object) -> str:
 
 
 def _parse(file: Path) -> dict[str, Any]:
-    text = file.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        text = read_json_bytes(file).decode(errors="replace").strip()
+    except json.JSONDecodeError as error:
+        raise SpecError(f"not a cache file: {error.msg}", location=Location(file)) from error
     for ending in ("", "}}", "\n}\n}"):
         try:
             document = read_json_text(text.rstrip(",") + ending if ending else text)
@@ -96,22 +109,22 @@ def _parse(file: Path) -> dict[str, Any]:
     raise SpecError(f"not a cache file: {problem.msg}", location=Location(file, line)) from problem
 
 
-def _row(file: Path, key: str, names: Sequence[str], entry: Any) -> ResultRow:
+def _row(file: Path, key: str, names: Sequence[str], entry: Any, objective: str) -> ResultRow:
     if not isinstance(entry, dict) or any(not isinstance(entry.get(n), bool | int | float | str) for n in names):
         raise SpecError(f"the cache entry {key!r} lacks a parameter's value", location=Location(file))
     costs_ms = [float(entry[name]) for name in COST_KEYS if isinstance(entry.get(name), int | float)]
     cost_s = math.fsum(cost for cost in costs_ms if cost > 0) / 1000
     config = Config({str(name): entry[name] for name in names})
-    time_ms, error = entry.get("time"), entry.get("__error__")
-    if error is None and isinstance(time_ms, str):
-        error = time_ms
-    if error is None and isinstance(time_ms, int | float) and math.isfinite(time_ms):
-        if time_ms < _OLD_ERROR_MS:
-            return ResultRow(config, float(time_ms), cost_s)
+    value = entry.get(objective)
+    words = (entry.get("__error__"), value, entry.get("time"))
+    error = next((each for each in words if isinstance(each, str)), None)
+    if error is None and isinstance(value, int | float) and math.isfinite(value):
+        if value < _OLD_ERROR_MS:
+            return ResultRow(config, float(value), cost_s)
         error = "ErrorConfig"
     if error is None:
         raise SpecError(
-            f"the cache entry {key!r} has no 'time' and no error; other objectives cannot be replayed",
+            f"the cache entry {key!r} has no number {objective!r}, the file's objective, and no error",
             location=Location(file),
         )
     return ResultRow(config, None, cost_s, f"check:{_word(error)}")

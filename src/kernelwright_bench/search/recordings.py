@@ -7,26 +7,31 @@ Three kinds of file hold one:
 - a Kernel Tuner cache file (`search.recorded_results`);
 - a T4 results file. What was recorded in it, or in a cache file, is then all there is: the feasible set is exactly
   that.
+
+JSON files may be compressed by gzip, as those of the community's hub are.
 """
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.json_text import read_json_text
+from kernelwright.json_text import read_json_bytes, read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Observation
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Constraint, Parameter
-from kernelwright_bench.search.recorded_results import RecordedResults, read_cache_file, space_of
+from kernelwright_bench.search.objective import Best, lowest_is_best
+from kernelwright_bench.search.recorded_results import RecordedResults, read_cache_file, space_of, stem_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +54,8 @@ class RecordedSpace:
     default: Config | None
     """As the T1 file declares it, feasible or not; None when it declares none."""
     time_ms: Floats
-    """The objective; NaN where the configuration failed."""
+    """The objective, lowest is best: a time in milliseconds, or what `lowest_is_best` makes of another one. NaN where
+    the configuration failed."""
     cost_s: Floats
     """What evaluating it took, failures too."""
     failures: tuple[str, ...]
@@ -58,6 +64,8 @@ class RecordedSpace:
     """Every single timing, shape (configs, timings), NaN after the last; None where they were not recorded."""
     benchmark_s: Floats | None = None
     """The part of the cost that the timings took; None where they were not recorded."""
+    objective: str = "time"
+    """What was tuned for."""
 
     @property
     def name(self) -> str:
@@ -87,16 +95,22 @@ class RecordedSpace:
         return Observation(config, value, None, cost_s)
 
 
+NO_OBJECTIVES: Mapping[str, Best] = MappingProxyType({})
+
 ReadResults = Callable[[Path], RecordedResults]
 """Reads a T4 results file."""
 
 
-def load_recorded(*paths: Path, read_results: ReadResults | None = None) -> list[RecordedSpace]:
+def load_recorded(
+    *paths: Path, read_results: ReadResults | None = None, objectives: Mapping[str, Best] = NO_OBJECTIVES
+) -> list[RecordedSpace]:
     """Every recorded space in some files and folders, each name once.
 
     Args:
-        paths: recordings, or folders of them (`KERNEL__DEVICE.npz`, cache files and T4 results as `.json`).
+        paths: recordings, or folders of them (`KERNEL__DEVICE.npz`, cache files and T4 results as `.json` or
+            `.json.gz`). Of a folder's results `NAME_T4.json` beside the cache file `NAME.json`, only the latter counts.
         read_results: reads T4 results files; without it they are refused.
+        objectives: which values are best, by the names of objectives that do not say so themselves.
 
     Raises:
         SpecError: no recording there, a file that is none or that holds nothing to compare searchers on, no
@@ -104,10 +118,11 @@ def load_recorded(*paths: Path, read_results: ReadResults | None = None) -> list
     """
     loaded: dict[str, RecordedSpace] = {}
     for path in paths:
-        found = _in_folder(path, read_results) if path.is_dir() else [_load(path, read_results)]
+        files = _in_folder(path, has_results=read_results is not None) if path.is_dir() else [path]
+        found = [_load(file, read_results, objectives) for file in files]
         if not found:
             raise SpecError(
-                f"no recorded space (KERNEL__DEVICE.npz, or a cache or T4 file as .json) in {path}",
+                f"no recorded space (KERNEL__DEVICE.npz, or a cache or T4 file as .json or .json.gz) in {path}",
                 location=Location(path),
             )
         for one in found:
@@ -117,33 +132,36 @@ def load_recorded(*paths: Path, read_results: ReadResults | None = None) -> list
     return list(loaded.values())
 
 
-def _in_folder(folder: Path, read_results: ReadResults | None) -> list[RecordedSpace]:
-    spaces = [_load_arrays(file) for file in sorted(folder.glob("*__*.npz"))]
-    for file in sorted(folder.glob("*.json")):
-        kind = kind_of(file)
-        if kind == "cache" or (kind == "results" and read_results is not None):
-            spaces.append(_load(file, read_results))
-    return spaces
+def _in_folder(folder: Path, *, has_results: bool) -> list[Path]:
+    """The recordings in a folder."""
+    kinds = {file: kind_of(file) for file in sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])}
+    caches = [file for file, kind in kinds.items() if kind == "cache"]
+    known = {stem_of(file) for file in caches}
+    results = [file for file, kind in kinds.items() if kind == "results" and has_results]
+    others = [file for file in results if stem_of(file).removesuffix("_T4") not in known]
+    return [*sorted(folder.glob("*__*.npz")), *sorted([*caches, *others])]
 
 
 def kind_of(file: Path) -> str | None:
     """What a JSON file is by its first keys: `cache`, `results`, `input` (T1), or None for something else."""
-    with file.open(encoding="utf-8", errors="replace") as stream:
-        start = stream.read(1 << 16)
+    try:
+        start = read_json_bytes(file, most=1 << 16).decode(errors="replace")
+    except json.JSONDecodeError as error:
+        raise SpecError(f"cannot be read: {error.msg}", location=Location(file)) from error
     marks = {"cache": '"tune_params_keys"', "results": '"results"', "input": '"ConfigurationSpace"'}
     return next((kind for kind, mark in marks.items() if mark in start), None)
 
 
-def _load(file: Path, read_results: ReadResults | None) -> RecordedSpace:
+def _load(file: Path, read_results: ReadResults | None, objectives: Mapping[str, Best]) -> RecordedSpace:
     if not file.is_file():
         raise SpecError("there is no such file or folder", location=Location(file))
     if file.suffix == ".npz":
         return _load_arrays(file)
     kind = kind_of(file)
     if kind == "cache":
-        return _of_results(file, read_cache_file(file))
+        return _of_results(file, read_cache_file(file), objectives)
     if kind == "results" and read_results is not None:
-        return _of_results(file, read_results(file))
+        return _of_results(file, read_results(file), objectives)
     found = "a T1 input file, which describes a space and records nothing" if kind == "input" else "none of these"
     raise SpecError(
         f"expected a recorded space: KERNEL__DEVICE.npz, a Kernel Tuner cache file or T4 results; this is {found}",
@@ -151,16 +169,18 @@ def _load(file: Path, read_results: ReadResults | None) -> RecordedSpace:
     )
 
 
-def _of_results(file: Path, results: RecordedResults) -> RecordedSpace:
+def _of_results(file: Path, results: RecordedResults, objectives: Mapping[str, Best]) -> RecordedSpace:
     space, rows = space_of(results, file)
+    values = np.array([np.nan if (value := results.rows[k].value) is None else value for k in rows])
     found = RecordedSpace(
         kernel=results.kernel,
         device=results.device,
         space=space,
         default=None,
-        time_ms=np.array([np.nan if (time_ms := results.rows[k].time_ms) is None else time_ms for k in rows]),
+        time_ms=lowest_is_best(values, results.objective, file, objectives),
         cost_s=np.array([results.rows[k].cost_s for k in rows]),
         failures=tuple(results.rows[k].failure for k in rows),
+        objective=results.objective,
     )
     _check_values(file, found)
     return found

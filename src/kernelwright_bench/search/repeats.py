@@ -178,16 +178,17 @@ def _searcher(recorded: RecordedSpace, strategy: Strategy, priors: Sequence[Prio
 
 def run_repeats(
     recorded: RecordedSpace, strategy: Strategy, *, seeds: Iterable[int], priors: Sequence[Prior] = ()
-) -> list[Repeat]:
-    """One repeat for each seed, somewhat beyond the space's budget."""
+) -> Iterator[Repeat]:
+    """One repeat for each seed, somewhat beyond the space's budget, each as soon as it is done."""
     baseline = baseline_of(recorded.time_ms, recorded.cost_s)
     until_s = OVERRUN * baseline.budget_s
     if strategy.searcher.startswith(kernel_tuner.PREFIX):
         name = strategy.searcher.removeprefix(kernel_tuner.PREFIX)
         with KernelTunerReplay(recorded) as replay:
-            return [replay.run(name, seed=seed, until_s=until_s) for seed in seeds]
+            yield from (replay.run(name, seed=seed, until_s=until_s) for seed in seeds)
+        return
     run_once(recorded, strategy, priors=priors, seed=0, until_s=baseline.budget_s / 10)  # imports are not its time
-    return [run_once(recorded, strategy, priors=priors, seed=seed, until_s=until_s) for seed in seeds]
+    yield from (run_once(recorded, strategy, priors=priors, seed=seed, until_s=until_s) for seed in seeds)
 
 
 def run_space(
@@ -209,6 +210,18 @@ def pairs_of(spaces: Sequence[RecordedSpace], strategies: Sequence[Strategy]) ->
     ]
 
 
+OnRepeat = Callable[[RecordedSpace, Strategy, int, Repeat], None]
+"""Told a repeat with its seed; it goes to other processes."""
+
+
+def _nothing_kept(_recorded: RecordedSpace, _strategy: Strategy) -> Mapping[int, Repeat]:
+    return {}
+
+
+def _forget(_recorded: RecordedSpace, _strategy: Strategy, _seed: int, _repeat: Repeat) -> None:
+    """Keep nothing but the results."""
+
+
 def run_benchmark(
     pairs: Sequence[tuple[RecordedSpace, Strategy]],
     *,
@@ -216,6 +229,8 @@ def run_benchmark(
     repeats: int,
     jobs: int = 1,
     on_result: Callable[[SpaceResult], None] = lambda _: None,
+    kept: Callable[[RecordedSpace, Strategy], Mapping[int, Repeat]] = _nothing_kept,
+    on_repeat: OnRepeat = _forget,
 ) -> list[SpaceResult]:
     """Run strategies on spaces, in `jobs` processes with one thread each, repeats apart.
 
@@ -225,17 +240,24 @@ def run_benchmark(
         repeats: seeds 0 .. repeats-1.
         jobs: processes; more than there are idle cores disturb the searchers' own time.
         on_result: told each result as soon as it is complete, in the order of `pairs`.
+        kept: what is known of a pair already, by seed, and is not run again.
+        on_repeat: told each repeat as soon as it is done, in the process that ran it.
     """
-    chunks = [range(k, min(k + REPEATS_AT_ONCE, repeats)) for k in range(0, repeats, REPEATS_AT_ONCE)]
     results = []
     with _single_threaded(), process_pool(jobs) as pool:
-        running = [
-            [pool.submit(_job, one, strategy, _sources(one, strategy, known), seeds) for seeds in chunks]
-            for one, strategy in pairs
-        ]
-        for (one, strategy), futures in zip(pairs, running, strict=True):
-            done = [repeat for future in futures for repeat in future.result()]
-            result = SpaceResult(one.name, strategy, baseline_of(one.time_ms, one.cost_s), tuple(done))
+        running = []
+        for one, strategy in pairs:
+            known_repeats = dict(kept(one, strategy))
+            missing = [seed for seed in range(repeats) if seed not in known_repeats]
+            chunks = [missing[k : k + REPEATS_AT_ONCE] for k in range(0, len(missing), REPEATS_AT_ONCE)]
+            sources = _sources(one, strategy, known)
+            futures = [pool.submit(_job, one, strategy, sources, seeds, on_repeat) for seeds in chunks]
+            running.append((one, strategy, known_repeats, futures))
+        for one, strategy, by_seed, futures in running:
+            for future in futures:
+                by_seed.update(future.result())
+            done = tuple(repeat for _, repeat in sorted(by_seed.items()))
+            result = SpaceResult(one.name, strategy, baseline_of(one.time_ms, one.cost_s), done)
             on_result(result)
             results.append(result)
     return results
@@ -245,9 +267,19 @@ def _sources(recorded: RecordedSpace, strategy: Strategy, known: Sequence[Record
     return sources_for(recorded, strategy.priors_from, known) if strategy.priors_from else ()
 
 
-def _job(recorded: RecordedSpace, strategy: Strategy, sources: Sequence[RecordedSpace], seeds: range) -> list[Repeat]:
+def _job(
+    recorded: RecordedSpace,
+    strategy: Strategy,
+    sources: Sequence[RecordedSpace],
+    seeds: Sequence[int],
+    on_repeat: OnRepeat,
+) -> dict[int, Repeat]:
     priors = priors_for(strategy.priors_from, sources) if strategy.priors_from else []
-    return run_repeats(recorded, strategy, seeds=seeds, priors=priors)
+    done = {}
+    for seed, repeat in zip(seeds, run_repeats(recorded, strategy, seeds=seeds, priors=priors), strict=True):
+        on_repeat(recorded, strategy, seed, repeat)
+        done[seed] = repeat
+    return done
 
 
 @contextmanager

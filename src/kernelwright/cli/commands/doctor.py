@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from kernelwright import knobs
-from kernelwright.evaluate.device_probe import ProbeReport, probe_devices
+from kernelwright.evaluate.device.probe import ProbeReport, probe_devices
 from kernelwright.tuning.environment import environment
 
 OPTIONAL = (

@@ -27,7 +27,7 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False) -> No
         is_forced: whether to overwrite.
         is_json: whether to print one JSON document.
     """
-    if said.source.suffix == ".json":
+    if said.source.name.endswith((".json", ".json.gz")):
         _init_space(said, is_forced=is_forced, is_json=is_json)
         return
     inferred = infer_words(said, asks=False)

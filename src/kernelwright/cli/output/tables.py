@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.evaluate import words
-from kernelwright.evaluate.stats import Interval
+from kernelwright.evaluate.statistics import Interval
 from kernelwright.insights.forecast import Prospect, prospect_of
 from kernelwright.insights.verdict_words import caveats, verdict_text
 from kernelwright.problem.outcome import Passed

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernelwright.errors import Location, SpecError, UserError
-from kernelwright.evaluate.render import option_text
+from kernelwright.evaluate.builds.render import option_text
 from kernelwright.export.autotuning.expression import inlined
 from kernelwright.export.autotuning.t4 import read_json
 from kernelwright.export.subject import ExportedRun
+from kernelwright.json_text import read_json_bytes
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.expressions.expression import Expression
@@ -208,7 +209,7 @@ def import_t1(path: Path) -> T1Input:
         SpecError: it is no T1 file, or something in it is outside what can be read, with the line.
     """
     document = read_json(path, what="a T1 input file")
-    reader = _Reader(path, path.read_text(encoding="utf-8-sig"))
+    reader = _Reader(path, read_json_bytes(path).decode("utf-8-sig"))
     space = reader.table(document, "ConfigurationSpace")
     declared = reader.items(space, "TuningParameters")
     if not declared:

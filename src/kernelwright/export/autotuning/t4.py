@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.export.subject import ExportedRun
-from kernelwright.json_text import read_json_text
+from kernelwright.json_text import read_json_bytes, read_json_text
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.outcome import Cost, Failed, Measurement, Outcome, Passed
 from kernelwright.store.event import Evaluated
@@ -31,6 +32,8 @@ SCHEMA_VERSION = "1.1.0"
 
 _APIS: Mapping[str, str] = {"opencl": "OpenCL", "cuda": "CUDA"}
 _UNITS_MS: Mapping[str, float] = {"nanoseconds": 1e-6, "microseconds": 1e-3, "milliseconds": 1.0, "seconds": 1e3}
+_MISSPELT_UNITS_MS: Mapping[str, float] = {"miliseconds": 1.0}
+"""As the files of the community's hub have it."""
 _FAILURES: Mapping[str, tuple[str, str]] = {
     "timeout": ("launch", "timeout"),
     "compile": ("build", "compile-error"),
@@ -150,11 +153,16 @@ class ImportedResult:
     """With one measurement, of the workload `t4`."""
     cost: Cost
     timestamp: str | None
+    objective: str = "time"
+    """What was tuned for."""
+    objective_value: float | None = None
+    """Of another objective than time; None: it failed, or time is the objective."""
 
     @property
     def time_ms(self) -> float | None:
-        """The median; None: it failed."""
-        return median(self.outcome.measurements[0].samples_ms) if isinstance(self.outcome, Passed) else None
+        """The median; None: it failed, or no time is known."""
+        measurements = self.outcome.measurements if isinstance(self.outcome, Passed) else ()
+        return median(measurements[0].samples_ms) if measurements else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +191,15 @@ def import_t4(path: Path) -> T4Results:
     metadata = document.get("metadata", {})
     metadata = metadata if isinstance(metadata, dict) else {}
     unit = str(metadata.get("timeunit", "milliseconds"))
-    if unit not in _UNITS_MS:
+    unit_ms = {**_UNITS_MS, **_MISSPELT_UNITS_MS}.get(unit)
+    if unit_ms is None:
         close = difflib.get_close_matches(unit, _UNITS_MS, 1)
         raise SpecError(
             f"the time unit {unit!r} is unknown; expected one of {', '.join(_UNITS_MS)}",
             hint=f"did you mean {close[0]!r}?" if close else None,
             location=Location(path),
         )
-    read = tuple(_imported(path, place, each, _UNITS_MS[unit]) for place, each in enumerate(results))
+    read = tuple(_imported(path, place, each, unit_ms) for place, each in enumerate(results))
     return T4Results(read, metadata, str(document.get("schema_version", "1.0.0")))
 
 
@@ -201,7 +210,7 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
         SpecError: the file is missing, unreadable, or holds something else.
     """
     try:
-        document = read_json_text(path.read_bytes())
+        document = read_json_text(read_json_bytes(path))
     except OSError as error:
         raise SpecError(f"cannot read {what}: {error.strerror}", location=Location(path)) from error
     except json.JSONDecodeError as error:
@@ -227,12 +236,35 @@ def _imported(path: Path, place: int, result: Any, unit_ms: float) -> ImportedRe
         raise wrong(f"has the invalidity {word!r}; expected correct, {', '.join(_FAILURES)}")
     values: dict[str, Value] = dict(config)
     timestamp = result.get("timestamp")
+    objective = _objective(result)
+    outcome = _outcome(result, times, str(word), unit_ms, wrong)
+    value = None
+    if objective != "time" and isinstance(outcome, Passed):
+        value = _objective_value(result, objective)
+        if value is None:
+            raise wrong(f"is correct but has no finite measurement of its objective {objective!r}")
     return ImportedResult(
         config=Config(values),
-        outcome=_outcome(result, times, str(word), unit_ms, wrong),
+        outcome=outcome,
         cost=_cost(times, unit_ms),
         timestamp=timestamp if isinstance(timestamp, str) else None,
+        objective=objective,
+        objective_value=value,
     )
+
+
+def _objective(result: Mapping[str, Any]) -> str:
+    """The first objective."""
+    objectives = result.get("objectives")
+    return str(objectives[0]) if isinstance(objectives, list) and objectives else "time"
+
+
+def _objective_value(result: Mapping[str, Any], objective: str) -> float | None:
+    """The measurement of an objective; None: there is none, or it is no finite number."""
+    value = {line.get("name"): line.get("value") for line in _lines(result)}.get(objective)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def _outcome(result: Mapping[str, Any], times: Mapping[str, Any], word: str, unit_ms: float, wrong: Any) -> Outcome:
@@ -241,13 +273,15 @@ def _outcome(result: Mapping[str, Any], times: Mapping[str, Any], word: str, uni
         texts = [m.get("value") for m in _lines(result) if m.get("name") == "failure"]
         message = str(texts[0]) if texts else f"invalid in the imported results: {word}"
         return Failed(stage, reason, message)  # type: ignore[arg-type]
-    samples = [unit_ms * each for each in times.get("runtimes") or () if isinstance(each, int | float)]
-    if not samples:
-        objectives = result.get("objectives") or ["time"]
-        named = {m.get("name"): m.get("value") for m in _lines(result)}
-        value = named.get(objectives[0])
-        if isinstance(value, int | float):
-            samples = [float(value) if objectives[0] == "time" else unit_ms * value]
+    runtimes = times.get("runtimes")
+    samples = (
+        [unit_ms * each for each in runtimes if isinstance(each, int | float)] if isinstance(runtimes, list) else []
+    )
+    is_of_time = _objective(result) == "time"
+    if not samples and is_of_time and (value := _objective_value(result, "time")) is not None:
+        samples = [value]
+    if not samples and not is_of_time:
+        return Passed(())
     if not samples or not all(sample > 0 for sample in samples):
         raise wrong("is correct but has no positive 'runtimes' and no measured objective")
     return Passed((Measurement("t4", tuple(samples), "imported"),))

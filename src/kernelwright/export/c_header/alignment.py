@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import SpecError
-from kernelwright.evaluate.render import macro_text
+from kernelwright.evaluate.builds.render import macro_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.model import Language

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from kernelwright.dispatching.rule import Leaf, Rule
-from kernelwright.evaluate.render import build_unit, macro_text
+from kernelwright.evaluate.builds.render import build_unit, macro_text
 from kernelwright.export.c_header.alignment import needed_alignment
 from kernelwright.export.c_header.expression import CPrinter, Kind, Term, constant, text_literal
 from kernelwright.export.c_header.launch import ARGUMENT_TYPES, LaunchWriter

@@ -9,7 +9,7 @@ from kernelwright.backend.base import BuildFailed, DeviceInfo
 from kernelwright.backend.cuda.compile.options import parse_options
 from kernelwright.dispatching.rule import Leaf, Rule
 from kernelwright.errors import UserError
-from kernelwright.evaluate.render import build_unit
+from kernelwright.evaluate.builds.render import build_unit
 from kernelwright.export.subject import ExportedRun, one_line, wrapped
 from kernelwright.export.torch.expression import RUNTIME, bare, docstring_safe, literal, python_text
 from kernelwright.problem.config import Config, Value

@@ -23,7 +23,7 @@ from kernelwright.agent.base import Written
 from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import EmptySpace, InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing, Reproduction, Runner
-from kernelwright.evaluate.stats import median_interval
+from kernelwright.evaluate.statistics import median_interval
 from kernelwright.optimization.nodes.proof_points import corners, differing, outside, random_points
 from kernelwright.optimization.nodes.run import NodeRun, Shared
 from kernelwright.problem.config import Config, Value

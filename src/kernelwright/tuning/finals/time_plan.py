@@ -17,10 +17,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kernelwright.evaluate.datasets import datasets_for
-from kernelwright.evaluate.lane import COMPARE_WARMUP_COUNT, STRESS_LAUNCHES, STRESS_SECONDS
-from kernelwright.evaluate.stats import least_rounds
-from kernelwright.evaluate.timing import WARM_WINDOW
+from kernelwright.evaluate.data.datasets import datasets_for
+from kernelwright.evaluate.device.timing import WARM_WINDOW
+from kernelwright.evaluate.device_queue.queue import COMPARE_WARMUP_COUNT, STRESS_LAUNCHES, STRESS_SECONDS
+from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Cost, Measurement, Passed
 from kernelwright.results.verdict import NOT_ENOUGH

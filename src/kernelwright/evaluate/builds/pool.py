@@ -1,0 +1,405 @@
+"""Builds in parallel processes, off the device, out of the artifact cache where it has them.
+
+```
+pool = BuildPool("opencl", device, process_count=2, cache=cache, scratch=folder)
+pool.warm()
+future = pool.submit(BuildRequest(unit, plans))       # BuildResult: an artifact or a failure
+pool.close()
+```
+Each process has a thread here that feeds it; a thread sleeps while its process works. A compiler that crashes or hangs
+takes its process with it: the unit is tried once more in a fresh one before it is blamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kernelwright.backend.base import (
+    Artifact,
+    Backend,
+    BuildFailed,
+    BuildRequest,
+    DeviceInfo,
+    LaunchPlan,
+    LocalArgument,
+    PlanStep,
+)
+from kernelwright.backend.registry import get_backend
+from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache, Entry
+from kernelwright.evaluate.builds.process_limits import soft_limits
+from kernelwright.evaluate.process.answering import HandsOver
+from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.identity import content_id
+from kernelwright.problem.outcome import Failed, Stage
+
+ATTEMPTS = 2
+"""A compiler that fell over is tried on a fresh process before the unit is blamed."""
+
+NICENESS = 5
+"""Of build processes for a GPU: they are ahead of it, and whoever feeds it, or judges, must not wait for a core."""
+
+_BUILD_ENVIRONMENT = {"POCL_MAX_PTHREAD_COUNT": "1"}
+"""A build process computes nothing: one PoCL thread each keeps the cores for compilers. It changes no artifact."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """An artifact or a failure, never both."""
+
+    artifact: Artifact | None
+    failure: Failed | None
+    build_s: float
+    """Wall time of compiling and specialising; 0 when all of it was cached."""
+    is_cached: bool
+    warning: str = ""
+    """What went wrong without being a verdict, e.g. a specialisation that did not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """Build a unit for its launches, keeping the result, or the compiler's refusal, in the cache."""
+
+    request: BuildRequest
+    key: str
+    specialise_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderArgument:
+    """What a build process needs."""
+
+    backend_name: str
+    device: DeviceInfo
+    cache_folder: Path
+    cache_limit_bytes: int
+
+
+def make_builder(argument: object) -> Callable[[object], object]:
+    """The handler of a build process; called in the child."""
+    assert isinstance(argument, BuilderArgument)
+    if not argument.device.shares_host_cores and hasattr(os, "nice"):
+        os.nice(NICENESS)
+    cache = ArtifactCache(argument.cache_folder, size_limit_bytes=argument.cache_limit_bytes)
+    return Builder(get_backend(argument.backend_name), argument.device, cache).handle
+
+
+class Builder:
+    """Does the work, in a build process."""
+
+    def __init__(self, backend: Backend, device: DeviceInfo, cache: ArtifactCache) -> None:
+        self._backend = backend
+        self._device = device
+        self._cache = cache
+        self._limits = soft_limits()
+
+    def handle(self, job: object) -> BuildResult:
+        """Build, judge by resources, specialise; `build_s` is this process's share.
+
+        Raises:
+            InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
+                that nothing could be said of a failure.
+        """
+        assert isinstance(job, BuildJob)
+        if any(now < self._limits[name] for name, now in soft_limits().items()):
+            raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
+        start_s = time.perf_counter()
+        entry = self._cache.get(job.key, job.request.unit, self._device)  # another run may have built it by now
+        is_cached = entry is not None
+        if entry is None:
+            entry = self._compile(job)
+        failure = entry.failure
+        if entry.artifact is not None:
+            failure = check_resources(entry.artifact, job.request.plans, self._device)
+        warning = ""
+        if entry.artifact is not None and failure is None and needs_specialisation(self._backend, self._cache, job):
+            is_cached = False
+            warning = self._specialise(job, entry.artifact)
+        artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, job, self._device)
+        return BuildResult(artifact, failure, time.perf_counter() - start_s, is_cached, warning)
+
+    def _compile(self, job: BuildJob) -> Entry:
+        with self._cache.stage() as folder:
+            try:
+                with self._cache.told_when_full():
+                    artifact = self._backend.compile(job.request, self._device, folder)
+            except BuildFailed as error:
+                self._cache.refuse_unwritten(folder)
+                stage: Stage = "resources" if error.limit else "build"
+                failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
+                self._cache.commit_failure(job.key, job.request.unit, self._device, failure)
+                return Entry(None, failure)
+            return Entry(self._cache.commit(job.key, folder, artifact), None)
+
+    def _specialise(self, job: BuildJob, artifact: Artifact) -> str:
+        """A word of warning when it fails; when it hangs, the alarm ends this process. The artifact is safe.
+
+        The mark comes first, so that what hung or crashed once is not tried again.
+        """
+        self._cache.mark(job.key, _plans_id(job.request))
+        signal.setitimer(signal.ITIMER_REAL, job.specialise_timeout_s)
+        try:
+            with self._cache.told_when_full():
+                self._backend.specialise(job.request, artifact, self._device)
+        except Exception as error:  # it launches the kernel, which may do anything to this process
+            return f"compiling for the launch shape failed: {error}"
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        return ""
+
+
+def needs_specialisation(backend: Backend, cache: ArtifactCache, job: BuildJob) -> bool:
+    """Whether there is something to do before the first launch that was not done, or tried, before."""
+    if type(backend).specialise is Backend.specialise or not job.request.plans:
+        return False
+    return not cache.has_mark(job.key, _plans_id(job.request))
+
+
+def _with_launch_figures(
+    backend: Backend, artifact: Artifact | None, job: BuildJob, device: DeviceInfo
+) -> Artifact | None:
+    return None if artifact is None else backend.with_launch_figures(artifact, job.request.plans, device)
+
+
+def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Failed | None:
+    """Why a launch of `plans` cannot work, by what the driver says of the artifact; None when nothing is known.
+
+    Limits that the device or the driver does not tell constrain nothing.
+    """
+    steps = dict.fromkeys(step for plan in plans for step in plan.steps)
+    for step in steps:
+        figures = artifact.resources.get(step.entry, {})
+        failure = _check_threads(step, figures, device.limits) or _check_local_memory(step, figures, device.limits)
+        if failure is not None:
+            return failure
+    for entry, figures in artifact.resources.items():
+        failure = _local_memory_failure(entry, figures.get("local_memory_bytes", 0.0), device.limits)
+        if failure is not None:
+            return failure
+    return None
+
+
+def _check_threads(step: PlanStep, figures: Mapping[str, float], limits: Mapping[str, int]) -> Failed | None:
+    x, y, z = step.block
+    thread_count = x * y * z
+    of_entry = figures.get("max_threads_per_block")
+    of_device = limits.get("max_threads_per_block")
+    if of_device is not None and thread_count > of_device:
+        return _too_many_threads(step, f"{thread_count} threads in a block", f"the device takes {of_device}")
+    if of_entry is not None and thread_count > of_entry:
+        return _too_many_threads(step, f"{thread_count} threads in a block", f"this kernel takes {int(of_entry)}")
+    for axis, extent in zip("xyz", step.block, strict=True):
+        limit = limits.get(f"max_block_{axis}")
+        if limit is not None and extent > limit:
+            return _too_many_threads(step, f"{extent} threads along {axis}", f"the device takes {limit}")
+    for axis, extent in zip("xyz", step.grid, strict=True):
+        limit = limits.get(f"max_grid_{axis}")
+        if limit is not None and extent > limit:
+            return Failed(
+                "resources",
+                "grid-too-large",
+                f"{step.entry!r} is launched with {extent:,} blocks along {axis}; the device takes {limit:,}",
+            )
+    return None
+
+
+def _too_many_threads(step: PlanStep, what: str, limit: str) -> Failed:
+    return Failed("resources", "too-many-threads", f"{step.entry!r} is launched with {what}; {limit}")
+
+
+def _check_local_memory(step: PlanStep, figures: Mapping[str, float], limits: Mapping[str, int]) -> Failed | None:
+    dynamic = sum(argument.byte_count for argument in step.arguments if isinstance(argument, LocalArgument))
+    declared = figures.get("local_memory_bytes", 0.0)
+    return _local_memory_failure(step.entry, declared + dynamic + step.shared_bytes, limits)
+
+
+def _local_memory_failure(entry: str, byte_count: float, limits: Mapping[str, int]) -> Failed | None:
+    limit = limits.get("shared_memory_per_block")
+    if limit is None or byte_count <= limit:
+        return None
+    return Failed(
+        "resources",
+        "too-much-local-memory",
+        f"{entry!r} needs {int(byte_count):,} bytes of local memory in a block; the device has {limit:,}",
+    )
+
+
+@dataclass(slots=True)
+class _Task:
+    """One build in flight, with all who wait for it."""
+
+    job: BuildJob
+    id: str
+    """Unit and plans: what two requests must share to be one build."""
+    waiting: list[Future[BuildResult]] = field(default_factory=list)
+
+
+class BuildPool:
+    """Feeds build processes. `submit` may be called from any thread, also from a future's callback."""
+
+    def __init__(
+        self,
+        backend_name: str,
+        device: DeviceInfo,
+        *,
+        process_count: int,
+        cache: ArtifactCache,
+        scratch: Path,
+        timeout_s: float = 120.0,
+        specialise_timeout_s: float = 10.0,
+    ) -> None:
+        self._backend = get_backend(backend_name)
+        self._device = device
+        self._cache = cache
+        self._timeout_s = timeout_s
+        self._specialise_timeout_s = specialise_timeout_s
+        self._toolchain_id = self._backend.toolchain_id(device)
+        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._in_flight: dict[str, _Task] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
+        argument = BuilderArgument(backend_name, device, cache.folder, cache.size_limit_bytes)
+        self._workers = tuple(
+            WorkerProcess(
+                WorkerSettings(f"build-{index}", f"{__name__}:make_builder", argument, environment=_BUILD_ENVIRONMENT),
+                scratch=scratch,
+            )
+            for index in range(process_count)
+        )
+        self._threads = tuple(
+            threading.Thread(target=self._serve, args=(worker,), name=worker.settings.name, daemon=True)
+            for worker in self._workers
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def warm(self) -> None:
+        """Start all processes without waiting for them."""
+        for worker in self._workers:
+            worker.warm()
+
+    def submit(self, request: BuildRequest) -> Future[BuildResult]:
+        """Have `request` built; equal requests in flight are built once.
+
+        The future raises `InfrastructureError` (or another error of `kernelwright.errors`) when the machine fails,
+        never for the unit's own faults.
+        """
+        future: Future[BuildResult] = Future()
+        key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
+        job = BuildJob(request, key, self._specialise_timeout_s)
+        task = _Task(job, f"{key}-{_plans_id(request)}", [future])
+        with self._lock:
+            if self._is_closed:
+                future.cancel()
+                return future
+            known = self._in_flight.get(task.id)
+            if known is not None:
+                known.waiting.append(future)
+                return future
+            self._in_flight[task.id] = task
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._finish, task, error=InfrastructureError("the artifact cache could not be asked"))
+            entry = self._cache.get(key, request.unit, self._device)
+            cached = None if entry is None else self._judge(entry, task, is_cached=True)
+            undo.pop_all()
+        if cached is not None and (cached.failure or not needs_specialisation(self._backend, self._cache, job)):
+            self._finish(task, result=cached)
+        else:
+            self._queue.put(task)
+        return future
+
+    def close(self) -> None:
+        """Cancel what waits, kill what builds, end all processes."""
+        with self._lock:
+            self._is_closed = True
+            waiting = [future for task in self._in_flight.values() for future in task.waiting]
+        for future in waiting:
+            future.cancel()
+        for worker in self._workers:
+            worker.kill()
+            self._queue.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        for worker in self._workers:
+            worker.close()
+
+    # ---- a worker's thread ----
+
+    def _serve(self, worker: WorkerProcess) -> None:
+        while (task := self._queue.get()) is not None:
+            if self._is_closed:
+                continue
+            with HandsOver(functools.partial(self._fail, task)):
+                self._finish(task, result=self._build(worker, task))
+
+    def _build(self, worker: WorkerProcess, task: _Task) -> BuildResult:
+        start_s = time.perf_counter()
+        timeout_s = self._timeout_s + self._specialise_timeout_s
+        failure = Failed("build", "compiler-crash", "the compiler was not started")
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                result = worker.call(task.job, timeout_s=timeout_s)
+                if not isinstance(result, BuildResult):
+                    raise InfrastructureError(f"a build process answered with {type(result).__name__}")
+                return result
+            except (JobTimeout, WorkerDied) as error:
+                if self._is_closed:
+                    raise
+                entry = self._cache.get(task.job.key, task.job.request.unit, self._device)
+                if entry is not None:  # it fell over after the build, while it specialised
+                    warning = f"compiling for the launch shape ended its process: {error.message}"
+                    result = self._judge(entry, task, is_cached=False, warning=warning)
+                    return replace(result, build_s=time.perf_counter() - start_s)
+                failure = _compiler_failure(error, timeout_s)
+            except Exception:  # a kernel that was launched to be specialised may have taken the process's files away
+                if attempt == ATTEMPTS or self._is_closed:
+                    raise
+                worker.kill()
+        return BuildResult(None, failure, time.perf_counter() - start_s, is_cached=False)
+
+    # ---- shared ----
+
+    def _judge(self, entry: Entry, task: _Task, *, is_cached: bool, warning: str = "") -> BuildResult:
+        failure = entry.failure
+        if entry.artifact is not None:
+            failure = check_resources(entry.artifact, task.job.request.plans, self._device)
+        artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, task.job, self._device)
+        return BuildResult(artifact, failure, 0.0, is_cached, warning)
+
+    def _fail(self, task: _Task, error: Exception) -> None:
+        self._finish(task, error=error)
+
+    def _finish(self, task: _Task, *, result: BuildResult | None = None, error: BaseException | None = None) -> None:
+        with self._lock:
+            self._in_flight.pop(task.id, None)
+        for future in task.waiting:
+            if not future.set_running_or_notify_cancel():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            else:
+                assert result is not None
+                future.set_result(result)
+
+
+def _compiler_failure(error: JobTimeout | WorkerDied, timeout_s: float) -> Failed:
+    if isinstance(error, JobTimeout):
+        message = f"the compiler did not end within {timeout_s:g} s, twice"
+        return Failed("build", "compiler-timeout", message, error.log_tail)
+    how = error.signal_name or f"exit status {error.exit_code}"
+    return Failed("build", "compiler-crash", f"the compiler crashed twice ({how})", error.log_tail)
+
+
+def _plans_id(request: BuildRequest) -> str:
+    return content_id(request.plans)

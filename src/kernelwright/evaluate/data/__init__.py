@@ -1,0 +1,1 @@
+"""The data of launches: inputs, how they lie in memory, what outputs may hold."""

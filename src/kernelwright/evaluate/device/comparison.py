@@ -1,0 +1,199 @@
+"""Several candidates measured side by side, in the process that owns the device.
+
+All run in the same memory, in rounds of random order, so that a ratio within a round says something of the kernels and
+of nothing else. Rounds take turns over sets of buffers, each in another place.
+
+Every launch has inputs that no candidate has seen before: two candidates on the same inputs could hand results to each
+other. The baseline, which works for nobody, takes the inputs of a candidate that ran before it in the round, of another
+one each time and in random order; then both results are compared on the device. Never the other way round: on a CPU the
+baseline's results would lie where the candidate might find them. One launch of each candidate, picked after it ran, is
+written out for the referee.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from kernelwright.backend.base import DeviceSession, LaunchFailed, Module
+from kernelwright.backend.redraw import Closeness
+from kernelwright.evaluate.data.freshness import launch_secret
+from kernelwright.evaluate.device.arena import Arena, Job
+from kernelwright.evaluate.device.conditions import Readings
+from kernelwright.evaluate.device.fresh_launches import Picked, settle_cache
+from kernelwright.problem.outcome import Conditions
+
+
+@dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Measure several candidates in interleaved rounds; the first is the baseline."""
+
+    jobs: tuple[Job, ...]
+    inputs: Mapping[str, Path]
+    """The first values that each launch's are made from."""
+    set_count: int
+    """Places in memory that rounds take in turn."""
+    rounds: int
+    warmup_count: int
+    cache: Literal["hot", "cold"]
+    seed: int
+    """Of the order."""
+    secret: int
+    """Of this job; each launch has its own, made from this one."""
+    limits: Mapping[str, Closeness | None]
+    """By output: how far a candidate's result may be from the baseline's on the same inputs."""
+    out_folder: Path
+    """What the picked launch of the k-th job wrote goes to `compared_folder(out_folder, k)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareDone:
+    """`samples_ms[k][r]`: the k-th job in round r."""
+
+    picked: tuple[Picked, ...]
+    """By place, the launch that was written out."""
+    samples_ms: tuple[tuple[float, ...], ...]
+    failed: Mapping[int, str]
+    """By place, why its launch ended the comparison; then there are no samples of any job."""
+    wall_ms: tuple[tuple[float, ...], ...] = ()
+    """As `samples_ms`, by the host's clock, until the device was idle."""
+    seen_wrong: Picked | None = None
+    """That launch, where the device found it wrong: what it left was written out as what is picked is."""
+    conditions: Conditions | None = None
+    """How the device was, from readings between rounds."""
+    timer: str = ""
+
+
+def compared_folder(out_folder: Path, place: int | str) -> Path:
+    """Where the buffers of the comparison's job at `place` are written."""
+    return out_folder.with_name(f"{out_folder.name}-{place}")
+
+
+def current_file(out_folder: Path) -> Path:
+    """Where the place of the job that runs is noted, for when it never comes back."""
+    return out_folder.with_name(f"{out_folder.name}-current")
+
+
+def compare(session: DeviceSession, modules: Sequence[Module], job: CompareJob) -> CompareDone:
+    """Measure; a launch that fails, or does what it must not, ends the comparison and is named."""
+    with Arena(session, job.jobs, [job.inputs] * job.set_count, has_own_outputs=True) as arena:
+        return _Rounds(session, arena, modules, job).run()
+
+
+class _Wrong(Exception):
+    """What a launch did that it must not."""
+
+    def __init__(self, place: int, why: str, seen: Picked) -> None:
+        super().__init__(why)
+        self.place, self.why, self.seen = place, why, seen
+
+
+class _Rounds:
+    def __init__(self, session: DeviceSession, arena: Arena, modules: Sequence[Module], job: CompareJob) -> None:
+        self._session = session
+        self._arena = arena
+        self._modules = modules
+        self._job = job
+        self._order_rng = np.random.default_rng(job.seed)
+        self._rng = np.random.default_rng()
+        self._samples_ms: list[list[float]] = [[] for _ in job.jobs]
+        self._wall_ms: list[list[float]] = [[] for _ in job.jobs]
+        self._picked: list[Picked | None] = [None] * len(job.jobs)
+        self._partners: list[int] = []
+        """Candidates whose inputs the baseline has not taken yet in this turn."""
+        self._current = current_file(job.out_folder)
+        self._readings = Readings(session.read_state)
+
+    def run(self) -> CompareDone:
+        job = self._job
+        order = list(range(len(job.jobs)))
+        for round_index in range(-job.warmup_count, job.rounds):
+            # Backwards every other time: each candidate runs as often before as after each other one.
+            order = order[::-1] if round_index % 2 else self._order_rng.permutation(len(job.jobs)).tolist()
+            try:
+                failed = self._round(round_index, order)
+            except _Wrong as error:
+                return CompareDone((), (), {error.place: error.why}, seen_wrong=error.seen)
+            if failed is not None:
+                return CompareDone((), (), failed)
+            self._readings.take()
+        picked = tuple(each for each in self._picked if each is not None)
+        samples_ms = tuple(tuple(row) for row in self._samples_ms)
+        wall_ms = tuple(tuple(row) for row in self._wall_ms)
+        conditions = self._readings.conditions
+        return CompareDone(picked, samples_ms, {}, wall_ms, conditions=conditions, timer=self._session.timer)
+
+    def _round(self, round_index: int, order: Sequence[int]) -> Mapping[int, str] | None:
+        """One launch of each; which one failed and why, or None."""
+        own = [launch_secret(self._job.secret, round_index * len(order) + place) for place in order]
+        by_place = dict(zip(order, own, strict=True))
+        partner = self._next_partner(order)
+        by_place[0] = by_place[partner]
+        for place in order:
+            self._current.write_text(str(place))
+            try:
+                elapsed_ms, wall_ms = self._sample(place, round_index, by_place[place])
+            except LaunchFailed as error:
+                return {place: error.message}
+            if place in (0, partner) and partner:
+                self._hold_against_other(place, partner, round_index, by_place[0])
+            if round_index >= 0:
+                self._samples_ms[place].append(elapsed_ms)
+                self._wall_ms[place].append(wall_ms)
+                self._pick(place, round_index, by_place[place])
+        return None
+
+    def _next_partner(self, order: Sequence[int]) -> int:
+        """The candidate whose inputs the baseline takes, of those that run before it; 0 where there is none."""
+        if not self._partners:
+            self._partners = secrets.SystemRandom().sample(range(1, len(self._job.jobs)), len(self._job.jobs) - 1)
+        before = order[: order.index(0)]
+        partner = next((place for place in self._partners if place in before), 0)
+        if partner:
+            self._partners.remove(partner)
+        return partner
+
+    def _sample(self, place: int, round_index: int, secret: int) -> tuple[float, float]:
+        """The device's milliseconds, and those of the host's clock."""
+        job, set_index = self._job.jobs[place], round_index % self._job.set_count
+        self._arena.make_ready(set_index, job, rng=self._rng, secret=secret)
+        launches = self._arena.launches(self._modules[place], set_index, job)
+        settle_cache(self._session, self._arena, self._job.cache)
+        self._session.synchronize()
+        start_s = time.perf_counter()
+        elapsed_ms = self._session.time(launches)
+        self._session.synchronize()
+        wall_ms = (time.perf_counter() - start_s) * 1e3
+        self._arena.expect_untouched_by(set_index, job, secret)
+        if not self._session.as_expected():
+            seen = Picked(secret, self._write(place, set_index), is_damaged=True)
+            raise _Wrong(place, "it wrote outside of its buffers, or changed its inputs", seen)
+        return elapsed_ms, wall_ms
+
+    def _hold_against_other(self, place: int, partner: int, round_index: int, secret: int) -> None:
+        """Keep the candidate's result; compare the baseline's on the same inputs with it."""
+        job, set_index = self._job.jobs[place], round_index % self._job.set_count
+        if place:
+            self._arena.keep_results(set_index, job)
+            return
+        self._arena.expect_close_results(set_index, job, self._job.limits)
+        if not self._session.as_expected():
+            self._arena.put_back_results(set_index, self._job.jobs[partner])
+            seen = Picked(secret, self._write(partner, set_index))
+            raise _Wrong(partner, "its results are not the baseline's on the same inputs", seen)
+
+    def _write(self, place: int, set_index: int) -> frozenset[str]:
+        folder = compared_folder(self._job.out_folder, place)
+        return self._arena.write(set_index, folder, self._job.jobs[place], is_all=True)
+
+    def _pick(self, place: int, round_index: int, secret: int) -> None:
+        """Each round is picked as likely as any other, and none is known to be before it ran."""
+        job, left = self._job, self._job.rounds - round_index
+        if self._picked[place] is None and secrets.randbelow(left) == 0:
+            self._picked[place] = Picked(secret, self._write(place, round_index % job.set_count))

@@ -1,0 +1,366 @@
+"""The process that owns one device: it launches candidates on guarded memory and measures them. It proves nothing.
+
+What counts as correct is bytes in files, which the referee reads in another process; what a quick look says of it
+supports no claim.
+
+```
+CheckJob    guards, poison, inputs -> one launch of all steps -> every buffer with its guards in `out_folder`
+QuickJob    both at once, with outputs compared on the device (see `fast_check`)
+TimeJob     warm-up, then samples, each on inputs of its own; what one of them wrote is written out too
+CompareJob  several candidates measured in rounds, each round in a new random order
+SetUpJob    a candidate's first launch in a process of its own (see `first_launch`)
+```
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernelwright.backend.base import Artifact, DeviceInfo, DeviceSession, Module
+from kernelwright.backend.registry import get_backend
+from kernelwright.errors import InfrastructureError
+from kernelwright.evaluate.device.arena import Arena, Job
+from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compare
+from kernelwright.evaluate.device.conditions import Readings
+from kernelwright.evaluate.device.fast_check import QuickBench, QuickJob
+from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, FirstLaunch, SetUpJob, WriteJob
+from kernelwright.evaluate.device.fresh_launches import FreshLaunches, Picked
+from kernelwright.evaluate.device.input_store import InputStore
+from kernelwright.evaluate.device.probe import make_prober
+from kernelwright.evaluate.device.stress import StressJob, stress
+from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_precise, is_warm
+from kernelwright.problem.outcome import Conditions
+
+DEVICE_WORKER_FACTORY = "kernelwright.evaluate.device.worker:make_device_worker"
+
+MODULES_KEPT = 64
+"""Loaded modules kept for reuse; finals and re-checks come soon after the first load."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWorkerArgument:
+    """What the worker is made with."""
+
+    device: DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CheckJob:
+    """Launch once on `inputs` (raw bytes by argument) and write every buffer with its guards to `out_folder`."""
+
+    job: Job
+    inputs: Mapping[str, Path]
+    out_folder: Path
+    is_fresh: bool = True
+    """Inputs come from their files and all are written; else the device may copy what it keeps, and compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDone:
+    """The launch came back."""
+
+    kernel_ms: float
+    unchanged: frozenset[str] = frozenset()
+    """Inputs that were not written out, because the device found them as they were."""
+    has_kept: bool = False
+    """Whether inputs came from what the device keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeJob:
+    """Measure; write the results of one launch, which is picked at random after it ran."""
+
+    job: Job
+    inputs: Mapping[str, Path]
+    """The first values that each launch's are made from."""
+    set_count: int
+    """Places in memory that launches take in turn."""
+    secret: int
+    """Of this job; each launch has its own, made from this one."""
+    timing: TimingPlan
+    incumbent_ms: float | None
+    out_folder: Path
+    is_fresh: bool = True
+    """As for `CheckJob`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeDone:
+    """Samples in order, without warm-up."""
+
+    samples_ms: tuple[float, ...]
+    wall_ms: tuple[float, ...]
+    warmup_count: int
+    stopped_early: bool
+    picked: Picked
+    timer: str
+    conditions: Conditions | None = None
+    has_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetJob:
+    """Leave nothing on the device that says what results are to be, and with `is_all` no inputs either."""
+
+    is_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """They are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotesJob:
+    """Ask what the device's session says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNotes:
+    """Its notes, for people."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingJob:
+    """Measure what the device can do; where the backend has no kernels for that, a copy of `byte_count` bytes."""
+
+    byte_count: int
+    repetitions: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingDone:
+    """Rates by name. `copy_bytes_per_s` counts bytes read and written."""
+
+    rates: Mapping[str, float]
+
+
+def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
+    """Open the device; called in the child process."""
+    session = get_backend(argument.device.backend).open(argument.device)
+    session.confine()
+    return DeviceWorker(session).handle
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """For a process that has only been asked for devices: open one, and serve it from now on."""
+
+    argument: DeviceWorkerArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """It is open."""
+
+
+def make_host(argument: object) -> Callable[[object], object]:
+    """A handler that tells a backend's devices until it is told to open one of them; called in the child process."""
+    handlers = [make_prober(argument)]
+
+    def handle(job: object) -> object:
+        if isinstance(job, OpenJob):
+            handlers.append(make_device_worker(job.argument))
+            return Opened()
+        return handlers[-1](job)
+
+    return handle
+
+
+class DeviceWorker:
+    """Handles jobs one after the other on one session."""
+
+    def __init__(self, session: DeviceSession, *, kept_bytes: int | None = None) -> None:
+        """`kept_bytes`: of device memory for inputs that stay; None: a share of what is free."""
+        self._session = session
+        self._modules: dict[str, Module] = {}
+        self._store = InputStore(session, limit_bytes=kept_bytes)
+        self._bench = QuickBench(session, self._store)
+        self._first: FirstLaunch | None = None
+
+    def handle(self, job: object) -> object:
+        """Run one job; raises `BuildFailed`, `LaunchFailed` or `InfrastructureError`."""
+        match job:
+            case CheckJob():
+                return self._check(job)
+            case TimeJob():
+                return self._time(job)
+            case QuickJob():
+                baseline = self._module(job.timing.baseline.artifact) if job.timing else None
+                return self._bench.look(self._module(job.job.artifact), baseline, job)
+            case CompareJob():
+                return self._compare(job)
+            case StressJob():
+                return stress(self._session, self._module(job.job.artifact), job)
+            case SetUpJob() | DrawJob() | FireJob() | WriteJob():
+                return self._first_launch(job)
+            case CeilingJob():
+                return self._ceiling(job)
+            case NotesJob():
+                return SessionNotes(tuple(self._session.notes))
+            case ForgetJob():
+                self._bench.clear()
+                self._store.drop_results()
+                if job.is_all:
+                    self._store.clear()
+                return Forgotten()
+        raise TypeError(f"not a device job: {type(job).__name__}")
+
+    def _module(self, artifact: Artifact) -> Module:
+        key = artifact.unit.id
+        if key not in self._modules:
+            while len(self._modules) >= MODULES_KEPT:
+                self._modules.pop(next(iter(self._modules)))
+            self._modules[key] = self._session.load(artifact)
+        return self._modules[key]
+
+    def _check(self, job: CheckJob) -> CheckDone:
+        with self._arena(job.job, [job.inputs], is_fresh=job.is_fresh, is_timed=False) as arena:
+            arena.poison(0, job.job)
+            launches = arena.launches(self._module(job.job.artifact), 0, job.job)
+            kernel_ms = self._session.time(launches)
+            self._session.synchronize()
+            if arena.has_scratch(job.job):
+                # Judge a second launch, on what the first left in scratch: timed launches begin with poisoned scratch
+                # and are judged too, so neither state can be told from the one that counts.
+                arena.restore_inputs(0)
+                arena.poison_outputs(0, job.job)
+                self._session.time(launches)
+                self._session.synchronize()
+            unchanged = arena.write(0, job.out_folder, job.job)
+            has_kept = arena.has_kept
+        return CheckDone(kernel_ms, unchanged, has_kept)
+
+    def _arena(
+        self, job: Job, input_sets: Sequence[Mapping[str, Path]], *, is_fresh: bool, is_timed: bool = True
+    ) -> Arena:
+        """Memory for one job; kept inputs give way when there is not enough."""
+        try:
+            return Arena(self._session, [job], input_sets, is_timed=is_timed, store=None if is_fresh else self._store)
+        except InfrastructureError:
+            if not self._store.used_bytes:
+                raise
+        self._forget()
+        return Arena(self._session, [job], input_sets, is_timed=is_timed)
+
+    def _time(self, job: TimeJob) -> TimeDone:
+        with self._arena(job.job, [job.inputs] * job.set_count, is_fresh=job.is_fresh) as arena:
+            module = self._module(job.job.artifact)
+            timer = self._session.timer
+            loop = _TimingLoop(self._session, arena, module, job)
+            loop.run()
+            if self._session.timer != timer:  # given up on the way: times by two timers do not mix
+                loop = _TimingLoop(self._session, arena, module, job)
+                loop.run()
+            picked, has_kept = loop.launches.write_picked(job.out_folder), arena.has_kept
+        return TimeDone(
+            samples_ms=tuple(loop.samples_ms),
+            wall_ms=tuple(loop.wall_ms),
+            warmup_count=loop.warmup_count,
+            stopped_early=loop.stopped_early,
+            picked=picked,
+            timer=self._session.timer,
+            conditions=loop.readings.conditions,
+            has_kept=has_kept,
+        )
+
+    def _compare(self, job: CompareJob) -> CompareDone:
+        self._forget()  # a comparison needs much memory, and takes its inputs from their files
+        modules = [self._module(each.artifact) for each in job.jobs]
+        return compare(self._session, modules, job)
+
+    def _first_launch(self, job: SetUpJob | DrawJob | FireJob | WriteJob) -> Fired | Picked:
+        if isinstance(job, SetUpJob):
+            modules = self._module(job.baseline.artifact), self._module(job.candidate.artifact)
+            self._first = FirstLaunch(self._session, modules, job)
+            return Fired()
+        assert self._first is not None, "nothing is set up"
+        match job:
+            case DrawJob():
+                return self._first.draw(job)
+            case FireJob():
+                return self._first.fire()
+            case WriteJob():
+                return self._first.write()
+
+    def _forget(self) -> None:
+        self._bench.clear()
+        self._store.clear()
+
+    def _ceiling(self, job: CeilingJob) -> CeilingDone:
+        rates = self._session.measure_ceilings()
+        return CeilingDone(rates or {"copy_bytes_per_s": self._copy_rate(job)})
+
+    def _copy_rate(self, job: CeilingJob) -> float:
+        """Median of the repetitions, by wall clock around a synchronised copy."""
+        source, target = self._session.allocate(job.byte_count), self._session.allocate(job.byte_count)
+        rates = []
+        try:
+            self._session.fill(source, b"\x00", job.byte_count)
+            for _ in range(job.repetitions + 2):  # two warm-ups: first touch of both buffers
+                start_s = time.perf_counter()
+                self._session.copy(source, target, job.byte_count)
+                self._session.synchronize()
+                rates.append(2 * job.byte_count / (time.perf_counter() - start_s))
+        finally:
+            self._session.free(source)
+            self._session.free(target)
+        return float(np.median(rates[2:]))
+
+
+class _TimingLoop:
+    """Warm-up until stable, then samples until precise, out of time, or certain to lose."""
+
+    def __init__(self, session: DeviceSession, arena: Arena, module: Module, job: TimeJob) -> None:
+        self._session = session
+        self._timing = job.timing
+        self._incumbent_ms = job.incumbent_ms
+        self.readings = Readings(session.read_state)
+        self.launches = FreshLaunches(
+            session, arena, module, job.job, sets=range(job.set_count), secret=job.secret, cache=job.timing.cache
+        )
+        self.samples_ms: list[float] = []
+        self.wall_ms: list[float] = []
+        self.warmup_count = 0
+        self.stopped_early = False
+
+    def run(self) -> None:
+        """Fill the samples. All launches begin alike, and none can know which of them is judged."""
+        deadline_s = time.perf_counter() + self._timing.max_seconds
+        self._warm_up(deadline_s)
+        while not self._is_enough(deadline_s):
+            self._sample()
+
+    def _warm_up(self, deadline_s: float) -> None:
+        warmup_ms: list[float] = []
+        while len(warmup_ms) < self._timing.warmup_max and not is_warm(warmup_ms) and not self.launches.is_damaged:
+            warmup_ms.append(self.launches.next()[0])
+            if time.perf_counter() > deadline_s:
+                break
+        self.warmup_count = len(warmup_ms)
+
+    def _sample(self) -> None:
+        elapsed_ms, wall_ms = self.launches.next()
+        self.samples_ms.append(elapsed_ms)
+        self.wall_ms.append(wall_ms)
+        self.readings.take()
+
+    def _is_enough(self, deadline_s: float) -> bool:
+        samples, timing = self.samples_ms, self._timing
+        if self.launches.is_damaged:
+            return True
+        if not samples:
+            return False
+        if self._incumbent_ms is not None and cannot_win(samples, self._incumbent_ms):
+            self.stopped_early = True
+            return True
+        if time.perf_counter() > deadline_s or len(samples) >= timing.max_samples:
+            return True
+        return len(samples) >= timing.min_samples and is_precise(samples, timing)

@@ -1,0 +1,141 @@
+"""Quick looks at candidates: correct and how fast, as far as the device itself can tell.
+
+Whatever is odd is left to `check` and `measure`, which ask the referee.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernelwright.evaluate.base import Incumbent
+from kernelwright.evaluate.data.datasets import Dataset
+from kernelwright.evaluate.data.freshness import new_secret
+from kernelwright.evaluate.device.fast_check import NO_ROOM, QuickDone, QuickJob, QuickSet, QuickTiming
+from kernelwright.evaluate.device.input_store import KEPT_SHARE
+from kernelwright.evaluate.device.timing import suspicious
+from kernelwright.evaluate.device.worker import TimeDone
+from kernelwright.evaluate.device_queue.processes import Built, LaneProcesses
+from kernelwright.evaluate.judge.server import referee_cache_bytes
+from kernelwright.problem.model import Workload
+from kernelwright.problem.outcome import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A candidate that is right, as far as a quick look goes, and its times."""
+
+    measurements: tuple[Measurement, ...]
+    check_s: float
+    time_s: float
+
+
+class QuickLane(LaneProcesses):
+    """The part of a lane that looks quickly. Needs a device that the referee's work does not disturb."""
+
+    def look(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> Proof | None:
+        """Whether every workload is right on the quick datasets, and the times, racing against the incumbent.
+
+        None at the slightest irregularity (a launch that fails, a result that may be wrong, a doubtful time) and where
+        the device cannot keep what it needs: then nothing is concluded.
+        """
+        if not (self.can_judge_aside and self._fits(is_thorough=False)):
+            return None
+        measurements: list[Measurement] = []
+        check_s = time_s = 0.0
+        for built in candidate:
+            workload = built.rendered.workload
+            limit_ms = incumbent.limit_ms(workload.name, medians_ms(measurements)) if incumbent else None
+            done = self._look_at(self._quick_job(built, self._quick_timing(workload, limit_ms)))
+            if done is None or suspicious(
+                done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit
+            ):
+                return None
+            check_s, time_s = check_s + done.check_s, time_s + done.time_s
+            measurements.append(as_measurement(built, done))
+            if limit_ms is not None and min(done.samples_ms) > limit_ms * self._settings.abandon_ratio:
+                measurements[-1] = replace(measurements[-1], stopped_early=True)
+                break
+        return Proof(tuple(measurements), check_s, time_s)
+
+    def looks_right_everywhere(self, candidate: Sequence[Built]) -> bool:
+        """Whether each workload is right on every dataset; False also where the device cannot tell."""
+        if not (self.can_judge_aside and self._fits(is_thorough=True)):
+            return False
+        return all(self._look_at(self._quick_job(built, None, is_thorough=True)) is not None for built in candidate)
+
+    def _write_bounds_ahead(self, baseline: Sequence[Built], *, is_thorough: bool) -> None:
+        """Have the referee write what quick looks compare with, in the background, while the device is busy."""
+        if not (self.can_judge_aside and self._fits(is_thorough=is_thorough)):
+            return
+        keys: list[tuple[str, Dataset]] = []
+        for workload in (each.rendered.workload for each in baseline):
+            keys += [(workload.name, dataset) for dataset in self._datasets(workload, is_thorough=is_thorough)]
+        self._in_background(lambda: self._desk.make_bounds(list(dict.fromkeys(keys))))
+
+    def _look_at(self, job: QuickJob) -> QuickDone | None:
+        done = self._try_worker(job, self._time_timeout_s() + len(job.sets) * self._settings.launch_timeout_s)
+        if not isinstance(done, QuickDone):
+            return None
+        if done.why == NO_ROOM:  # nor will they for the next candidate
+            self._fitting = dict.fromkeys((False, True), False)
+        return done if done.is_regular else None
+
+    def _quick_timing(self, workload: Workload, limit_ms: float | None) -> QuickTiming:
+        assert self._baseline is not None, "calibration comes first"
+        return QuickTiming(
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            secret=new_secret(),
+            baseline=self._job(self._baseline[workload.name]),
+            limits=self._desk.limits(workload.name),
+            plan=replace(self._settings.timing, cache=self._settings.cache),
+            incumbent_ms=limit_ms,
+        )
+
+    def _quick_job(self, built: Built, timing: QuickTiming | None, *, is_thorough: bool = False) -> QuickJob:
+        """Hostile data first: its launch warms up, and the last one's time counts."""
+        workload = built.rendered.workload
+        last = (self._timed(workload),) if timing is not None else ()
+        checked = [each for each in self._datasets(workload, is_thorough=is_thorough) if each not in last]
+        checked = [*sorted(checked, key=lambda each: not each.is_hostile), *last]
+        sets = tuple(QuickSet(self._files(workload, each), self._bounds(workload, each)) for each in checked)
+        return QuickJob(self._job(built), sets, timing)
+
+    def _fits(self, *, is_thorough: bool) -> bool:
+        """Whether all workloads' inputs and bounds fit on the device and in the scratch folder at once."""
+        if is_thorough not in self._fitting:
+            needed = [self._needed_bytes(workload, is_thorough=is_thorough) for workload in self._problem.workloads]
+            device_bytes, host_bytes = sum(each for each, _ in needed), sum(each for _, each in needed)
+            room_bytes = KEPT_SHARE * (self._device_memory_bytes or math.inf)
+            self._fitting[is_thorough] = device_bytes <= room_bytes and host_bytes <= referee_cache_bytes()
+        return self._fitting[is_thorough]
+
+    def _needed_bytes(self, workload: Workload, *, is_thorough: bool) -> tuple[int, int]:
+        """Of the device for inputs and bounds, and of the host for bounds."""
+        layouts = self._layouts[workload.name].values()
+        inputs = sum(each.byte_count for each in layouts if each.role in ("input", "inout"))
+        bounds = 2 * sum(each.byte_count for each in layouts if each.role in ("output", "inout"))
+        count = len(self._datasets(workload, is_thorough=is_thorough))
+        return count * (inputs + bounds), count * bounds
+
+
+def as_measurement(built: Built, done: TimeDone | QuickDone) -> Measurement:
+    """The samples of one workload, as they are recorded."""
+    kernel_ms, wall_ms = statistics.median(done.samples_ms), statistics.median(done.wall_ms)
+    return Measurement(
+        workload=built.rendered.workload.name,
+        samples_ms=done.samples_ms,
+        timer=done.timer,
+        wall_ratio=wall_ms / kernel_ms if kernel_ms else None,
+        warmup_count=done.warmup_count,
+        stopped_early=done.stopped_early,
+        conditions=done.conditions,
+    )
+
+
+def medians_ms(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """Median time by workload."""
+    return {each.workload: statistics.median(each.samples_ms) for each in measurements}

@@ -1,0 +1,366 @@
+"""A device's process, and who is to blame when one of them fails: what every job of a lane goes through.
+
+A worker that dies or hangs is suspect, not guilty: the baseline is run on a fresh worker, and only if that works is the
+candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
+from kernelwright.errors import InfrastructureError, KernelwrightError
+from kernelwright.evaluate.builds.render import RenderedWorkload
+from kernelwright.evaluate.data.datasets import Dataset
+from kernelwright.evaluate.data.freshness import redraw_of
+from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
+from kernelwright.evaluate.device.arena import BufferSpec, Job
+from kernelwright.evaluate.device.comparison import CompareDone
+from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone
+from kernelwright.evaluate.device.first_launch import Fired
+from kernelwright.evaluate.device.fresh_launches import Picked
+from kernelwright.evaluate.device.stress import StressDone
+from kernelwright.evaluate.device.worker import (
+    DEVICE_WORKER_FACTORY,
+    CeilingDone,
+    CheckDone,
+    CheckJob,
+    DeviceWorkerArgument,
+    Forgotten,
+    NotesJob,
+    OpenJob,
+    SessionNotes,
+    TimeDone,
+)
+from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
+from kernelwright.evaluate.process.worker_process import (
+    JobTimeout,
+    RemoteError,
+    Watch,
+    WorkerDied,
+    WorkerProcess,
+    WorkerSettings,
+)
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed, Stage
+
+MEMORY_SHARE = 0.5
+"""Of the device's memory, for input sets; scratch and what others use need the rest."""
+
+LAUNCHES_PAST_DEADLINE = 3
+"""Of a timing job: the warm-up launch or sample that is under way, a first sample, and the one that is judged."""
+
+_SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
+"""A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
+
+_ANSWERS = (
+    CheckDone,
+    TimeDone,
+    QuickDone,
+    CompareDone,
+    StressDone,
+    CeilingDone,
+    Forgotten,
+    SessionNotes,
+    Fired,
+    Picked,
+)
+"""Of a device worker. A kernel that shares its processor can write into the channel, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One candidate on one workload, with the artifact that serves it."""
+
+    rendered: RenderedWorkload
+    artifact: Artifact
+
+
+class LaneProcesses:
+    """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        desk: RefereeDesk,
+        scratch: Path,
+        host: WorkerProcess | None = None,
+    ) -> None:
+        """`host`: a process that has loaded the device's driver, which opens the device instead of a new one."""
+        self._desk = desk
+        self._problem = problem
+        self._device = device
+        self._settings = settings
+        self._scratch = scratch
+        self._out = scratch / "out"
+        """What the last launch left; the device worker replaces all of it each time."""
+        own = WorkerSettings(
+            name="device",
+            factory=DEVICE_WORKER_FACTORY,
+            argument=DeviceWorkerArgument(device),
+            environment={},
+            memory_limit_bytes=settings.worker_memory_bytes,
+        )
+        self._worker = host or WorkerProcess(own, scratch=scratch / "device")
+        self._worker.become(own)
+        self._opening: Future[None] | None = None
+        """Of a host, until it has opened the device."""
+        self._is_hosted = host is not None
+        self.can_judge_aside = not device.shares_host_cores
+        """Whether the referee may work while the device is measured."""
+        self._device_memory_bytes = device.limits.get("global_memory")
+        self._is_closed = False
+        self._baseline: Mapping[str, Built] | None = None
+        """By workload, once it is known to run."""
+        self._layouts = {
+            workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
+            for workload in problem.workloads
+        }
+        self._redraws = {each.name: redraw_of(each) for each in problem.arguments}
+        self._fitting: dict[bool, bool] = {}
+        """Whether quick looks fit on the device, by whether they are thorough."""
+        self.worker_seconds = 0.0
+        """Wall time spent waiting for the worker or the referee, for the framework's own share."""
+        self.notes: list[str] = []
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
+        """Asks the referee ahead of time; what it is asked fails again when it is needed."""
+
+    def warm(self) -> None:
+        """Start the device's process, or have its host open the device, without waiting for it."""
+        if self._is_hosted:
+            self._is_hosted = False
+            self._opening = self._background.submit(self._open_in_host, self._worker.settings)
+        else:
+            self._worker.warm()
+
+    def _open_in_host(self, own: WorkerSettings) -> None:
+        """A host that fails is ended; then the next call starts a process of its own, which says why it fails."""
+        job = OpenJob(DeviceWorkerArgument(self._device))
+        try:
+            self._worker.call(job, timeout_s=own.startup_timeout_s)
+        except Exception:
+            self._worker.kill()
+
+    def close(self) -> None:
+        """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
+        self._is_closed = True
+        self._background.shutdown(wait=False, cancel_futures=True)
+        self._worker.kill()
+
+    def _in_background(self, action: Callable[[], None]) -> None:
+        """Ask the referee ahead of time; an error shows when the same is asked for."""
+
+        def work() -> None:
+            with contextlib.suppress(KernelwrightError):
+                action()
+
+        with contextlib.suppress(RuntimeError):  # closed meanwhile
+            self._background.submit(work)
+
+    # -- blame ---------------------------------------------------------------------------------------------------
+
+    def _run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
+        """The job's result, or `Failed` when the candidate is to blame."""
+        name = built.rendered.workload.name
+        try:
+            return self._call_unless_killed(job, timeout_s)
+        except LaunchFailed as error:
+            failed = Failed("launch", error.reason, error.message, workload=name)
+            if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
+                return failed
+        except BuildFailed as error:
+            return Failed("build", "load-failed", error.message, error.log, workload=name)
+        except JobTimeout as error:
+            failed = Failed(stage, "timeout", f"no result within {timeout_s:g} s", error.log_tail, workload=name)
+        except WorkerDied as error:
+            failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
+        except InfrastructureError as error:
+            failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
+        self._worker.kill()
+        self._prove_machine_works(failed)
+        return failed
+
+    def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+        """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.
+
+        So it does where the worker raised what no job raises: an earlier candidate may have taken its files away.
+        """
+        try:
+            return self._call_worker(job, timeout_s, watch)
+        except WorkerDied as error:
+            if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
+                raise
+        except RemoteError:
+            self._worker.kill()
+        return self._call_worker(job, timeout_s, watch)
+
+    def _prove_machine_works(self, failed: Failed) -> None:
+        """Run the baseline on a fresh worker.
+
+        Raises:
+            InfrastructureError: the control fails too.
+        """
+        if self._baseline is None:
+            return
+        control = next(iter(self._baseline.values()))
+        dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
+        try:
+            self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
+        except InfrastructureError as error:
+            raise InfrastructureError(
+                f"after a candidate's {failed.reason} the baseline does not run either: {error}",
+                hint="check the device and its driver",
+            ) from error
+
+    def _retried(self, action: Callable[[], object]) -> object:
+        """`action`, once more on a fresh worker when the machine fails."""
+        try:
+            return action()
+        except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
+            self._worker.kill()
+        try:
+            return action()
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
+            raise InfrastructureError(f"the device worker failed twice: {error}") from error
+
+    def _note_session(self) -> None:
+        """Add what the device's session says of itself, once."""
+        said = self._try_worker(NotesJob(), self._settings.launch_timeout_s)
+        if isinstance(said, SessionNotes):
+            self.notes += [text for text in said.texts if text not in self.notes]
+
+    def _try_worker(self, job: object, timeout_s: float) -> object:
+        """The job's result; None when it gave none, and then the worker starts anew."""
+        try:
+            return self._call_unless_killed(job, timeout_s)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            self._refuse_when_closed()
+            if not (isinstance(error, LaunchFailed) and error.reason.startswith("invalid-")):
+                self._worker.kill()
+            return None
+
+    # -- plumbing ------------------------------------------------------------------------------------------------
+
+    def _job(self, built: Built) -> Job:
+        rendered = built.rendered
+        specs = [
+            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison, self._redraws[layout.argument])
+            for layout in self._layouts[rendered.workload.name].values()
+        ]
+        specs += [
+            BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
+            for name, byte_count in rendered.scratch_bytes.items()
+        ]
+        return Job(built.artifact, rendered.plan, tuple(specs), shares_memory(built.artifact))
+
+    def _time_timeout_s(self) -> float:
+        return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
+
+    def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
+        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
+
+    def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
+        return self._desk.datasets(workload.name, is_thorough=is_thorough)
+
+    def _timed(self, workload: Workload) -> Dataset:
+        """Whose inputs those of timed launches are made from."""
+        return self._desk.timed_dataset(workload.name)
+
+    def _set_count(self, workload: Workload) -> int:
+        """How many places in memory timed launches take in turn.
+
+        Each has inputs and, in a comparison, outputs; the first values of inputs are there once.
+        """
+        layouts = self._layouts[workload.name].values()
+        set_bytes = sum(layout.byte_count for layout in layouts)
+        first_bytes = sum(layout.byte_count for layout in layouts if layout.role in ("input", "inout"))
+        memory_bytes = self._device_memory_bytes
+        if not memory_bytes or not set_bytes:
+            return self._settings.input_sets
+        return max(1, min(self._settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
+
+    def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+        start_s = time.perf_counter()
+        try:
+            return self._desk.files(workload.name, dataset)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _bounds(self, workload: Workload, dataset: Dataset) -> Mapping[str, OutputBounds]:
+        start_s = time.perf_counter()
+        try:
+            return self._desk.bounds(workload.name, dataset)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+        """The job's result.
+
+        Raises:
+            RemoteError: the worker raised what no job raises, or gave no answer to a job: a kernel may have taken its
+                files away, or spoken in its place.
+        """
+        self._refuse_when_closed()
+        start_s = time.perf_counter()
+        if self._opening is not None:
+            self._opening.result()
+            self._opening = None
+        try:
+            answer = self._worker.call(job, timeout_s=timeout_s, watch=watch)
+        except (KernelwrightError, LaunchFailed, BuildFailed):
+            raise
+        except Exception as error:
+            raise RemoteError(type(error).__name__, str(error), "") from error
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+        if not isinstance(answer, _ANSWERS):
+            raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
+        return answer
+
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise InfrastructureError("the run is being stopped")
+
+    def _call_referee(self, job: RefereeJob) -> object:
+        start_s = time.perf_counter()
+        try:
+            return self._desk.ask(job)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+
+    def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
+        """Of several workloads one each: the kinds of data take turns, and what is timed is judged again."""
+        datasets = self._datasets(built.rendered.workload, is_thorough=False)
+        return (datasets[index % len(datasets)],) if count > 1 else datasets
+
+
+_SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
+"""Words for memory of a block, and what such a word could be pasted from."""
+
+
+def may_share_memory(unit: BuildUnit) -> bool:
+    """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
+    texts = (unit.source, *(value for _, value in unit.macros))
+    return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
+
+
+def shares_memory(artifact: Artifact) -> bool:
+    """Whether threads of a block may share memory: by the source, or because the driver says so of what was built."""
+    is_told = any(figures.get("local_memory_bytes") for figures in artifact.resources.values())
+    return is_told or may_share_memory(artifact.unit)
+
+
+@lru_cache(maxsize=1024)  # the same sources and values come again and again
+def _names_shared(text: str) -> bool:
+    return _SHARED.search(text) is not None

@@ -1,0 +1,784 @@
+"""A device's queue (its lane): candidates are checked and measured one after the other, in its worker process."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from kernelwright.backend.base import BuildFailed, DeviceInfo, LaunchFailed
+from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
+from kernelwright.evaluate.base import Incumbent
+from kernelwright.evaluate.data.datasets import Dataset
+from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
+from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
+from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob, WriteJob
+from kernelwright.evaluate.device.fresh_launches import Picked
+from kernelwright.evaluate.device.stress import StressDone, StressJob
+from kernelwright.evaluate.device.timing import (
+    BUSY_WALL_QUANTILE,
+    LEAST_LIMIT_MS,
+    WALL_QUANTILE,
+    hidden_work,
+    suspicious,
+)
+from kernelwright.evaluate.device.worker import (
+    CeilingDone,
+    CeilingJob,
+    CheckDone,
+    ForgetJob,
+    TimeDone,
+    TimeJob,
+)
+from kernelwright.evaluate.device_queue.confirm import (
+    FRESH_PROCESSES,
+    LATER_BELOW_MS,
+    LATER_ROUNDS,
+    MOST_FRESH_PROCESSES,
+    FreshProcess,
+    FreshTimes,
+    not_confirmed,
+    speedups,
+    to_confirm,
+)
+from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
+from kernelwright.evaluate.device_queue.processes import Built
+from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Verdict
+from kernelwright.evaluate.judge.server import RefereeDesk
+from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed, Measurement, OutputError
+
+__all__ = ["Built", "DeviceLane", "medians_ms", "worst_errors"]
+
+CEILING_TIMEOUT_S = 120.0
+CEILING_BYTES = 256 * 1024 * 1024
+"""Copied to measure bandwidth: several times a usual last-level cache, small enough for any device."""
+
+COMPARE_WARMUP_COUNT = 3
+"""Rounds of a comparison that do not count."""
+
+SLOWEST_COPY_BYTES_PER_S = 0.5e9
+"""At which a busy host still fills, copies and writes out a candidate's memory."""
+
+STRESS_LAUNCHES = 200
+"""Of a finalist: a race that fails in one launch of a hundred is found with 87 %."""
+STRESS_SECONDS = 2.0
+STRESS_KEPT = 3
+"""Launches with other results that the referee looks at."""
+
+DOUBT_PAUSE_S = 1.0
+"""Before doubtful times are taken for the last time: a burst of other work may be over then."""
+
+BASELINE_LAUNCHES = 2
+"""In a fresh process before the candidate's first: a cold one, and one as they all are then."""
+
+LOAD_TIMEOUT_S = 60.0
+"""For a comparison to load modules and fill memory before its first launch."""
+
+
+class DeviceLane(QuickLane):
+    """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        desk: RefereeDesk,
+        scratch: Path,
+        host: WorkerProcess | None = None,
+    ) -> None:
+        super().__init__(problem, device, settings, desk=desk, scratch=scratch, host=host)
+        self._later: list[tuple[Built, Dataset]] = []
+        """Launches of the baseline that calibration has left for later."""
+        self._is_later_prepared = threading.Event()
+        self._later_failure: KernelwrightError | None = None
+
+    # -- correctness ---------------------------------------------------------------------------------------------
+
+    def calibrate(self, baseline: Sequence[Built], *, may_defer: bool = False) -> tuple[OutputError, ...]:
+        """Check the baseline on every dataset and take its own error as the scale of derived tolerances.
+
+        With `may_defer`, where the referee can work beside the device, hostile datasets that no quick look uses are
+        left for later: `complete` sees to them, and nothing thorough is done before.
+
+        Raises:
+            BaselineFailed: it does not run, or does not compute what the reference does.
+            ReferenceFailed: the reference is broken.
+        """
+        first: list[tuple[Built, Dataset]] = []
+        later: list[tuple[Built, Dataset]] = []
+        for built in baseline:
+            essential = self._desk.essential(built.rendered.workload.name)
+            for dataset in self._datasets(built.rendered.workload, is_thorough=True):
+                is_first = dataset in essential or not (may_defer and self.can_judge_aside)
+                (first if is_first else later).append((built, dataset))
+        self._baseline = {each.rendered.workload.name: each for each in baseline}
+        same = same_inputs_note(self._problem)
+        self.notes += [same] if same else []
+        errors = self._calibrate_on(first)
+        for built in baseline:  # now, since the referee is about to be busy with what is left for later
+            self._desk.limits(built.rendered.workload.name)
+        self._write_bounds_ahead(baseline, is_thorough=False)
+        self._later = later
+        return errors
+
+    def begin_later(self) -> None:
+        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
+        if self._later:
+            self._in_background(self._prepare_later)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the baseline was held against every dataset, or failed on one; else `complete` is to be called."""
+        return not self._later or self._later_failure is not None
+
+    @property
+    def can_complete(self) -> bool:
+        """Whether `complete` need not wait for the referee's data."""
+        return self.is_complete or self._is_later_prepared.is_set()
+
+    def complete(self) -> None:
+        """Hold the baseline against the datasets that were left for later, if there are any.
+
+        Raises:
+            BaselineFailed: it changes an input or writes out of bounds there; again at each call.
+            InfrastructureError: the device or the referee failed; the next call tries again.
+        """
+        if self._later_failure is not None:
+            raise self._later_failure
+        if not self._later:
+            return
+        try:
+            self._calibrate_on(self._later)
+        except InfrastructureError:
+            raise
+        except KernelwrightError as error:
+            self._later_failure = error
+            raise
+        by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        self._later = []
+        self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
+
+    def close(self) -> None:
+        """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
+        super().close()
+        self._is_later_prepared.set()
+
+    def _prepare_later(self) -> None:
+        """In the background, beside quick looks."""
+        try:
+            for workload in dict.fromkeys(built.rendered.workload.name for built, _ in self._later):
+                self._desk.prepare(workload, self._desk.datasets(workload, is_thorough=True))
+        finally:
+            self._is_later_prepared.set()
+
+    def _calibrate_on(self, launches: Sequence[tuple[Built, Dataset]]) -> tuple[OutputError, ...]:
+        found: list[Future[Calibration]] = []
+        # The referee makes the next inputs and judges the last results while the device runs.
+        with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
+            files = [asker.submit(self._desk.files, each.rendered.workload.name, data) for each, data in launches[:1]]
+            try:
+                for index, (built, dataset) in enumerate(launches):
+                    files[index].result()
+                    if index + 1 < len(launches):
+                        after, data = launches[index + 1]
+                        files.append(asker.submit(self._desk.files, after.rendered.workload.name, data))
+                    if len(found) > 1:
+                        found[-2].result()  # which frees the folder
+                    folder = compared_folder(self._out, f"check-{len(found) % 2}")
+                    if self._baseline_runs(built, dataset, folder):
+                        job = CalibrateJob(built.rendered.workload.name, dataset, folder)
+                        found.append(asker.submit(self._desk.calibrate, job))
+                calibrations = [each.result() for each in found]
+            finally:
+                asker.shutdown(wait=True, cancel_futures=True)
+        for calibration in calibrations:
+            told = [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
+            self.notes += [text for text in told if text not in self.notes]
+        self._note_session()
+        return tuple(error for calibration in calibrations for error in calibration.errors)
+
+    def adopt(self, baseline: Sequence[Built]) -> None:
+        """Take over what another device's lane found for the same referee.
+
+        Raises:
+            InfrastructureError: the baseline does not run on this device.
+        """
+        found = self.check(baseline, is_thorough=False)
+        if isinstance(found, Failed):
+            raise InfrastructureError(f"the baseline does not run there: {found.message}")
+        self._baseline = {each.rendered.workload.name: each for each in baseline}
+
+    def _baseline_runs(self, built: Built, dataset: Dataset, folder: Path) -> bool:
+        """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
+        workload = built.rendered.workload.name
+        job = replace(self._check_job(built, dataset), out_folder=folder)
+        try:
+            self._call_unless_killed(job, self._settings.launch_timeout_s)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            self._refuse_when_closed()
+            if not dataset.is_hostile or isinstance(error, BuildFailed):
+                raise BaselineFailed(
+                    f"the baseline does not run on workload {workload!r}: {error}",
+                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
+                ) from error
+            self._worker.kill()
+            self._desk.dropped.add((workload, dataset))
+            self.notes.append(
+                f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
+                f"baseline does not run there: {error}"
+            )
+            return False
+        return True
+
+    def check(
+        self, candidate: Sequence[Built], *, is_thorough: bool, only: int | None = None
+    ) -> tuple[OutputError, ...] | Failed:
+        """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
+        if is_thorough:
+            self.complete()
+            self._drop_kept()
+        if is_thorough and self.can_judge_aside and only is None:
+            found_aside = self._check_all_aside(candidate)
+            if found_aside is not None:
+                return found_aside
+        errors: list[OutputError] = []
+        for index, built in enumerate(candidate):
+            if only not in (None, index):
+                continue
+            datasets = (
+                self._datasets(built.rendered.workload, is_thorough=True)
+                if is_thorough
+                else self._quick_datasets(built, index, len(candidate))
+            )
+            for dataset in datasets:
+                found = self._check_one(built, dataset, is_fresh=is_thorough)
+                if isinstance(found, Failed):
+                    return found
+                errors.extend(found)
+        return worst_errors(errors)
+
+    def prove(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+        """Whether a candidate that would be the best is right on every dataset.
+
+        By the device's own comparison where that is possible, and then by the referee from files on one dataset of
+        each workload; else by the referee on all. The final comparison asks the referee about all of them anyway.
+        """
+        self.complete()
+        if not self.looks_right_everywhere(candidate):
+            return self.check(candidate, is_thorough=True)
+        self._drop_kept()
+        errors: list[OutputError] = []
+        for index, built in enumerate(candidate):
+            for dataset in self._quick_datasets(built, index, max(2, len(candidate))):
+                found = self._check_one(built, dataset, is_fresh=True)
+                if isinstance(found, Failed):
+                    return found
+                errors.extend(found)
+        return worst_errors(errors)
+
+    def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Verdict | Failed]]:
+        """By dataset of one workload: how what the candidate writes compares with what the original writes."""
+        self.complete()
+        for dataset in self._datasets(original.rendered.workload, is_thorough=True):
+            kept = self._judged_launch(original, dataset, "keep")
+            yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Verdict) else kept
+
+    def _judged_launch(self, built: Built, dataset: Dataset, original: Literal["keep", "compare"]) -> Verdict | Failed:
+        """One launch on fresh inputs with the referee's verdict; why it failed, where it did."""
+        workload = built.rendered.workload.name
+        done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
+        if isinstance(done, Failed):
+            return done
+        assert isinstance(done, CheckDone)
+        verdict = self._call_referee(JudgeJob(workload, dataset, self._out, done.unchanged, original))
+        assert isinstance(verdict, Verdict)
+        return verdict.failure or verdict
+
+    def stress(self, candidate: Sequence[Built]) -> Failed | None:
+        """Launch many times, twice on the same inputs; why the candidate is wrong in some of the launches, or None."""
+        max_seconds = STRESS_SECONDS / len(candidate)
+        for built in candidate:
+            job = StressJob(
+                job=self._job(built),
+                inputs=self._files(built.rendered.workload, self._timed(built.rendered.workload)),
+                secret=new_secret(),
+                launches=STRESS_LAUNCHES,
+                max_seconds=max_seconds,
+                kept=STRESS_KEPT,
+                out_folder=self._out,
+            )
+            done = self._run("check", built, job, max_seconds + 3 * self._settings.launch_timeout_s)
+            if isinstance(done, Failed):
+                return done
+            assert isinstance(done, StressDone)
+            failure = self._judge_stress(built.rendered.workload, done)
+            if failure is not None:
+                return failure
+        return None
+
+    def _judge_stress(self, workload: Workload, done: StressDone) -> Failed | None:
+        for folder, picked in done.written:
+            failure = self._failure_of(workload, folder, picked)
+            shutil.rmtree(folder, ignore_errors=True)
+            if failure is not None and done.differing_count:
+                message = (
+                    f"{done.differing_count} of {done.launch_count // 2} pairs of launches on the same inputs differ, "
+                    f"and not by rounding alone: {failure.message}"
+                )
+                return replace(failure, reason="unstable", message=message)
+            if failure is not None:
+                return failure
+        return None
+
+    def _failure_of(self, workload: Workload, folder: Path, picked: Picked) -> Failed | None:
+        """What is wrong with a picked launch."""
+        verdict = self._judge_timed(workload, folder, picked)
+        if verdict.failure is None and picked.is_damaged:
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload.name)
+        return verdict.failure
+
+    def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Verdict:
+        """What the referee says of a launch on inputs of its own."""
+        start_s = time.perf_counter()
+        try:
+            verdict = self._desk.judge_timed(workload.name, folder, picked.secret, picked.unchanged)
+        finally:
+            self.worker_seconds += time.perf_counter() - start_s
+        if verdict.unjudged:
+            note = (
+                f"workload {workload.name!r}: some timed launches were not judged, because the reference fails on "
+                f"inputs that are drawn as the problem declares: {verdict.unjudged}"
+            )
+            self.notes += [note] if note not in self.notes else []
+        return verdict
+
+    def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
+        """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
+        job = self._check_job(built, dataset, is_fresh=is_fresh)
+        done = self._run("check", built, job, self._settings.launch_timeout_s)
+        if isinstance(done, Failed):
+            return done
+        assert isinstance(done, CheckDone)
+        verdict = self._judge(built, dataset, done.unchanged)
+        if verdict.failure is None:
+            return verdict.errors
+        if not done.has_kept:
+            return verdict.failure
+        again = self._check_one(built, dataset, is_fresh=True)
+        if not isinstance(again, Failed):
+            self._forget_inputs(verdict.failure)
+        return again
+
+    def _forget_inputs(self, failure: Failed) -> None:
+        """What the device kept was damaged: nothing after this may rest on it."""
+        self._drop_kept(is_all=True)
+        self.notes.append(
+            f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
+            f"with them: {failure.message}"
+        )
+
+    def _drop_kept(self, *, is_all: bool = False) -> None:
+        """Leave nothing on the device that says what results are to be: a kernel might reach it."""
+        self._try_worker(
+            ForgetJob(is_all), self._settings.launch_timeout_s
+        )  # where that fails, a new process has nothing
+
+    # -- both at once --------------------------------------------------------------------------------------------
+
+    def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
+        """The thorough check, from files, one launch ahead of the referee; None at the slightest irregularity."""
+        start_s = time.perf_counter()
+        before_s = self.worker_seconds
+        verdicts: list[Future[Verdict]] = []
+        with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
+            for built in candidate:
+                for dataset in self._datasets(built.rendered.workload, is_thorough=True):
+                    folder = compared_folder(self._out, f"check-{len(verdicts) % 2}")
+                    if len(verdicts) > 1 and verdicts[-2].result().failure:  # which also frees its folder
+                        judges.shutdown(cancel_futures=True)
+                        return None
+                    job = replace(self._check_job(built, dataset), out_folder=folder)
+                    done = self._try_worker(job, self._settings.launch_timeout_s)
+                    if not isinstance(done, CheckDone):
+                        judges.shutdown(cancel_futures=True)
+                        return None
+                    verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
+            found = [verdict.result() for verdict in verdicts]
+        self.worker_seconds = before_s + time.perf_counter() - start_s
+        if any(verdict.failure for verdict in found):
+            return None
+        return worst_errors([error for verdict in found for error in verdict.errors])
+
+    def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Verdict:
+        verdict = self._desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def measure(
+        self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None
+    ) -> tuple[Measurement, ...] | Failed:
+        """Time every workload, racing against the incumbent, and judge what a timed launch wrote."""
+        measurements: list[Measurement] = []
+        for built in candidate:
+            measured, is_hopeless = self.measure_next(built, measurements, incumbent)
+            if isinstance(measured, Failed):
+                return measured
+            measurements.append(measured)
+            if is_hopeless:
+                break
+        return tuple(measurements)
+
+    def measure_next(
+        self, built: Built, before: Sequence[Measurement], incumbent: Incumbent | None
+    ) -> tuple[Measurement | Failed, bool]:
+        """Time one workload after others, and whether the candidate is hopeless, so that no more need be measured."""
+        limit_ms = incumbent.limit_ms(built.rendered.workload.name, medians_ms(before)) if incumbent else None
+        if limit_ms is not None and not self.can_judge_aside:
+            limit_ms = max(limit_ms, LEAST_LIMIT_MS)
+        measured = self._measure_one(built, limit_ms)
+        if isinstance(measured, Failed) or limit_ms is None:
+            return measured, False
+        is_hopeless = min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio
+        return (replace(measured, stopped_early=True) if is_hopeless else measured), is_hopeless
+
+    def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
+        """Samples of one workload. Doubtful ones are taken anew: a busy host makes launches look odd, too.
+
+        The last time in a fresh process and after a pause, so that neither is at fault when they are believed.
+        """
+        measured, doubt = self._take_samples(built, incumbent_ms)
+        if doubt:
+            measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
+        if doubt:
+            self._worker.kill()
+            time.sleep(DOUBT_PAUSE_S)
+            measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
+        if doubt and not isinstance(measured, Failed):
+            return Failed("time", "suspicious", doubt, workload=built.rendered.workload.name)
+        return measured
+
+    def _take_samples(
+        self, built: Built, incumbent_ms: float | None, *, is_fresh: bool = False
+    ) -> tuple[Measurement | Failed, str | None]:
+        """The measurement, and why it cannot be taken as the kernel's time."""
+        workload = built.rendered.workload
+        done = self._run("time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self._time_timeout_s())
+        if isinstance(done, Failed):
+            return done, None
+        assert isinstance(done, TimeDone)
+        failure = self._failure_of_picked(workload, done, incumbent_ms)
+        if failure is not None and done.has_kept:
+            again = self._take_samples(built, incumbent_ms, is_fresh=True)
+            if not isinstance(again[0], Failed):
+                self._forget_inputs(failure)
+            return again
+        if failure is not None:
+            message = f"wrong when timed, though right before: {failure.message}"
+            return replace(failure, stage="time", message=message), None
+        doubt = suspicious(
+            done.samples_ms,
+            done.wall_ms,
+            wall_ratio_limit=self._settings.wall_ratio_limit,
+            wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+        )
+        return as_measurement(built, done), doubt
+
+    def _failure_of_picked(self, workload: Workload, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
+        """What is wrong with the launch that was picked.
+
+        A slow reference is only asked where the time might be believed.
+        """
+        is_beaten = done.stopped_early or (
+            incumbent_ms is not None and min(done.samples_ms, default=0.0) > incumbent_ms
+        )
+        if self._desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
+            return None
+        return self._failure_of(workload, self._out, done.picked)
+
+    def compare(
+        self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]
+    ) -> tuple[dict[str, CompareDone], dict[int, str]]:
+        """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
+
+        Gives the samples, and by place the candidates that were wrong, with the reason. One that hangs, crashes or
+        cannot be launched is wrong; its samples are NaN where it left none. Those in `wrong` are so from the beginning.
+        Where the reference is slow, each candidate is judged on one workload, which it cannot know.
+
+        Raises:
+            InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
+        """
+        results = {}
+        wrong = dict(wrong)
+        workloads = self._problem.workloads
+        judged_on = [secrets.randbelow(len(workloads)) for _ in candidates]
+        for index, workload in enumerate(workloads):
+            built = [candidate[index] for candidate in candidates]
+            done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
+            for row, place in enumerate(standing):
+                hidden = hidden_work(
+                    done.samples_ms[row],
+                    done.wall_ms[row],
+                    done.samples_ms[0],
+                    done.wall_ms[0],
+                    wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+                )
+                if hidden and place:
+                    wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
+                folder = compared_folder(self._out, row)
+                if judged_on[place] == index or not self._desk.judges_slowly(workload.name):
+                    self._judge_compared(workload, folder, done.picked[row], place, wrong)
+                shutil.rmtree(folder, ignore_errors=True)
+            results[workload.name] = _in_places(done, standing, len(candidates))
+        if self._device.shares_host_cores:
+            self._confirm(candidates, {name: speedups(each.samples_ms) for name, each in results.items()}, wrong)
+        return results, wrong
+
+    def _confirm(
+        self, candidates: Sequence[Sequence[Built]], gains: Mapping[str, Sequence[float]], wrong: dict[int, str]
+    ) -> None:
+        """Add to `wrong` what would be announced and does not show at first launches; then the next best is tried."""
+        places = {workload.name: index for index, workload in enumerate(self._problem.workloads)}
+        weights = {workload.name: workload.weight for workload in self._problem.workloads}
+        confirmed: set[tuple[int, str]] = set()
+        while True:
+            waiting = [pair for pair in to_confirm(gains, weights, wrong.keys()) if pair not in confirmed]
+            if not waiting:
+                return
+            place, workload = waiting[0]
+            baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
+            reason = self._why_not_confirmed(baseline, candidate, gains[workload][place])
+            confirmed.add((place, workload))
+            if reason is not None:
+                wrong[place] = f"not confirmed on workload {workload!r}: {reason}"
+
+    def _why_not_confirmed(self, baseline: Built, candidate: Built, speedup: float) -> str | None:
+        """Why this speedup is not believed. The referee judges one of the launches, which the candidate cannot know."""
+        processes: list[FreshProcess] = []
+        judged = secrets.randbelow(FRESH_PROCESSES)
+        reason: str | None = None
+        try:
+            for index in range(MOST_FRESH_PROCESSES):
+                found = self._first_launch(baseline, candidate, is_judged=index == judged)
+                if not isinstance(found, FreshProcess):
+                    return found.message
+                processes.append(found)
+                if len(processes) % FRESH_PROCESSES == 0:
+                    reason = not_confirmed(processes, speedup)
+                    if reason is None:
+                        break
+        finally:
+            self._worker.kill()
+        return reason
+
+    def _first_launch(self, baseline: Built, candidate: Built, *, is_judged: bool) -> FreshProcess | Failed:
+        """The times of one fresh process; why the candidate failed in two of them, where it did.
+
+        Raises:
+            InfrastructureError: the baseline, which runs before it, failed in one of two.
+        """
+        for is_last in (False, True):
+            self._worker.kill()
+            clocks: list[tuple[float, float]] = []
+            try:
+                return self._times_of_fresh(baseline, candidate, clocks, is_judged=is_judged)
+            except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
+                self._refuse_when_closed()
+                if is_last and len(clocks) < BASELINE_LAUNCHES:
+                    raise InfrastructureError(f"the baseline failed in a fresh process: {error}") from error
+                reason = f"it failed in a fresh process, after the baseline: {error}"
+        return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
+
+    def _times_of_fresh(
+        self, baseline: Built, candidate: Built, clocks: list[tuple[float, float]], *, is_judged: bool
+    ) -> FreshProcess | Failed:
+        """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
+        workload = candidate.rendered.workload
+        timeout_s = self._settings.launch_timeout_s
+        inputs = self._files(workload, self._timed(workload))
+        jobs = self._job(baseline), self._job(candidate)
+        self._call_worker(SetUpJob(*jobs, inputs, self._settings.cache, self._out), LOAD_TIMEOUT_S)
+        for place in (*(0,) * BASELINE_LAUNCHES, 1):
+            clocks.append(self._fired(place, timeout_s))  # noqa: PERF401 - those before a failure count
+        if is_judged:
+            picked = self._call_worker(WriteJob(), LOAD_TIMEOUT_S)
+            assert isinstance(picked, Picked)
+            failure = self._failure_of(workload, self._out, picked)
+            if failure is not None:
+                return replace(failure, message=f"wrong at its first launch: {failure.message}")
+        rounds = LATER_ROUNDS if clocks[-2][0] < LATER_BELOW_MS else 0
+        later = [(self._fired(0, timeout_s)[1], self._fired(1, timeout_s)[1]) for _ in range(rounds)]
+        timer, outside = (FreshTimes(*each) for each in zip(*clocks, strict=True))
+        return FreshProcess(timer, outside, tuple(later))
+
+    def _fired(self, place: int, timeout_s: float) -> tuple[float, float]:
+        """Milliseconds of one launch on inputs of its own, by the timer and by the clock out here."""
+        self._call_worker(DrawJob(bool(place), new_secret()), LOAD_TIMEOUT_S)
+        start_s = time.perf_counter()
+        fired = self._call_worker(FireJob(), timeout_s)
+        wall_ms = (time.perf_counter() - start_s) * 1e3
+        assert isinstance(fired, Fired)
+        return fired.elapsed_ms, wall_ms
+
+    def _judge_compared(
+        self, workload: Workload, folder: Path, picked: Picked, place: int, wrong: dict[int, str]
+    ) -> None:
+        verdict = self._judge_timed(workload, folder, picked)
+        if verdict.failure and place == 0:
+            self.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
+        elif verdict.failure:
+            wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
+
+    def _compare_one(
+        self, built: Sequence[Built], workload: Workload, *, rounds: int, wrong: dict[int, str]
+    ) -> tuple[CompareDone, list[int]]:
+        """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
+        is_retried = False
+        while True:
+            standing = [place for place in range(len(built)) if place not in wrong]
+            job = self._compare_job([built[place] for place in standing], workload, rounds=rounds)
+            done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
+            if done is not None and not done.failed:
+                return done, standing
+            self._worker.kill()
+            row = next(iter(done.failed)) if done is not None else _current_row(self._out)
+            if row is not None and row > 0:
+                wrong[standing[row]] = self._why_out(workload, row, done, reason)
+            elif not is_retried:
+                is_retried = True
+            elif not self._find_late_harm(built, standing, workload, wrong):
+                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
+
+    def _find_late_harm(
+        self, built: Sequence[Built], standing: Sequence[int], workload: Workload, wrong: dict[int, str]
+    ) -> bool:
+        """Whether some candidate ends the worker a while after its launch, when the baseline seems to be at fault.
+
+        Each is launched beside the baseline alone; those that end it are added to `wrong`.
+        """
+        found = False
+        for place in standing[1:]:
+            pair = (built[standing[0]], built[place])
+            done, reason = self._try_to_compare(
+                self._compare_job(pair, workload, rounds=1), self._compare_watch(list(pair))
+            )
+            if done is None or done.failed:
+                self._worker.kill()
+                wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
+                found = True
+        return found
+
+    def _compare_job(self, built: Sequence[Built], workload: Workload, *, rounds: int) -> CompareJob:
+        return CompareJob(
+            jobs=tuple(self._job(each) for each in built),
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            rounds=rounds,
+            warmup_count=COMPARE_WARMUP_COUNT,
+            cache=self._settings.cache,
+            seed=self._settings.seed,
+            secret=new_secret(),
+            limits=self._desk.limits(workload.name),
+            out_folder=self._out,
+        )
+
+    def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
+        """In words; the referee's, where the device has found a launch wrong and the referee does too."""
+        if done is None:
+            return f"failed in the comparison: {reason}"
+        folder = compared_folder(self._out, row)
+        failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
+        shutil.rmtree(folder, ignore_errors=True)
+        if failure is not None:
+            return f"wrong in the comparison: {failure.message}"
+        return f"failed in the comparison: {done.failed[row]}"
+
+    def _try_to_compare(self, job: CompareJob, watch: Watch) -> tuple[CompareDone | None, str]:
+        """What came back, or why nothing did."""
+        watch.file.unlink(missing_ok=True)
+        launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
+        try:
+            done = self._call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
+        except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
+            self._refuse_when_closed()
+            return None, str(error)
+        assert isinstance(done, CompareDone)
+        return done, ""
+
+    def _compare_watch(self, built: Sequence[Built]) -> Watch:
+        """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
+        byte_count = max(sum(spec.byte_count for spec in self._job(each).buffers) for each in built)
+        moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
+        return Watch(current_file(self._out), self._settings.launch_timeout_s + moved_s)
+
+    def measure_ceilings(self) -> Mapping[str, float]:
+        """What the device can do at most, by name; empty when it cannot be measured."""
+        try:
+            done = self._call_worker(CeilingJob(CEILING_BYTES), CEILING_TIMEOUT_S)
+        except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed, BuildFailed):
+            self._worker.kill()
+            return {}
+        assert isinstance(done, CeilingDone)
+        return done.rates
+
+    # -- blame ---------------------------------------------------------------------------------------------------
+
+    # -- plumbing ------------------------------------------------------------------------------------------------
+
+    def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
+        workload = built.rendered.workload
+        return TimeJob(
+            job=self._job(built),
+            inputs=self._files(workload, self._timed(workload)),
+            set_count=self._set_count(workload),
+            secret=new_secret(),
+            timing=replace(self._settings.timing, cache=self._settings.cache),
+            incumbent_ms=incumbent_ms,
+            out_folder=self._out,
+            is_fresh=is_fresh,
+        )
+
+    def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Verdict:
+        verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+
+def _current_row(out_folder: Path) -> int | None:
+    """The job that ran when the worker was lost; None when none had begun."""
+    try:
+        return int(current_file(out_folder).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _in_places(done: CompareDone, standing: Sequence[int], count: int) -> CompareDone:
+    """The same with a row for every candidate; those that do not stand have no times."""
+    rounds = len(done.samples_ms[0])
+    rows = [(math.nan,) * rounds] * count
+    for place, row in zip(standing, done.samples_ms, strict=True):
+        rows[place] = row
+    return replace(done, samples_ms=tuple(rows))
+
+
+def worst_errors(errors: Sequence[OutputError]) -> tuple[OutputError, ...]:
+    """The worst of each output over all workloads and datasets."""
+    worst: dict[str, OutputError] = {}
+    for error in errors:
+        known = worst.get(error.output)
+        if known is None or error.tolerance_fraction > known.tolerance_fraction:
+            worst[error.output] = error
+    return tuple(worst.values())

@@ -1,0 +1,215 @@
+"""The original kernel as the reference: launched by the referee, on a session of its own, in a wider type.
+
+Floats are doubles in the kernel's text and in memory, where the text and the device allow that; else the kernel runs as
+it is. Integers are exact either way. No candidate is ever loaded here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.backend.base import (
+    Backend,
+    BoundBuffer,
+    BoundLaunch,
+    Buffer,
+    BufferArgument,
+    BuildFailed,
+    BuildRequest,
+    DeviceInfo,
+    DeviceSession,
+    LaunchFailed,
+    Module,
+)
+from kernelwright.backend.registry import BACKENDS, get_backend
+from kernelwright.errors import ReferenceFailed
+from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
+from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
+from kernelwright.infer.widen import widened
+from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.model import Argument, Problem, Workload
+from kernelwright.problem.reference import Reference
+from kernelwright.template.load import load_reference_kernel
+from kernelwright.template.model import Candidate
+
+Array = npt.NDArray[Any]
+
+_FAST = ("fast-relaxed-math", "unsafe-math", "finite-math", "fast_math", "single-precision-constant", "ftz=true")
+"""Parts of compile options that make arithmetic less exact."""
+
+
+class KernelReference:
+    """Runs the original kernel; everything happens in one thread, which alone knows the device."""
+
+    def __init__(self, problem: Problem) -> None:
+        """Opens nothing yet.
+
+        Raises:
+            SpecError: the reference's source does not fit the problem.
+        """
+        self._problem = problem
+        original = load_reference_kernel(problem)
+        options = tuple(each for each in original.template.options if not any(part in each for part in _FAST))
+        self._original = Candidate(replace(original.template, options=options), original.config)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="reference")
+        self._open: tuple[Backend, DeviceInfo, DeviceSession] | None = None
+        self._modules: dict[str, Module] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        text = widened(original.template.source, original.template.language)
+        kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
+        self._has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
+        self._narrow_because = ""
+        """Why the kernel runs in its own types; empty: it does not, or has no floats."""
+        if self._has_floats and False in kinds:
+            self._narrow_because = "integers that come of floats must be equal"
+        elif text is None:
+            self._narrow_because = "its text depends on how floats are stored"
+        self._wide = (
+            None
+            if text is None or self._narrow_because or not self._has_floats
+            else (_in_double(problem), Candidate(replace(self._original.template, source=text), original.config))
+        )
+
+    @property
+    def note(self) -> str:
+        """What a claim must be read with."""
+        if not self._has_floats:
+            how = "on integers, exactly"
+        elif self._wide is not None:
+            how = "in float64"
+        else:
+            how = f"in its own types, since {self._narrow_because}"
+        return f"{ORIGINAL_IS_REFERENCE}, run {how}: what it computes is taken to be right"
+
+    def as_reference(self) -> Reference:
+        """As if it were a person's Python function: inputs and sizes by name."""
+        names = dict.fromkeys(
+            [*(each.name for each in self._problem.inputs), *self._problem.size_names]
+        )  # fmt: skip
+
+        def function(**values: object) -> dict[str, Array]:
+            return self._thread.submit(self._run, values).result()
+
+        taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+        function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+        call: Callable[..., object] = function
+        return Reference(call, self._problem.reference.file, uses_torch=False)
+
+    # -- in the thread -------------------------------------------------------------------------------
+
+    def _run(self, values: Mapping[str, object]) -> dict[str, Array]:
+        if self._wide is not None:
+            try:
+                return self._launched(*self._wide, values)
+            except (BuildFailed, LaunchFailed):
+                self._wide, self._narrow_because = None, "it does not build or run with doubles here"
+        try:
+            return self._launched(self._problem, self._original, values)
+        except (BuildFailed, LaunchFailed) as error:
+            log = error.log if isinstance(error, BuildFailed) else ""
+            raise ReferenceFailed(
+                f"the original kernel cannot be run as the reference: {error}" + (f"\n{log}" if log else ""),
+                location=self._problem.reference.location,
+            ) from error
+
+    def _launched(self, problem: Problem, candidate: Candidate, values: Mapping[str, object]) -> dict[str, Array]:
+        backend, device, session = self._device()
+        sizes = {name: int(str(values[name])) for name in problem.size_names if name in values}
+        rendered = render_workload(candidate, problem, Workload("reference", sizes), device)
+        module = self._module(rendered, backend, device, session)
+        arguments = {each.name: each for each in (*problem.arguments, *candidate.template.scratch)}
+        with contextlib.ExitStack() as freed:
+            buffers: dict[str, Buffer] = {}
+            for name, byte_count in _buffers(rendered).items():
+                buffers[name] = session.allocate(max(byte_count, 1))
+                freed.callback(session.free, buffers[name])
+                given = values.get(name)
+                if given is None:
+                    session.fill(buffers[name], b"\0", max(byte_count, 1))
+                else:
+                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name]))
+            bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
+            session.launch([BoundLaunch(module, step, bound) for step in rendered.plan.steps])
+            session.synchronize()
+            return {each.name: self._result(session, buffers[each.name], each, rendered) for each in problem.outputs}
+
+    def _result(self, session: DeviceSession, buffer: Buffer, output: Argument, rendered: RenderedWorkload) -> Array:
+        shape = tuple(int(str(extent.evaluate(dict(rendered.workload.sizes)))) for extent in output.shape)
+        dtype = DTYPES[output.dtype]
+        storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
+        found = np.empty(shape, storage)
+        session.download(buffer, found.reshape(-1).view(np.uint8))
+        if dtype.kind == "bool":
+            return found.astype(np.bool_)
+        return found.astype(np.float64) if dtype.kind == "float" else found
+
+    def _module(
+        self, rendered: RenderedWorkload, backend: Backend, device: DeviceInfo, session: DeviceSession
+    ) -> Module:
+        known = self._modules.get(rendered.unit.id)
+        if known is None:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="kernelwright-reference-")
+            folder = Path(self._folder.name) / str(len(self._modules))
+            folder.mkdir(exist_ok=True)
+            artifact = backend.compile(BuildRequest(rendered.unit, (rendered.plan,)), device, folder)
+            known = self._modules[rendered.unit.id] = session.load(artifact)
+        return known
+
+    def _device(self) -> tuple[Backend, DeviceInfo, DeviceSession]:
+        """The best device that knows the language, opened once."""
+        if self._open is not None:
+            return self._open
+        language = self._original.template.language
+        reasons = []
+        for name in BACKENDS:
+            backend = get_backend(name)
+            if language not in backend.languages:
+                continue
+            reason = backend.unavailable_because()
+            devices = () if reason is not None else backend.devices()
+            if devices:
+                self._open = backend, devices[0], backend.open(devices[0])
+                return self._open
+            reasons.append(reason or f"{name} has no device")
+        raise ReferenceFailed(
+            f"no device can run the original kernel, which is the reference: {'; '.join(reasons) or language}",
+            hint='write a reference in Python: reference = "reference.py:FUNCTION"',
+            location=self._problem.reference.location,
+        )
+
+
+def _in_double(problem: Problem) -> Problem:
+    """The problem with float64 for every float."""
+    arguments = tuple(
+        replace(each, dtype="float64") if DTYPES[each.dtype].kind == "float" else each for each in problem.arguments
+    )
+    return replace(problem, arguments=arguments)
+
+
+def _buffers(rendered: RenderedWorkload) -> dict[str, int]:
+    found = {
+        each.name: each.byte_count
+        for step in rendered.plan.steps
+        for each in step.arguments
+        if isinstance(each, BufferArgument)
+    }
+    constants = {each.name: each.byte_count for step in rendered.plan.steps for each in step.constants}
+    return {**found, **constants}
+
+
+def _stored(values: Array, argument: Argument) -> Array:
+    """The bytes that the kernel gets."""
+    dtype = DTYPES[argument.dtype]
+    storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
+    return np.ascontiguousarray(values.astype(storage)).reshape(-1).view(np.uint8)

@@ -1,0 +1,678 @@
+"""The referee: the only process that runs the reference and says what is right. It never loads a candidate.
+
+```
+referee = make_referee(RefereeArgument(problem_file, scratch, seed))     # in a worker process
+prepared = referee(PrepareJob("small", dataset))          # input files for the device worker
+referee(CalibrateJob("small", dataset, folder))           # the baseline's launch: sets derived tolerances
+verdict = referee(JudgeJob("small", dataset, folder))     # a candidate's launch
+```
+
+Expected values are those of the reference on float64 versions of exactly the bytes in the input files.
+Everything is recomputed when it was evicted, from the dataset's seed.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelwright.backend.base import Bytes
+from kernelwright.backend.redraw import Closeness
+from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFailed
+from kernelwright.evaluate.data.array_threads import Crew
+from kernelwright.evaluate.data.bounds import bounds_of, key_order
+from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inputs
+from kernelwright.evaluate.data.freshness import fresh_inputs, redraw_of
+from kernelwright.evaluate.data.layout import BufferLayout, layouts_for
+from kernelwright.evaluate.data.tolerance import (
+    EXACT,
+    Allowance,
+    Scale,
+    base_allowance,
+    baseline_factor_of,
+    by_class,
+    class_allowance,
+    compare,
+    declared_allowance,
+    hides_downgrade,
+    natural_scale,
+    perturb,
+    perturbation_count,
+    widened,
+)
+from kernelwright.evaluate.device.fast_check import OutputBounds
+from kernelwright.evaluate.judge.expected import expected_values
+from kernelwright.evaluate.judge.fan_in import fan_in
+from kernelwright.evaluate.judge.jobs import (
+    Answers,
+    BoundsDone,
+    BoundsJob,
+    CalibrateJob,
+    Calibration,
+    JudgeJob,
+    Limits,
+    LimitsJob,
+    Prepared,
+    PrepareJob,
+    RefereeArgument,
+    Restored,
+    RestoreJob,
+    SideBySideJob,
+    Verdict,
+)
+from kernelwright.evaluate.judge.judgement import (
+    Finding,
+    LaunchFolder,
+    examine_output,
+    find_insane,
+    find_not_finite,
+    find_unwritten,
+    has_same_bytes,
+    overflow_hint,
+)
+from kernelwright.evaluate.judge.kernel_reference import KernelReference
+from kernelwright.evaluate.judge.roundings import Roundings, is_rounding
+from kernelwright.evaluate.process.scratch import full
+from kernelwright.evaluate.words import LooseTolerance
+from kernelwright.identity import content_id
+from kernelwright.problem.dtypes import DTYPES, machine_epsilon
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Failed, OutputError
+from kernelwright.problem.reference import Reference, call_reference, load_reference
+
+__all__ = [
+    "REFEREE_FACTORY",
+    "CalibrateJob",
+    "Calibration",
+    "JudgeJob",
+    "PrepareJob",
+    "Prepared",
+    "Referee",
+    "RefereeArgument",
+    "RestoreJob",
+    "Restored",
+    "Verdict",
+    "make_referee",
+]
+
+REFEREE_FACTORY = "kernelwright.evaluate.judge.referee:make_referee"
+
+LOOSE_FACTOR = 10.0
+"""A derived tolerance widened by more than this is worth a note, where narrower arithmetic could pass then."""
+
+SIDE_BY_SIDE = 4
+"""Jobs at once, at most: much of a job is one pass after the other over large arrays, in one thread. A guess."""
+BYTES_PER_ELEMENT = 64
+"""Of all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
+
+FRESH_FACTOR = 2.0
+"""A timed launch may be off by this many times what is allowed on the dataset that its inputs were made from: on these
+inputs the baseline's own error is not known. A guess; how exact a candidate is shows on the datasets."""
+
+BEYOND = 1.000001
+"""As a fraction of what is allowed: the least of a difference that is not."""
+
+Array = npt.NDArray[Any]
+_Key = tuple[str, Dataset]
+
+
+def make_referee(argument: RefereeArgument) -> Callable[[object], object]:
+    """The handler of referee jobs; called in the child process.
+
+    Raises:
+        SpecError: the problem or its reference does not load.
+    """
+    return Referee(load_problem(argument.problem_file), argument).handle
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one workload and dataset. Arrays are never changed."""
+
+    inputs: dict[str, Array]
+    expected: dict[str, Array]
+    """By output: float64, or the storage dtype (booleans as bytes) where equality is asked for."""
+    failure: ReferenceFailed | None
+    roundings: Roundings | None = None
+    """Made where a result was outside of its tolerance."""
+
+    @property
+    def byte_count(self) -> int:
+        known = sum(values.nbytes for values in (*self.inputs.values(), *self.expected.values()))
+        return known + (self.roundings.byte_count if self.roundings else 0)
+
+
+class Referee:
+    """Handles one job after the other; all state is a cache except the calibrated tolerances."""
+
+    def __init__(self, problem: Problem, argument: RefereeArgument) -> None:
+        self._problem = problem
+        self._scratch = argument.scratch
+        self._seed = argument.seed
+        self._cache_bytes = argument.cache_bytes
+        self._crew = Crew()
+        self._memory: dict[str, Bytes] = {}
+        """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
+        self._original = KernelReference(problem) if problem.reference.is_kernel else None
+        loaded = load_reference(problem.reference) if self._original is None else self._original.as_reference()
+        self._reference = replace(loaded, function=_one_at_a_time(loaded.function))
+        self._lock = threading.Lock()
+        """Around `_entries` and `_making`."""
+        self._making: dict[_Key, threading.Lock] = {}
+        self._summing = threading.Lock()
+        self._known_scales: dict[_Key, dict[str, Scale]] = {}
+        self._workloads = {workload.name: workload for workload in problem.workloads}
+        self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
+        self._sum_lengths: dict[str, dict[str, int]] = {}
+        self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
+        """Whether anything is drawn anew for timed launches."""
+        self._kept: tuple[_Key, dict[str, Array]] | None = None
+        """What the launch that was to be kept wrote, and on what."""
+
+    def handle(self, job: object) -> object:
+        """Do one job.
+
+        Raises:
+            ReferenceFailed: the reference fails on declared inputs.
+            BaselineFailed: the baseline is wrong on declared inputs, or writes where it must not on any.
+            InfrastructureError: files of the device worker are missing.
+            ScratchFull: inputs cannot be written.
+        """
+        match job:
+            case SideBySideJob():
+                return self._side_by_side(job)
+            case PrepareJob():
+                return self._prepare(job)
+            case JudgeJob():
+                return self._judge(job)
+            case CalibrateJob():
+                return self._calibrate(job)
+            case BoundsJob():
+                return self._write_bounds(job)
+            case LimitsJob():
+                return self._limits(job)
+            case RestoreJob():
+                return self._restore(job)
+        raise TypeError(f"not a referee's job: {type(job).__name__}")
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    def _side_by_side(self, job: SideBySideJob) -> Answers:
+        """The first error comes through; then the others are to be asked for one by one."""
+        needed_bytes = max(self._working_bytes(each.workload) for each in job.jobs)
+        width = max(1, min(SIDE_BY_SIDE, len(job.jobs), self._crew.threads // 2, self._cache_bytes // needed_bytes))
+        ahead = dict.fromkeys(each.workload for each in job.jobs if isinstance(each, PrepareJob) and each.is_ahead)
+        with ThreadPoolExecutor(width, thread_name_prefix="side-by-side") as threads:
+            replies = [threads.submit(self.handle, each) for each in job.jobs]
+            lengths = [threads.submit(self._lengths_ahead, workload) for workload in ahead]
+            for each in lengths:
+                each.result()
+            return Answers(tuple(each.result() for each in replies))  # type: ignore[misc]
+
+    def _working_bytes(self, workload: str) -> int:
+        """Of memory while one job of the workload is done."""
+        elements = sum(layout.byte_count // max(layout.item_bytes, 1) for layout in self._layouts[workload])
+        return max(1, BYTES_PER_ELEMENT * elements)
+
+    def _prepare(self, job: PrepareJob) -> Prepared:
+        entry = self._entry(job.workload, job.dataset)
+        if job.is_ahead and entry.failure is None:
+            self._scales(job.workload, job.dataset, entry)
+        folder = self._scratch / content_id(job.workload, job.dataset)
+        files = {name: folder / f"{name}.bin" for name in entry.inputs}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, path in files.items():
+                if not path.exists():
+                    _write_once(path, entry.inputs[name])
+        except OSError as error:
+            needed_bytes = sum(values.nbytes for values in entry.inputs.values())
+            raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
+        return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
+
+    def _judge(self, job: JudgeJob) -> Verdict:
+        start_s = time.perf_counter()
+        entry = self._entry(job.workload, job.dataset)
+        if entry.failure is not None:
+            raise entry.failure
+        if job.secret is not None and self._fresh:
+            entry = self._fresh_entry(job, job.secret, entry)
+        reference_s = time.perf_counter() - start_s
+        found, errors = self._examine(job, entry)
+        judge_ms = (time.perf_counter() - start_s - reference_s) * 1e3
+        unjudged = entry.failure.message if entry.failure is not None else ""
+        if found is None:
+            is_same, difference = self._held_against_original(job)
+            return Verdict(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
+        message = f"{found.message} ({self._data_words(job)})"
+        failed = Failed("check", found.reason, message, found.log, job.workload)
+        return Verdict(failed, (), judge_ms, reference_s=reference_s)
+
+    def _data_words(self, job: JudgeJob) -> str:
+        if job.secret is None or not self._fresh:
+            return f"dataset {job.dataset.name!r}"
+        return "inputs drawn anew for this launch"
+
+    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Finding | None, tuple[OutputError, ...]]:
+        left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
+        launch = LaunchFolder(job.folder, left, crew=self._crew, memory=self._memory)
+        found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
+        if found is not None or entry.failure is not None:
+            return found, ()
+        errors = []
+        is_fresh = job.secret is not None and self._fresh
+        for layout in self._outputs(job.workload):
+            expected = entry.expected[layout.argument]
+            allowance = (
+                self._fresh_allowance(job, layout, expected)
+                if is_fresh
+                else self._allowance(job.workload, job.dataset, layout)
+            )
+            got = launch.read(layout)
+            result = examine_output(layout, got, expected, allowance, crew=self._crew)
+            if isinstance(result, Finding) and result.reason == "mismatch":
+                wide = self._with_roundings(job, entry, layout, got, expected, allowance)
+                result = examine_output(layout, got, expected, wide, crew=self._crew) if wide else result
+            if isinstance(result, Finding):
+                return result, ()
+            errors.append(result)
+        return None, tuple(errors)
+
+    def _with_roundings(
+        self, job: JudgeJob, entry: _Entry, layout: BufferLayout, got: Array, expected: Array, allowance: Allowance
+    ) -> Allowance | None:
+        """A tolerance that knows what rounding does to each element, where that is why `got` differs."""
+        if allowance.origin != "derived" or allowance.by_class:
+            return None
+        if entry.roundings is None:
+            entry.roundings = self._roundings(job, entry)
+        return is_rounding(got, expected, allowance, layout.argument, entry.roundings, crew=self._crew)
+
+    def _roundings(self, job: JudgeJob, entry: _Entry) -> Roundings:
+        place = self._workloads[job.workload]
+        derived = self._derived(job.workload)
+
+        def call(
+            follow: Callable[[Reference], Reference], change: Callable[[Array], Array]
+        ) -> Mapping[str, npt.NDArray[Any]]:
+            inputs = {
+                name: values if values.dtype.kind in "biu" else change(values) for name, values in entry.inputs.items()
+            }
+            results = call_reference(follow(self._reference), self._problem, place, inputs)
+            return {layout.argument: results[layout.argument] for layout in derived}
+
+        return Roundings(
+            entry.expected,
+            call,
+            epsilon=min(machine_epsilon("float32"), *(machine_epsilon(layout.dtype) for layout in derived)),
+            seed=int(content_id("roundings", self._seed, job.workload, job.dataset, job.secret), 16),
+        )
+
+    # -- timed launches ------------------------------------------------------------------------------
+
+    def _fresh_entry(self, job: JudgeJob, secret: int, base: _Entry) -> _Entry:
+        """What a timed launch saw, and what it was to write. Nothing of it is kept: it never comes again."""
+        inputs = fresh_inputs(self._problem, base.inputs, secret, crew=self._crew)
+        return self._entry_of(self._workloads[job.workload], inputs, is_special=False)
+
+    def _fresh_allowance(self, job: JudgeJob | LimitsJob, layout: BufferLayout, expected: Array) -> Allowance:
+        """What a timed launch may be off by: as on the dataset that its inputs were made from, times `FRESH_FACTOR`.
+
+        Scales are the larger of that dataset's, which know how sensitive results are, and of the expected values.
+        """
+        known = self._allowance(job.workload, job.dataset, layout)
+        if known.origin != "derived":
+            return known
+        scales = self._scales(job.workload, job.dataset, self._entry(job.workload, job.dataset))
+        there = scales[layout.argument]
+        here = natural_scale(expected, (), crew=self._crew)
+        base = self._base(job.workload, layout, there)
+        own = self._base(job.workload, layout, Scale(np.maximum(there.values, here.values), there.is_by_row))
+        return widened(own, FRESH_FACTOR * known.rtol / base.rtol)
+
+    def _limits(self, job: LimitsJob) -> Limits:
+        """Both results may be off by what one may; where rows have scales of their own, the largest counts."""
+        limits: dict[str, Closeness | None] = {}
+        for layout in self._outputs(job.workload):
+            expected = self._entry(job.workload, job.dataset).expected[layout.argument]
+            allowance = self._fresh_allowance(job, layout, expected)
+            if allowance.is_exact:
+                limits[layout.argument] = None
+                continue
+            atol = float(np.max(allowance.atol, initial=0.0))
+            limits[layout.argument] = Closeness(layout.dtype, 2 * allowance.rtol, 2 * atol)
+        return Limits(limits)
+
+    def _held_against_original(self, job: JudgeJob) -> tuple[bool | None, OutputError | None]:
+        """Keep what was written, or compare it with what was kept: bytes first, values where those differ."""
+        if not job.original:
+            return None, None
+        key, outputs = (job.workload, job.dataset), self._outputs(job.workload)
+        launch = LaunchFolder(job.folder, outputs, crew=self._crew)
+        if job.original == "keep":
+            self._kept = key, {layout.argument: launch.read(layout) for layout in outputs}
+            return None, None
+        if self._kept is None or self._kept[0] != key:
+            return None, None
+        worst: OutputError | None = None
+        for layout in outputs:
+            got, kept = launch.read(layout), self._kept[1][layout.argument]
+            if has_same_bytes(kept, got, self._crew):
+                continue
+            allowance = self._allowance(job.workload, job.dataset, layout)
+            wanted = kept if allowance.is_exact else kept.astype(np.float64)
+            found = compare(got, wanted, allowance, crew=self._crew)
+            if not found.is_within:
+                entry = self._entry(job.workload, job.dataset)
+                wide = self._with_roundings(job, entry, layout, got, wanted, allowance)
+                found = compare(got, wanted, wide, crew=self._crew) if wide else found
+            fraction = found.fraction if found.is_within else max(found.fraction, BEYOND)
+            if worst is None or fraction > worst.tolerance_fraction:
+                worst = OutputError(layout.argument, found.max_abs, fraction)
+        return worst is None, worst
+
+    def _calibrate(self, job: CalibrateJob) -> Calibration:
+        entry = self._entry(job.workload, job.dataset)
+        launch = LaunchFolder(job.folder, self._layouts[job.workload], crew=self._crew)
+        found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
+        if found is not None:
+            raise self._baseline_failed(job, found)
+        dropped = self._why_dropped(job.workload, job.dataset, entry)
+        if dropped is not None:
+            return Calibration((), dropped)
+        errors: list[OutputError] = []
+        factors: dict[str, float] = {}
+        scales = self._scales(job.workload, job.dataset, entry)
+        for layout in self._outputs(job.workload):
+            got, expected = launch.read(layout), entry.expected[layout.argument]
+            unwritten = find_unwritten(layout, got, expected)
+            if unwritten is not None and not _may_hold_poison(job.dataset, layout):
+                raise self._baseline_failed(job, unwritten)
+            scale = scales.get(layout.argument)
+            if scale is not None:
+                insane = find_not_finite(layout, got) or find_insane(layout, got, expected, scale, crew=self._crew)
+                if insane is not None:
+                    return self._refuse(job, insane, expected, layout)
+                factors[layout.argument], error = self._widen(job, layout, got, expected, scale)
+                errors.append(error)
+                continue
+            allowance = self._allowance(job.workload, job.dataset, layout)
+            result = examine_output(layout, got, expected, allowance, crew=self._crew)
+            if isinstance(result, Finding):
+                return self._refuse(job, result, expected, layout)
+            errors.append(result)
+        notes = [
+            _loose_note(job, layout.argument, factors[layout.argument])
+            for layout in self._outputs(job.workload)
+            if factors.get(layout.argument, 1.0) > LOOSE_FACTOR
+            and hides_downgrade(self._allowance(job.workload, job.dataset, layout), DTYPES[layout.dtype])
+        ]
+        if self._original is not None:
+            notes.append(self._original.note)
+        return Calibration(tuple(errors), None, factors, tuple(notes))
+
+    def _widen(
+        self, job: CalibrateJob, layout: BufferLayout, got: Array, expected: Array, scale: Scale
+    ) -> tuple[float, OutputError]:
+        """Set the tolerance that the baseline's error asks for; gives the factor, and the error by that tolerance.
+
+        What is compared is finite: it was found sane.
+        """
+        base = self._base(job.workload, layout, scale)
+        found = compare(got, expected, base, crew=self._crew)
+        factor = baseline_factor_of(found.fraction)
+        self._allowances[job.workload, job.dataset, layout.argument] = widened(base, factor)
+        return factor, OutputError(layout.argument, found.max_abs, found.fraction / factor)
+
+    def _restore(self, job: RestoreJob) -> Restored:
+        entry = self._entry(job.workload, job.dataset)
+        scales = self._scales(job.workload, job.dataset, entry)
+        for layout in self._outputs(job.workload):
+            scale = scales.get(layout.argument)
+            if scale and layout.argument in job.factors:
+                base = self._base(job.workload, layout, scale)
+                allowance = widened(base, job.factors[layout.argument])
+                self._allowances[job.workload, job.dataset, layout.argument] = allowance
+        return Restored()
+
+    def _write_bounds(self, job: BoundsJob) -> BoundsDone:
+        entry = self._entry(job.workload, job.dataset)
+        if entry.failure is not None:
+            raise entry.failure
+        folder = self._scratch / f"{content_id(job.workload, job.dataset)}-bounds"
+        written = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for layout in self._outputs(job.workload):
+                dtype = DTYPES[layout.dtype]
+                allowance = self._allowance(job.workload, job.dataset, layout)
+                bounds = bounds_of(entry.expected[layout.argument], allowance, dtype, crew=self._crew)
+                low = high = folder / f"{layout.argument}-low.bin"
+                _write_once(low, bounds.low)
+                if bounds.high is not bounds.low:
+                    high = folder / f"{layout.argument}-high.bin"
+                    _write_once(high, bounds.high)
+                written[layout.argument] = OutputBounds(low, high, key_order(dtype))
+        except OSError as error:
+            needed_bytes = 2 * sum(layout.byte_count for layout in self._outputs(job.workload))
+            raise full(folder / f"bounds of workload {job.workload!r}", needed_bytes, error) from error
+        return BoundsDone(written)
+
+    # -- the baseline --------------------------------------------------------------------------------
+
+    def _refuse(self, job: CalibrateJob, found: Finding, expected: Array, layout: BufferLayout) -> Calibration:
+        """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
+        if not job.dataset.is_hostile:
+            raise self._baseline_failed(job, found, overflow_hint(layout, expected))
+        return Calibration(
+            (),
+            f"workload {job.workload!r}: no candidate is judged on the {job.dataset.variant!r} inputs, "
+            f"because the baseline itself fails there: {found.message}",
+        )
+
+    def _baseline_failed(self, job: CalibrateJob, found: Finding, hint: str | None = None) -> BaselineFailed:
+        source = self._problem.baseline or self._problem.kernel
+        return BaselineFailed(
+            f"the baseline is wrong on workload {job.workload!r} ({job.dataset.name} inputs): {found.message}"
+            + (f"\n{found.log}" if found.log else ""),
+            hint=hint or _HINTS[found.reason],
+            location=source.location,
+        )
+
+    # -- tolerances ----------------------------------------------------------------------------------
+
+    def _allowance(self, workload: str, dataset: Dataset, layout: BufferLayout) -> Allowance:
+        declared = self._problem.tolerances.get(layout.argument)
+        if declared is not None:
+            return by_class(declared_allowance(declared)) if dataset.is_special else declared_allowance(declared)
+        if DTYPES[layout.dtype].kind != "float":
+            return EXACT
+        derived = self._allowances.get((workload, dataset, layout.argument))
+        if derived is None and dataset.is_special:
+            expected = self._entry(workload, dataset).expected[layout.argument]
+            derived = class_allowance(DTYPES[layout.dtype], expected, sum_length=self._sum_length(workload, layout))
+            self._allowances[workload, dataset, layout.argument] = derived
+        if derived is None:
+            raise InfrastructureError(
+                f"workload {workload!r} was not calibrated on dataset {dataset.name!r}, so nothing is known "
+                f"of the error that {layout.argument!r} may have",
+                hint="have the baseline judged first (CalibrateJob), or restore its calibration (RestoreJob)",
+            )
+        return derived
+
+    def _base(self, workload: str, layout: BufferLayout, scale: Scale) -> Allowance:
+        return base_allowance(DTYPES[layout.dtype], scale, sum_length=self._sum_length(workload, layout))
+
+    def _sum_length(self, workload: str, layout: BufferLayout) -> int:
+        with self._summing:
+            lengths = self._sum_lengths.get(workload)
+            if lengths is None:
+                lengths = self._sum_lengths[workload] = self._find_sum_lengths(workload)
+        return lengths[layout.argument]
+
+    def _lengths_ahead(self, workload: str) -> None:
+        for layout in self._derived(workload)[:1]:
+            self._sum_length(workload, layout)
+
+    def _find_sum_lengths(self, workload: str) -> dict[str, int]:
+        """By float output, how many elements of one input an element of it depends on; the same in every process."""
+        dataset = datasets_for(self._problem, seed=self._seed, is_thorough=False)[0]
+        entry, place = self._entry(workload, dataset), self._workloads[workload]
+        floats = [each.argument for each in self._outputs(workload) if DTYPES[each.dtype].kind == "float"]
+        return fan_in(
+            self._problem,
+            place,
+            entry.inputs,
+            {name: entry.expected[name] for name in floats},
+            lambda inputs: call_reference(self._reference, self._problem, place, inputs),
+            rng=np.random.Generator(np.random.PCG64(int(content_id("fan-in", self._seed, workload), 16))),
+            crew=self._crew,
+        )
+
+    def _scales(self, workload: str, dataset: Dataset, entry: _Entry) -> dict[str, Scale]:
+        """The natural scale of every output whose tolerance is derived; the same whenever it is asked for."""
+        derived = self._derived(workload)
+        if not derived or dataset.is_special:
+            return {}
+        known = self._known_scales.get((workload, dataset))
+        if known is not None:
+            return known
+        count = max(perturbation_count(layout.shape) for layout in derived)
+        perturbed = self._perturbed(workload, dataset, entry, count)
+        known = self._known_scales[workload, dataset] = {
+            layout.argument: natural_scale(
+                entry.expected[layout.argument],
+                [each[layout.argument] for each in perturbed][: perturbation_count(layout.shape)],
+                crew=self._crew,
+            )
+            for layout in derived
+        }
+        return known
+
+    def _derived(self, workload: str) -> list[BufferLayout]:
+        """The outputs whose tolerance is derived."""
+        return [
+            layout
+            for layout in self._outputs(workload)
+            if DTYPES[layout.dtype].kind == "float" and layout.argument not in self._problem.tolerances
+        ]
+
+    def _perturbed(self, workload: str, dataset: Dataset, entry: _Entry, count: int) -> list[Mapping[str, Array]]:
+        if not any(DTYPES[argument.dtype].kind == "float" for argument in self._problem.inputs):
+            return []
+        rng = np.random.Generator(np.random.PCG64(int(content_id("perturb", self._seed, workload, dataset), 16)))
+        results: list[Mapping[str, Array]] = []
+        for _ in range(count):
+            inputs = perturb(entry.inputs, rng=rng, crew=self._crew)
+            try:
+                results.append(call_reference(self._reference, self._problem, self._workloads[workload], inputs))
+            except ReferenceFailed:  # at the edge of its domain: then expected values alone give the scale
+                return results
+        return results
+
+    # -- inputs and expected values ------------------------------------------------------------------
+
+    def _outputs(self, workload: str) -> list[BufferLayout]:
+        return [layout for layout in self._layouts[workload] if layout.role in ("output", "inout")]
+
+    def _entry(self, workload: str, dataset: Dataset) -> _Entry:
+        key = (workload, dataset)
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:  # whoever else wants the same waits for it
+            with self._lock:
+                entry = self._entries.get(key)
+                if entry is not None:
+                    self._entries.move_to_end(key)
+                    return entry
+            entry = self._make_entry(self._workloads[workload], dataset)
+            self._keep(key, entry)
+        return entry
+
+    def _keep(self, key: _Key, entry: _Entry) -> None:
+        with self._lock:
+            self._entries[key] = entry
+            total_bytes = sum(each.byte_count for each in self._entries.values())
+            while total_bytes > self._cache_bytes and len(self._entries) > 1:
+                total_bytes -= self._entries.popitem(last=False)[1].byte_count
+
+    def _make_entry(self, workload: Workload, dataset: Dataset) -> _Entry:
+        inputs = make_inputs(self._problem, workload, dataset, crew=self._crew)
+        for values in inputs.values():
+            values.setflags(write=False)
+        entry = self._entry_of(workload, inputs, is_special=dataset.is_special)
+        if entry.failure is not None and not dataset.is_hostile:
+            raise entry.failure
+        return entry
+
+    def _entry_of(self, workload: Workload, inputs: dict[str, Array], *, is_special: bool) -> _Entry:
+        """Inputs with what the reference makes of them, or why it fails."""
+        try:
+            results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=is_special)
+            expected = {
+                argument.name: expected_values(self._problem, argument, results[argument.name])
+                for argument in self._problem.outputs
+            }
+        except ReferenceFailed as error:
+            return _Entry(inputs, {}, error)
+        return _Entry(inputs, expected, None)
+
+    def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
+        if entry.failure is None:
+            return None
+        return (
+            f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
+            f"reference fails there: {entry.failure.message}"
+        )
+
+
+_HINTS = {
+    "out-of-bounds": "guard the baseline's stores at the edges, or correct the shapes in the problem",
+    "input-changed": "declare the argument's role as 'inout', or fix the baseline",
+    "unwritten": "check the baseline's launch (grid and block) and the output's shape",
+    "not-finite": "check the baseline's launch and the declared ranges of the inputs",
+    "mismatch": "check that the reference computes what the kernel does, with arguments in the kernel's "
+    "order; when both are right, declare a tolerance with its reason",
+}
+
+
+def _one_at_a_time(function: Callable[..., object]) -> Callable[..., object]:
+    """The user's function, which may not expect to be called by two threads at once."""
+    lock = threading.Lock()
+
+    @functools.wraps(function)
+    def locked(*arguments: object, **named: object) -> object:
+        with lock:
+            return function(*arguments, **named)
+
+    return locked
+
+
+def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:
+    """Whether a right result may look like an element that was never written: 8-bit floats have one or two NaNs."""
+    return dataset.is_special and layout.item_bytes == 1
+
+
+def _write_once(path: Path, values: Array) -> None:
+    """All bytes or no file; read-only."""
+    partial = path.with_suffix(".part")
+    values.reshape(-1).view(np.uint8).tofile(partial)
+    partial.chmod(0o444)
+    partial.rename(path)
+
+
+def _loose_note(job: CalibrateJob, output: str, factor: float) -> str:
+    return LooseTolerance(job.workload, job.dataset.name, output, factor).text

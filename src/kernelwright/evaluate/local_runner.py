@@ -1,0 +1,566 @@
+"""The runner of this machine: a build pool ahead of one lane for each device.
+
+```
+with LocalRunner(problem, device, settings) as runner:
+    runner.calibrate(baseline)                          # first: sets tolerances, proves the baseline
+    future = runner.submit(EvaluationRequest(candidate))
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kernelwright import knobs
+from kernelwright.backend.base import DeviceInfo
+from kernelwright.backend.registry import get_backend
+from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
+from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
+from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
+from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
+from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.builds.scheduler import Turns
+from kernelwright.evaluate.device.lock import DeviceLock
+from kernelwright.evaluate.device_queue.candidate import check_and_time, resources_of, timed
+from kernelwright.evaluate.device_queue.queue import Built, DeviceLane, medians_ms
+from kernelwright.evaluate.device_queue.reproduction import reproduced
+from kernelwright.evaluate.device_queue.same_code import MeasuredCode
+from kernelwright.evaluate.judge.server import RefereeDesk
+from kernelwright.evaluate.prestart import EarlyStart
+from kernelwright.evaluate.process.answering import HandsOver
+from kernelwright.evaluate.process.scratch import make_scratch
+from kernelwright.evaluate.process.worker_process import WorkerProcess
+from kernelwright.evaluate.settings import EvaluationSettings
+from kernelwright.problem.model import Problem
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.template.model import Candidate
+
+LOOK_AHEAD = 2
+"""Requests worth having in flight for each build process: one building, one waiting or ready. More would be asked of a
+searcher that knows less."""
+LOOK_AHEAD_IN_TURNS = 3
+"""The same where builds and measurements take turns."""
+
+LANE_LOOK_AHEAD = 2
+"""The same for each device: one being measured, one ready."""
+
+IDLE_S = 0.01
+"""How often a lane without work looks whether what it left for later can be done."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """One request on its way through the pipeline."""
+
+    request: EvaluationRequest
+    rendered: Rendered
+    future: EvaluationFuture
+    builds: list[Future[BuildResult]]
+    render_s: float
+    is_running: bool = False
+    """Whether its future is, which happens once though several devices may try."""
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A candidate that is faster than what it raced against, by a quick look; it waits for the thorough check."""
+
+    pending: _Pending
+    built: tuple[Built, ...]
+    passed: Passed
+    cost: Cost
+
+    @property
+    def complete_ms(self) -> dict[str, float]:
+        """Medians of the workloads that were measured to the end."""
+        return medians_ms([each for each in self.passed.measurements if not each.stopped_early])
+
+    @property
+    def order(self) -> float:
+        """Sorts the fastest first."""
+        times_ms = self.complete_ms.values()
+        return math.fsum(map(math.log, times_ms)) / max(1, len(times_ms))
+
+
+class _Station:
+    """One device with its lane, and the locks around it."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        desk: RefereeDesk,
+        scratch: Path,
+        host: WorkerProcess | None = None,
+    ) -> None:
+        self.device = device
+        self.lane = DeviceLane(problem, device, settings, desk=desk, scratch=scratch, host=host)
+        self.is_closed = False
+        self._use = threading.Lock()
+        self._turn = DeviceLock(device.id, on_wait=self._give_up_when_closed)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[DeviceLane]:
+        """The lane, for one thread of one run at a time."""
+        with self._use, self._turn:
+            yield self.lane
+
+    def close(self) -> None:
+        """End the lane's processes; can be called twice."""
+        self.is_closed = True
+        self.lane.close()
+
+    def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
+        """While another run holds the device: end the wait when this run is being stopped."""
+        if self.is_closed:
+            raise InfrastructureError(f"stopped after {waited_s:.0f} s of waiting for {holder}")
+
+
+class LocalRunner:
+    """Builds in processes; checks and times in one thread for each device, one candidate at a time."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: DeviceInfo,
+        settings: EvaluationSettings,
+        *,
+        peers: Sequence[DeviceInfo] = (),
+        early: EarlyStart | None = None,
+    ) -> None:
+        """Nothing is started yet, but what `early` has.
+
+        Args:
+            problem: what is evaluated.
+            device: builds are for it, and comparisons are made on it.
+            settings: how.
+            peers: more devices of the same model; each evaluation goes to whichever is free.
+            early: of this problem and seed; taken over.
+        """
+        self._problem = problem
+        self._device = device
+        self._settings = settings
+        self._scratch = early.scratch if early is not None else make_scratch()
+        self._turns = Turns(is_exclusive=device.shares_host_cores)
+        self._pool = BuildPool(
+            device.backend,
+            device,
+            process_count=settings.build_processes,
+            cache=ArtifactCache(knobs.cache_dir() / "artifacts"),
+            scratch=self._scratch / "build",
+            timeout_s=settings.build_timeout_s,
+            specialise_timeout_s=settings.specialise_timeout_s,
+        )
+        self._desk = early.desk if early is not None else RefereeDesk(problem, settings, scratch=self._scratch)
+        host = early.hosts.take(device.backend) if early is not None and _may_be_hosted(device, settings) else None
+        self._stations = [
+            _Station(
+                problem,
+                each,
+                settings,
+                desk=self._desk,
+                scratch=self._scratch / f"lane-{number}",
+                host=None if number else host,
+            )
+            for number, each in enumerate((device, *peers))
+        ]
+        if early is not None:
+            early.take()
+        self._ready: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(station,), name=f"lane-{number}", daemon=True)
+            for number, station in enumerate(self._stations)
+        ]
+        self._serving = len(self._stations)
+        self._serving_lock = threading.Lock()
+        self._claims: list[_Claim] = []
+        """Of the only lane's thread, in whose turn they are settled."""
+        self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
+        """By candidate: what was begun before anyone asked for an evaluation."""
+        self._notes: list[str] = []
+        self._measured_code = MeasuredCode()
+        self._allowed = NOTHING
+        """What the baseline keeps between launches in variables of its own, and candidates may."""
+        self._order = tuple(workload.name for workload in problem.workloads)
+        """Of workloads in an evaluation: cheapest first, once the baseline has told which are."""
+        self._is_closed = False
+
+    # -- the runner seam -----------------------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> int:
+        """Requests worth having in flight; more while some only wait for a proof."""
+        ahead = LOOK_AHEAD_IN_TURNS if self._device.shares_host_cores else LOOK_AHEAD
+        count = max(self._settings.build_processes * ahead, len(self._stations) * LANE_LOOK_AHEAD)
+        return count + min(count, len(self._claims))
+
+    @property
+    def builds_ahead(self) -> bool:
+        """Whether builds disturb nothing, so that they may begin before the baseline is proven."""
+        return not self._device.shares_host_cores
+
+    def build_ahead(self, candidates: Sequence[Candidate]) -> None:
+        """Begin to build what will be asked for soon, in this order; nothing where that would disturb."""
+        if not self.builds_ahead:
+            return
+        for candidate in candidates:
+            rendered = render(candidate, self._problem, self._device)
+            if not isinstance(rendered, Failed) and candidate.id not in self._builds_ahead:
+                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in rendered.build_requests()]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a person should know of the calibration."""
+        return (*self._stations[0].lane.notes, *self._notes)
+
+    def submit(self, request: EvaluationRequest) -> EvaluationFuture:
+        """Queue one evaluation; builds start at once on a GPU, in turns on a CPU device."""
+        start_s = time.perf_counter()
+        future: EvaluationFuture = Future()
+        rendered = render(request.candidate, self._problem, self._device)
+        if isinstance(rendered, Failed):
+            cost = Cost(framework_s=time.perf_counter() - start_s)
+            future.set_result(Evaluation(request.candidate.id, rendered, cost))
+            return future
+        pending = _Pending(request, rendered, future, [], time.perf_counter() - start_s)
+        self._turns.request_builds(lambda: self._start_builds(pending))
+        return future
+
+    def calibrate(self, baseline: Candidate) -> Evaluation:
+        """Build, check and time the baseline on every workload and dataset; must come before `submit`.
+
+        Raises:
+            BaselineFailed: it does not build, run, or agree with the reference.
+            ReferenceFailed: the reference is broken.
+        """
+        built, build_s, is_cached = self._build_now(baseline)
+        self._allow(built)
+        start_s = time.perf_counter()
+        with self._stations[0].held() as lane:
+            errors = lane.calibrate(built, may_defer=len(self._stations) == 1)
+        check_s = time.perf_counter() - start_s
+        with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
+            peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
+            with self._stations[0].held() as lane:
+                measured = lane.measure(built)
+                lane.begin_later()
+            for station, peer in zip(self._stations[1:], peers, strict=True):
+                error = peer.exception()
+                if isinstance(error, KernelwrightError):
+                    self._gives_up(station, error)
+                elif error is not None:
+                    raise error
+        if isinstance(measured, Failed):
+            hint = "try again when the machine is less busy" if measured.reason == "suspicious" else None
+            raise BaselineFailed(f"the baseline cannot be timed: {measured.message}", hint=hint)
+        times_ms = medians_ms(measured)
+        # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
+        self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
+        cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
+        outcome = Passed(measured, errors, resources_of(built))
+        return Evaluation(baseline.id, outcome, cost)
+
+    def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
+        """Measure `candidates` interleaved on every workload."""
+        built = [self._build_now(candidate)[0] for candidate in candidates]
+        kept = [_kept(each) for each in built]
+        allowed = replace(kept[0], allows_assembly=self._problem.allows_assembly)
+        keeping = {place: each.failure(allowed) for place, each in enumerate(kept)}
+        known = {place: failure.message for place, failure in keeping.items() if failure is not None}
+        with self._stations[0].held() as lane:
+            done, wrong = lane.compare(built, rounds=rounds, wrong=known)
+        right = [place for place in range(len(candidates)) if place not in wrong]
+        samples = {workload: tuple(each.samples_ms[place] for place in right) for workload, each in done.items()}
+        rejected = {candidates[place].id: reason for place, reason in wrong.items()}
+        conditions = {workload: each.conditions for workload, each in done.items() if each.conditions is not None}
+        return Comparison(tuple(candidates[place].id for place in right), samples, rejected, conditions)
+
+    def reproduce(self, original: Candidate, candidate: Candidate) -> Reproduction | Failed:
+        """Launch both, which must build, on every workload and dataset, and compare what they wrote."""
+        built = [self._build_now(each)[0] for each in (original, candidate)]
+        failure = _kept(built[1]).failure(self._allowed)
+        if failure is not None:
+            return failure
+        with self._stations[0].held() as lane:
+            return reproduced(lane, *built)
+
+    def measure_ceilings(self) -> Mapping[str, float]:
+        """What the device can do at most, by name; at least `copy_bytes_per_s` where a copy can be timed."""
+        with self._stations[0].held() as lane:
+            return lane.measure_ceilings()
+
+    def __enter__(self) -> Self:
+        self._desk.warm()
+        for station in self._stations:
+            station.lane.warm()
+        self._pool.warm()
+        if not self._device.shares_host_cores:
+            names = [workload.name for workload in self._problem.workloads]
+            self._desk.prefetch(names, is_essential=len(self._stations) == 1)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_closed = True
+        self._ready.put(None)
+        try:
+            self._close_lanes()
+            self._pool.close()
+            for thread in self._threads:
+                thread.join(timeout=5.0)
+        finally:  # also when a second Ctrl-C comes
+            self._close_lanes()  # again: a thread may have been about to start a worker
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _close_lanes(self) -> None:
+        self._desk.close()
+        for station in self._stations:
+            station.close()
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    def _start_builds(self, pending: _Pending) -> None:
+        if pending.future.cancelled():
+            self._turns.builds_finished(makes_ready=False)
+            return
+        ahead = self._builds_ahead.pop(pending.request.candidate.id, None)
+        pending.builds = ahead or [self._pool.submit(each) for each in pending.rendered.build_requests()]
+        remaining = threading.Semaphore(len(pending.builds) - 1)
+
+        def one_done(_: Future[BuildResult]) -> None:
+            if not remaining.acquire(blocking=False):  # the last one
+                self._builds_done(pending)
+
+        for build in pending.builds:
+            build.add_done_callback(one_done)
+
+    def _builds_done(self, pending: _Pending) -> None:
+        failure = _first_failure(pending.builds)
+        if failure is None:
+            self._ready.put(pending)
+            self._turns.builds_finished(makes_ready=True)
+            return
+        if not pending.future.set_running_or_notify_cancel():
+            pass  # nobody waits for it any more
+        elif isinstance(failure, Failed):
+            build_s, is_cached = _build_cost(pending.builds)
+            cost = Cost(build_s=build_s, framework_s=pending.render_s, is_build_cached=is_cached)
+            pending.future.set_result(Evaluation(pending.request.candidate.id, failure, cost))
+        else:
+            pending.future.set_exception(failure)
+        self._turns.builds_finished(makes_ready=False)
+
+    def _build_now(self, candidate: Candidate) -> tuple[tuple[Built, ...], float, bool]:
+        """Build outside the queue: for candidates that must build (the baseline, finalists)."""
+        rendered = render(candidate, self._problem, self._device)
+        if isinstance(rendered, Failed):
+            raise BaselineFailed(f"cannot render: {rendered.message}")
+        ahead = self._builds_ahead.pop(candidate.id, None)
+        builds = ahead or [self._pool.submit(request) for request in rendered.build_requests()]
+        results = [build.result() for build in builds]
+        for result in results:
+            if result.failure:
+                raise BaselineFailed(
+                    f"the baseline does not build: {result.failure.message}", hint=result.failure.log or None
+                )
+        build_s, is_cached = _build_cost(builds)
+        return _pair(rendered, results), build_s, is_cached
+
+    def _allow(self, baseline: Sequence[Built]) -> None:
+        """Candidates may keep what the baseline does; a person is told where that may make a speedup.
+
+        Raises:
+            BaselineFailed: it holds assembly, which the problem does not allow.
+        """
+        source = self._problem.baseline or self._problem.kernel
+        self._allowed = replace(_kept(baseline), allows_assembly=self._problem.allows_assembly)
+        if self._allowed.assembly and not self._allowed.allows_assembly:
+            what = f"the baseline cannot be used: {self._allowed.assembly}"
+            raise BaselineFailed(what, hint=ALLOW_ASSEMBLY, location=source.location)
+        note = self._allowed.note(is_set_back=get_backend(self._device.backend).sets_state_back(self._device))
+        for each in (note, ASSEMBLY_NOTE if self._allowed.allows_assembly else ""):
+            if each and each not in self._notes:
+                self._notes.append(each)
+
+    # -- the lane's thread ---------------------------------------------------------------------------------------
+
+    def _serve(self, station: _Station) -> None:
+        while (pending := self._next(station)) is not None:
+            if station.is_closed and not self._is_closed:
+                self._ready.put(pending)  # for another device
+                return
+            self._turns.begin_measurement()
+            if self._is_closed or not (pending.is_running or pending.future.set_running_or_notify_cancel()):
+                self._turns.end_measurement()
+                continue
+            pending.is_running = True
+            evaluation, is_done = None, False
+            with HandsOver(functools.partial(self._answer_with, pending)):
+                try:
+                    evaluation = self._evaluate(pending, station)
+                    is_done = True
+                except InfrastructureError as error:
+                    if self._gives_up(station, error):
+                        self._ready.put(pending)  # for another device
+                        return
+                    raise
+            if is_done:
+                self._turns.end_measurement()
+            if evaluation is not None:
+                pending.future.set_result(evaluation)
+        self._ready.put(None)  # for the next thread
+
+    def _next(self, station: _Station) -> _Pending | None:
+        """What to do next; until there is something, what was left for later is seen to."""
+        while (self._claims or not station.lane.is_complete) and not self._is_closed:
+            if station.lane.can_complete:
+                self._settle(station)
+            try:
+                return self._ready.get(timeout=IDLE_S)
+            except queue.Empty:
+                continue
+        return self._ready.get()
+
+    def _settle(self, station: _Station) -> None:
+        """Once every dataset can be judged on: prove the claims that wait, fastest first.
+
+        Whoever is then slower than what was just proven claims nothing any more.
+        """
+        with HandsOver(self._refuse_claims), station.held() as lane:
+            lane.complete()
+            best: list[Incumbent] = []
+            for claim in sorted(self._claims, key=lambda each: each.order):
+                evaluation = self._settled(claim, lane, best)
+                self._claims.remove(claim)
+                claim.pending.future.set_result(evaluation)
+
+    def _refuse_claims(self, error: Exception) -> None:
+        claims, self._claims = self._claims, []
+        for claim in claims:
+            claim.pending.future.set_exception(error)
+
+    def _settled(self, claim: _Claim, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
+        """The evaluation of a claim; `best` are what earlier ones have proven, and take it in."""
+        request, outcome, cost = claim.pending.request, claim.passed, claim.cost
+        assert request.incumbent is not None  # what it claims to beat
+        if all(each.is_beaten_by(claim.complete_ms) for each in (request.incumbent, *best)):
+            errors, more_s = timed(lambda: lane.prove(claim.built))
+            cost = replace(cost, check_s=cost.check_s + more_s)
+            if isinstance(errors, Failed):
+                self._measured_code.add(claim.built, request, errors)
+                return Evaluation(request.candidate.id, errors, cost)
+            outcome = replace(outcome, errors=errors)
+            best.append(request.incumbent.after(claim.complete_ms))
+        self._measured_code.add(claim.built, request, outcome)
+        return Evaluation(request.candidate.id, outcome, cost)
+
+    def _answer_with(self, pending: _Pending, error: Exception) -> None:
+        self._turns.end_measurement()
+        pending.future.set_exception(error)
+
+    def _place(self, built: Built) -> int:
+        return self._order.index(built.rendered.workload.name)
+
+    def _gives_up(self, station: _Station, error: KernelwrightError) -> bool:
+        """Whether a device that failed is left out from now on; the last one never is."""
+        with self._serving_lock:
+            if self._is_closed or self._serving == 1:
+                return False
+            self._serving -= 1
+        station.close()
+        self._notes.append(f"{station.device.id} failed and is left out from here on: {error}")
+        return True
+
+    def _evaluate(self, pending: _Pending, station: _Station) -> Evaluation | None:
+        """None for a claim that waits: it is answered when it is settled."""
+        start_s = time.perf_counter()
+        request = pending.request
+        results = [build.result() for build in pending.builds]
+        built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
+        build_s, is_cached = _build_cost(pending.builds)
+        failure = _kept(built).failure(self._allowed)
+        if failure is not None:
+            cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
+            return Evaluation(request.candidate.id, failure, cost)
+        known = self._measured_code.find(built, request)
+        if known is not None:
+            cost = Cost(build_s, framework_s=pending.render_s, is_build_cached=is_cached)
+            return Evaluation(request.candidate.id, known, cost)
+        with station.held() as lane:
+            waited_s = time.perf_counter() - start_s
+            before_s = lane.worker_seconds
+            seen = check_and_time(lane, built, request)
+            inside_s = lane.worker_seconds - before_s
+        outcome = seen.outcome
+        if isinstance(outcome, Passed):
+            outcome = replace(outcome, measurements=_in_order(outcome.measurements, self._problem))
+        own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
+        cost = Cost(build_s, seen.check_s, seen.time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        if seen.is_claim and isinstance(outcome, Passed):
+            self._claims.append(_Claim(pending, built, outcome, cost))
+            return None
+        self._measured_code.add(built, request, outcome)
+        return Evaluation(request.candidate.id, outcome, cost)
+
+
+def _kept(built: Sequence[Built]) -> Kept:
+    return kept_by([each.artifact for each in built])
+
+
+def _may_be_hosted(device: DeviceInfo, settings: EvaluationSettings) -> bool:
+    """Whether the process that asked for devices may open one: it has no limit of memory, and a CPU needs it not."""
+    return not device.shares_host_cores and settings.worker_memory_bytes is None
+
+
+def _in_order(measurements: Sequence[Measurement], problem: Problem) -> tuple[Measurement, ...]:
+    """In the problem's order of workloads, whatever order they were taken in."""
+    by_name = {each.workload: each for each in measurements}
+    return tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
+
+
+def _adopt(station: _Station, built: Sequence[Built]) -> None:
+    """Have a peer show that it works, with the referee as the first device's lane left it."""
+    with station.held() as lane:
+        lane.adopt(built)
+
+
+def _pair(rendered: Rendered, results: Sequence[BuildResult]) -> tuple[Built, ...]:
+    artifacts = {result.artifact.unit.id: result.artifact for result in results if result.artifact}
+    return tuple(Built(each, artifacts[each.unit.id]) for each in rendered.workloads)
+
+
+def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
+    """Seconds of all builds, and whether every one of them came from the cache."""
+    results = [build.result() for build in builds if build.exception() is None]
+    return sum(result.build_s for result in results), all(result.is_cached for result in results)
+
+
+def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseException | None:
+    for build in builds:
+        if build.cancelled():
+            return InfrastructureError("the build was given up, because the run is being stopped")
+        error = build.exception()
+        if error is not None:
+            return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")
+        failure = build.result().failure
+        if failure:
+            return failure
+    return None

@@ -1,0 +1,1 @@
+"""Worker processes: where everything that may crash, hang or lie is run."""
