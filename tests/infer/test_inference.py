@@ -162,3 +162,13 @@ def test_values_that_say_where_to_write_come_from_a_file(tmp_path: Path) -> None
     source = "__kernel void k(__global const int *at, __global const float *v, __global float *y, int n) {\n"
     source += "  int i = get_global_id(0);\n  if (i < n) y[at[i]] = v[i];\n}\n"
     assert [each.word for each in inferred(tmp_path, source, "n=100").questions] == ["at=FILE.npy"]
+
+
+def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int n) {\n  int i = get_global_id(0);\n"
+    source += "  if (i < n) y[i] = x[i] - x[INDEX];\n}\n"
+    found = inferred(tmp_path, source.replace("INDEX", "i - 1"), "n=100")
+    assert found.arguments[0].note == "it seems to be touched before its first element"
+    clamped = inferred(tmp_path, source.replace("INDEX", "max(i - 1, 0)"), "n=100")
+    assert clamped.arguments[0].note == ""
+    assert clamped.arguments[0].shape == ("n",)

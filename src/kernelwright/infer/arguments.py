@@ -283,7 +283,21 @@ class ArrayReader:
         if extents is None:
             value = self.symbols.number(total)
             return (str(value),), "counted on these sizes", value
-        return extents, "", self.symbols.number(total)
+        note = "it seems to be touched before its first element" if self._may_be_negative(accesses) else ""
+        return extents, note, self.symbols.number(total)
+
+    def _may_be_negative(self, accesses: list[Access]) -> bool:
+        """Whether the least index of an access is known, and below 0: no extent makes that right."""
+        bounds = self.bounds()
+        for access in accesses:
+            assert access.element is not None
+            try:
+                least = self.symbols.number(bounds.upper(-access.element, bounds.of_access(access)))
+            except Unbounded:
+                continue
+            if least is not None and least > 0:
+                return True
+        return False
 
     def _one_a_thread(self) -> tuple[str, ...]:
         """As many elements as the launch has threads."""

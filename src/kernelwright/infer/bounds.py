@@ -227,6 +227,9 @@ class Bounds:
         self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int, *, grows: bool
     ) -> Iterator[Constraint]:
         """One of several values: the largest, or, where it keeps an index inside its range, that range's end."""
+        if not grows and atom.usual is not None and any(not part.terms for part in atom.parts):
+            yield Constraint(-named(name), ZERO)
+            return
         if not grows:
             lows = [
                 self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts
