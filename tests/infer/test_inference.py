@@ -172,3 +172,14 @@ def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) ->
     clamped = inferred(tmp_path, source.replace("INDEX", "max(i - 1, 0)"), "n=100")
     assert clamped.arguments[0].note == ""
     assert clamped.arguments[0].shape == ("n",)
+
+
+def test_a_border_that_is_excluded_by_inequality_bounds_its_neighbours(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *a, __global float *b, int w, int h) {\n"
+    source += "  int x = get_global_id(0), y = get_global_id(1), at = y * w + x;\n  if (x >= w || y >= h) return;\n"
+    source += "  if (x == 0 || y == 0 || x == w - 1 || y == h - 1) b[at] = a[at];\n"
+    source += "  else b[at] = a[at - 1] + a[at + 1] + a[at - w] + a[at + w];\n}\n"
+    found = inferred(tmp_path, source, "w=100", "h=70")
+    assert [each.shape for each in found.arguments if each.shape] == [("h", "w")] * 2
+    assert [each.role for each in found.arguments if each.shape] == ["input", "output"]
+    assert all(not each.note for each in found.arguments)
