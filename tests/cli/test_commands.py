@@ -283,6 +283,17 @@ def test_replay_and_priors_need_no_device(run: Path, tmp_path: Path, call: Call,
 
 
 @pytest.mark.opencl
+def test_quiet_shows_no_progress(run: Path, tmp_path: Path, call: Call) -> None:
+    words = ("tune", run / "problem", "--replay", run, "--budget", 2, "--searcher", "random", "--no-report")
+    status, out, err = call(*words, "--run", tmp_path / "loud")
+    assert status == 0
+    assert err
+    quiet = call(*words, "--run", tmp_path / "quiet", "-q")
+    assert quiet[::2] == (0, "")
+    assert "configuration: BLOCK=" in quiet[1]
+
+
+@pytest.mark.opencl
 def test_a_run_of_a_newer_format_is_refused(run: Path, call: Call) -> None:
     log = run / "events.jsonl"
     lines = log.read_text().replace('"format": 1', '"format": 2').replace('"format":1', '"format":2')

@@ -9,7 +9,7 @@ agent.analyse(AnalyseContext)    -> (Finding, ...)                    what the m
 ```
 
 A role reads its context and nothing else, gives a proposal and changes nothing: whatever it writes is checked, built
-and measured by the engine as any other candidate. No role writes tests, tolerances or references.
+and measured by the loop as any other candidate. No role writes tests, tolerances or references.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runner seam: how the engine has candidates evaluated, whatever does it.
+"""The runner seam: how the loop has candidates evaluated, whatever does it.
 
 ```
 with runner:
@@ -26,7 +26,7 @@ EvaluationFuture = Future[Evaluation]
 
 @dataclass(slots=True)
 class Incumbent:
-    """What a candidate races against. Live: the engine moves it on, a runner reads it when measuring.
+    """What a candidate races against. Live: the loop moves it on, a runner reads it when measuring.
 
     A candidate is stopped on a workload only if it can then neither be the best there nor win over all workloads, even
     if it reached `OPTIMISM` times the best known time on each workload that is still to come.

@@ -161,7 +161,7 @@ class Work:
 class Problem:
     """Everything that a run needs to know about what is computed.
 
-    Lifecycle: `load_problem(path)` checks the files and gives this; the engine never changes it.
+    Lifecycle: `load_problem(path)` checks the files and gives this; nothing changes it.
     """
 
     name: str

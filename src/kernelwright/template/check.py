@@ -423,7 +423,7 @@ def _check_outputs_passed(problem: Problem, template: Template) -> None:
 
 
 def _check_defaults(problem: Problem, template: Template) -> None:
-    """What sizes and defaults alone decide must hold on every workload; the device's part is for the engine."""
+    """What sizes and defaults alone decide must hold on every workload; the device's part is for the run."""
     for workload in problem.workloads:
         names: dict[str, Value] = {**workload.sizes, **template.default}
         for constraint in template.constraints:

@@ -127,7 +127,7 @@ class SearcherContract(ABC):
         assert list(searcher.ask(2)) == everything[:1]
 
     def test_asking_for_none_gives_none(self) -> None:
-        """An engine with no free slot may ask all the same."""
+        """A loop with no free slot may ask all the same."""
         assert not self.make(small_space(), seed=0).ask(0)
 
     def test_only_failures_still_exhaust_the_space(self) -> None:

@@ -114,7 +114,7 @@ class SimulatedRunner:
 
 
 class SimulatedMachine:
-    """Gives the engine a `SimulatedRunner`."""
+    """Gives a run a `SimulatedRunner`."""
 
     def __init__(
         self,

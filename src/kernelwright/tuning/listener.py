@@ -36,7 +36,7 @@ class Progress:
 
 
 class RunListener(Protocol):
-    """Hears of a run. Called in the engine's thread; must not block and not raise."""
+    """Hears of a run. Called in the loop's thread; must not block and not raise."""
 
     def on_event(self, event: Event, progress: Progress) -> None:
         """`event` has just become durable."""

@@ -22,7 +22,7 @@ GPU_LANGUAGES: tuple[Language, ...] = ("cuda",)
 
 
 class Machine(Protocol):
-    """Gives the engine a device and a runner; the fake one is `kernelwright.testing.simulated.SimulatedMachine`."""
+    """Gives a run a device and a runner; the fake one is `kernelwright.testing.simulated.SimulatedMachine`."""
 
     def device(self, selector: str | None, language: Language) -> DeviceInfo:
         """The device to use.

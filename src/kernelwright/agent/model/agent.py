@@ -1,7 +1,7 @@
 """All roles by a language model: a context becomes a prompt, a reply becomes a checked proposal.
 
 A reply that is not what was asked for goes back with a precise complaint, a few times; then the role declines. The
-agent writes no file and runs nothing: what it proposes is judged by the engine as any candidate is.
+agent writes no file and runs nothing: what it proposes is judged by the loop as any candidate is.
 """
 
 from __future__ import annotations
