@@ -285,7 +285,7 @@ def test_replay_and_priors_need_no_device(run: Path, tmp_path: Path, call: Call,
 @pytest.mark.opencl
 def test_quiet_shows_no_progress(run: Path, tmp_path: Path, call: Call) -> None:
     words = ("tune", run / "problem", "--replay", run, "--budget", 2, "--searcher", "random", "--no-report")
-    status, out, err = call(*words, "--run", tmp_path / "loud")
+    status, _, err = call(*words, "--run", tmp_path / "loud")
     assert status == 0
     assert err
     quiet = call(*words, "--run", tmp_path / "quiet", "-q")

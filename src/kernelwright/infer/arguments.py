@@ -329,6 +329,8 @@ class ArrayReader:
             if size is None:
                 raise Unbounded("")
             found.append((size, last))
+        if not found:
+            raise Unbounded("")
         return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1]
 
     def _rounded(self, total: Polynomial) -> Polynomial:
