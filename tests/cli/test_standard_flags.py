@@ -99,9 +99,9 @@ def test_quiet_leaves_the_result_and_json_has_all_of_it(call: Call, in_tmp: Path
     (in_tmp / "scale.cl").write_text(KERNEL)
     loud, quiet = call("init", "scale.cl")[1], call("init", "scale.cl", "--out", "quiet", "-q")[1]
     assert "next: " in loud
-    assert quiet.splitlines() == ["quiet/problem.toml", "quiet/reference.py", "quiet/scale.cl"]
+    assert quiet.splitlines() == ["quiet/problem.toml", "quiet/scale.cl", "quiet/original.cl"]
     document = json.loads(call("init", "scale.cl", "--out", "other", "--json")[1])
-    assert document.keys() == {"folder", "files", "notes", "next"}
+    assert document.keys() == {"folder", "files", "inferred", "notes", "next"}
     assert all(Path(name).is_file() for name in document["files"])
     assert document["next"] == "kernelwright optimize other"
 

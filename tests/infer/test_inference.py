@@ -136,3 +136,50 @@ def test_rows_of_a_table_that_nothing_counts_are_marked_as_a_guess() -> None:
     found = infer_case("aside", "rotary.hip", ASIDE["rotary.hip"])
     assert "positions_values" in found.guessed_sizes
     assert any("positions" in each for each in found.guesses)
+
+
+TILED = """#define TS 16
+__kernel void k(int M, int N, int K, __global const float *A, __global const float *B, __global float *C) {
+  const int row = get_local_id(0), col = get_local_id(1);
+  const int x = TS * get_group_id(0) + row, y = TS * get_group_id(1) + col;
+  float sum = 0;
+  for (int k = 0; k < K; k++) sum += A[k * M + x] * B[y * K + k];
+  C[y * M + x] = sum;
+}
+"""
+
+
+def test_tiles_without_guards_get_a_grid_of_rows_and_of_the_size_that_is_left(tmp_path: Path) -> None:
+    found = inferred(tmp_path, TILED, "M=64", "N=48", "K=32")
+    assert found.launch.grid == ("(M // 16)", "(N // 16)")
+    assert found.launch.block == ("16", "16")
+    assert found.launch.note
+    assert [each.shape for each in found.arguments if each.shape] == [("K", "M"), ("N", "K"), ("N", "M")]
+    assert inferred(tmp_path, TILED, "M=65", "N=48", "K=32").questions[0].word.startswith("--grid")
+
+
+def test_values_that_say_where_to_write_come_from_a_file(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const int *at, __global const float *v, __global float *y, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < n) y[at[i]] = v[i];\n}\n"
+    assert [each.word for each in inferred(tmp_path, source, "n=100").questions] == ["at=FILE.npy"]
+
+
+def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int n) {\n  int i = get_global_id(0);\n"
+    source += "  if (i < n) y[i] = x[i] - x[INDEX];\n}\n"
+    found = inferred(tmp_path, source.replace("INDEX", "i - 1"), "n=100")
+    assert found.arguments[0].note == "it seems to be touched before its first element"
+    clamped = inferred(tmp_path, source.replace("INDEX", "max(i - 1, 0)"), "n=100")
+    assert clamped.arguments[0].note == ""
+    assert clamped.arguments[0].shape == ("n",)
+
+
+def test_a_border_that_is_excluded_by_inequality_bounds_its_neighbours(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *a, __global float *b, int w, int h) {\n"
+    source += "  int x = get_global_id(0), y = get_global_id(1), at = y * w + x;\n  if (x >= w || y >= h) return;\n"
+    source += "  if (x == 0 || y == 0 || x == w - 1 || y == h - 1) b[at] = a[at];\n"
+    source += "  else b[at] = a[at - 1] + a[at + 1] + a[at - w] + a[at + w];\n}\n"
+    found = inferred(tmp_path, source, "w=100", "h=70")
+    assert [each.shape for each in found.arguments if each.shape] == [("h", "w")] * 2
+    assert [each.role for each in found.arguments if each.shape] == ["input", "output"]
+    assert all(not each.note for each in found.arguments)

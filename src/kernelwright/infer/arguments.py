@@ -80,6 +80,11 @@ class ArrayReader:
             if self.asks:
                 self.ranges[array] = ZERO, ZERO
             del waiting[array]
+        for array in [each for each in waiting if self._says_where_to_write(each)]:
+            why = f"the values of {array!r} say where it writes: drawn at random, threads would overwrite each other"
+            if self.asks:
+                self.questions.append(Question(f"{array}=FILE.npy", why))
+            self.notes[array] = f"{why}; give a file"
         for is_last in (False, True):
             for array in list(waiting):
                 high = self._highest_index(array, dtypes[array], is_last=is_last)
@@ -119,6 +124,16 @@ class ArrayReader:
             for part in parts:
                 for inner in part.names - {name}:
                     yield from self._behind(inner, bounds, depth + 1)
+
+    def _says_where_to_write(self, array: str) -> bool:
+        """Whether threads write, not atomically, to elements that its values choose."""
+        bounds = self.bounds()
+        for access in self._accesses:
+            if access.element is None or access.kind == "read" or access.is_atomic or access.space != "global":
+                continue
+            if any(array in self._behind(name, bounds) for name in access.element.names):
+                return True
+        return False
 
     def _is_loop_bound(self, array: str) -> bool:
         bounds = self.bounds()
@@ -268,7 +283,21 @@ class ArrayReader:
         if extents is None:
             value = self.symbols.number(total)
             return (str(value),), "counted on these sizes", value
-        return extents, "", self.symbols.number(total)
+        note = "it seems to be touched before its first element" if self._may_be_negative(accesses) else ""
+        return extents, note, self.symbols.number(total)
+
+    def _may_be_negative(self, accesses: list[Access]) -> bool:
+        """Whether the least index of an access is known, and below 0: no extent makes that right."""
+        bounds = self.bounds()
+        for access in accesses:
+            assert access.element is not None
+            try:
+                least = self.symbols.number(bounds.upper(-access.element, bounds.of_access(access)))
+            except Unbounded:
+                continue
+            if least is not None and least > 0:
+                return True
+        return False
 
     def _one_a_thread(self) -> tuple[str, ...]:
         """As many elements as the launch has threads."""
@@ -300,10 +329,13 @@ class ArrayReader:
             if size is None:
                 raise Unbounded("")
             found.append((size, last))
+        if not found:
+            raise Unbounded("")
         return max(found, key=lambda each: (each[0], -len(each[1].terms)))[1]
 
     def _rounded(self, total: Polynomial) -> Polynomial:
         """A single product of sizes where that is hardly more: `height * stride` for a last row that ends early."""
+        total = self._without_quotients(total)
         size = self.symbols.number(total)
         if len(total.terms) <= 1 or size is None:
             return total
@@ -314,6 +346,21 @@ class ArrayReader:
             value = self.symbols.number(whole)
             if value is not None and size <= value <= ROUNDED_UP * size and degree > 1:
                 return whole
+        return total
+
+    def _without_quotients(self, total: Polynomial) -> Polynomial:
+        """`n` for `16 * (n // 16)`, where that is the same: never less on any sizes."""
+        for name in total.names:
+            share = self.symbols.share(name)
+            if share is None or any(factor % share[1] for names, factor in total.terms if name in names):
+                continue
+            factor = total.coefficient(name)
+            if factor is None:
+                continue
+            shares = Polynomial(tuple((names, number_ // share[1]) for names, number_ in factor.terms))
+            whole = total.without((name,)) + shares * self.symbols.plain(share[0])
+            if self.symbols.number(whole) == self.symbols.number(total):
+                total = whole
         return total
 
     def _extents(self, total: Polynomial, accesses: list[Access]) -> tuple[str, ...] | None:

@@ -59,12 +59,23 @@ class Bounds:
 
     def of_access(self, access: Access) -> tuple[Constraint, ...]:
         """What the conditions around an access say."""
-        return tuple(
-            constraint
-            for index in access.guards
-            for comparison in self.facts.guards[index].comparisons
-            for constraint in self.of_comparison(comparison)
-        )
+        comparisons = [each for index in access.guards for each in self.facts.guards[index].comparisons]
+        found = [constraint for comparison in comparisons for constraint in self.of_comparison(comparison)]
+        for each in comparisons:
+            if each.operator == "!=":
+                found += self._excluded(each, found)
+        return tuple(found)
+
+    def _excluded(self, comparison: Comparison, known: list[Constraint]) -> Iterator[Constraint]:
+        """One end of a range that a condition excludes: `x != 0` of a thread, `x != n - 1` where `x < n`."""
+        left, right = self.symbols.plain(comparison.left), self.symbols.plain(comparison.right)
+        name = left.single_name
+        if name is None or self.symbols.is_size(name) or self.symbols.moving(right):
+            return
+        if self.facts.atoms[name].kind == "thread" and not right.terms:
+            yield Constraint(-left, -ONE)
+        if Constraint(left, right) in known:
+            yield Constraint(left, right - ONE)
 
     def of_comparison(self, comparison: Comparison) -> Iterator[Constraint]:
         """One or two constraints; none where it has no direction, or holds for other sizes only."""
@@ -227,6 +238,9 @@ class Bounds:
         self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int, *, grows: bool
     ) -> Iterator[Constraint]:
         """One of several values: the largest, or, where it keeps an index inside its range, that range's end."""
+        if not grows and atom.usual is not None and any(not part.terms for part in atom.parts):
+            yield Constraint(-named(name), ZERO)
+            return
         if not grows:
             lows = [
                 self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts

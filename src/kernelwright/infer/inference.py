@@ -39,6 +39,8 @@ ELEMENTS = 1 << 20
 
 _HALVINGS = 16
 
+_IN_BRACKETS = re.compile(r"\([^()]*\)")
+
 _RESERVED = frozenset(("name", "weight"))
 
 
@@ -387,7 +389,10 @@ class _Inference:
                 self._questions += [Question(f"{name}=NUMBER", f"the launch is in {name!r}") for name in unknown]
                 is_known = False
                 continue
-            self._symbols.derived[f"grid_size.{axis}"] = text if text.isalnum() else f"({text})", value
+            self._symbols.derived[f"grid_size.{axis}"] = (
+                text if text.isalnum() or _IN_BRACKETS.fullmatch(text) else f"({text})",
+                value,
+            )
         return is_known
 
     def _shared_bytes(self, launch: InferredLaunch) -> str:

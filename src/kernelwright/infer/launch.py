@@ -56,6 +56,8 @@ class LaunchReader:
         self._symbols = symbols
         self._spare = spare
         self._atoms = frozenset(self._facts.atoms)
+        self._taken: set[str] = set()
+        """Spare sizes that an axis has got."""
 
     def axes(self) -> tuple[str, ...]:
         """The axes that the kernel tells threads apart by, from x to the last one in use."""
@@ -161,7 +163,7 @@ class LaunchReader:
             if stride is not None:
                 return stride
         for tile, values in self._tiles(axis):
-            extent = self._threads_of(tile, axis, values)
+            extent = self._threads_of(tile, values)
             if extent is not None:
                 return extent
         return self._row_extent(axis) or self._local_extent(axis)
@@ -196,26 +198,29 @@ class LaunchReader:
         return self._symbols.plain(loop.step.amount).constant
 
     def _tiles(self, axis: str) -> Iterator[tuple[int, Polynomial]]:
-        """Where blocks are so many elements apart, and threads of a block one: the distance, with the index."""
-        for index, value in self._indices():
+        """Where blocks are so many times as far apart as threads of a block: how many times, with the index."""
+        for value in self._indices():
+            own = value.coefficient(f"thread.{axis}")
+            if own is None or len(own.terms) != 1:
+                continue
             for block in AXES:
                 apart = value.coefficient(f"block.{block}")
-                own = value.coefficient(f"thread.{axis}")
-                distance = None if apart is None else apart.constant
-                if index and own == ONE and distance is not None and distance > 1:
+                ratio = None if apart is None or not apart.terms else apart.divided(own)
+                distance = None if ratio is None else ratio.constant
+                if distance is not None and distance > 1:
                     yield distance, value
 
-    def _indices(self) -> Iterator[tuple[bool, Polynomial]]:
-        """Sums that conditions and accesses are about, each as one coordinate."""
+    def _indices(self) -> Iterator[Polynomial]:
+        """Sums that conditions and accesses are about."""
         for guard in self._facts.guards:
             for comparison in guard.comparisons:
-                yield True, self._symbols.plain(comparison.left)
-                yield True, self._symbols.plain(comparison.right)
+                yield self._symbols.plain(comparison.left)
+                yield self._symbols.plain(comparison.right)
         for access in self._facts.accesses:
             if access.element is not None and access.space in ("global", "constant"):
-                yield True, self._symbols.plain(access.element)
+                yield self._symbols.plain(access.element)
 
-    def _threads_of(self, tile: int, axis: str, value: Polynomial) -> int | None:
+    def _threads_of(self, tile: int, value: Polynomial) -> int | None:
         """Threads of a tile: all of it, or the step of the loop in which they walk over it."""
         for loop in self._facts.loops:
             if loop.atom in value.names and value.coefficient(loop.atom) == ONE and loop.step is not None:
@@ -225,7 +230,6 @@ class LaunchReader:
                     return amount
                 if amount == 1 and bound is not None and tile % bound == 0:
                     return tile // bound
-        del axis
         return tile
 
     def _local_extent(self, axis: str) -> int | None:
@@ -328,11 +332,12 @@ class LaunchReader:
         if value is None or value < 1:
             return None
         whole = constraint.left.coefficient(f"global.{axis}")
-        if whole is not None and whole.constant:
+        if whole is not None and whole.terms:
             if constraint.left == named(f"global.{axis}"):
                 return _Along(items=count)
-            if whole.constant > 0 and self._is_other_small(constraint.left, f"global.{axis}"):
-                return _Along(items=self._symbols.floor(constraint.right, number(whole.constant)) + ONE)
+            factor = None if self._symbols.moving(whole) else self._symbols.number(whole)
+            if factor is not None and factor > 0 and self._is_other_small(constraint.left, f"global.{axis}"):
+                return _Along(items=self._symbols.floor(constraint.right, whole) + ONE)
             return None
         apart = constraint.left.coefficient(f"block.{axis}")
         distance = None if apart is None else apart.constant
@@ -364,33 +369,51 @@ class LaunchReader:
             yield size, _Along(blocks=items, note="blocks walk over the data, so any number is right")
 
     def _unguarded(self, axis: str) -> _Along:
-        """An axis that nothing guards: a size that nothing else names, or the only one that there is."""
-        in_blocks = not self._uses(axis, "global")
+        """An axis without guards: a row's length, a size that nothing else names, or the only one that there is."""
+        is_threads = self._uses(axis, "global")
         sizes = [name for name in self._symbols.values if name in self._atoms or name in self._spare]
-        candidate = ""
-        if len(self._spare) == 1:
-            candidate = self._spare[0]
-        elif not in_blocks:
-            candidate = self._row_length(axis) or (sizes[0] if len(sizes) == 1 else "")
-        if not candidate:
+        left = [name for name in self._spare if name not in self._taken]
+        tile = 1 if is_threads else self._tile(axis)
+        candidate = self._row_length(axis, tile) if is_threads or tile > 1 else ""
+        if not candidate and len(left) == 1:
+            candidate = left[0]
+            self._taken.add(candidate)
+        if not candidate and is_threads and len(sizes) == 1:
+            candidate = sizes[0]
+        value = self._symbols.values.get(candidate, 0)
+        if not candidate or value % tile:
             return _Along()
-        if in_blocks:
-            return _Along(blocks=named(candidate), note=UNGUARDED)
-        return _Along(items=named(candidate), note=UNGUARDED)
+        if is_threads:
+            return _Along(items=named(candidate), note=UNGUARDED)
+        return _Along(blocks=self._symbols.floor(named(candidate), number(tile)), note=UNGUARDED)
 
-    def _row_length(self, axis: str) -> str:
-        """The size that rows are apart where this axis moves along them: `c[y * n + x]`."""
+    def _tile(self, axis: str) -> int:
+        """How many elements along an axis a block has of its own: `16*block.x + thread.x`; 1 where it has one."""
+        found = [1]
         for access in self._facts.accesses:
-            if (
-                access.element is None
-                or access.space != "global"
-                or access.element.coefficient(f"global.{axis}") != ONE
-            ):
+            if access.element is None or access.space != "global":
+                continue
+            for names, factor in self._symbols.plain(access.element).terms:
+                if f"block.{axis}" in names:
+                    found.append(factor)
+        return max(found)
+
+    def _row_length(self, axis: str, tile: int) -> str:
+        """The size that rows are apart where this axis moves along them: `c[y * n + x]`."""
+        own, kind = (f"global.{axis}", "global") if tile == 1 else (f"block.{axis}", "block")
+        for access in self._facts.accesses:
+            if access.element is None or access.space != "global" or access.kind == "read":
+                continue
+            element = self._symbols.plain(access.element)
+            if element.coefficient(own) != number(tile):
                 continue
             for other in AXES:
-                apart = access.element.coefficient(f"global.{other}")
-                if other != axis and apart is not None and apart.single_name in self._symbols.values:
-                    return apart.single_name or ""
+                apart = None if other == axis else element.coefficient(f"{kind}.{other}")
+                if apart is None or len(apart.terms) != 1 or len(apart.terms[0][0]) != 1:
+                    continue
+                name = apart.terms[0][0][0]
+                if name in self._symbols.values:
+                    return name
         return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -78,6 +79,15 @@ class Symbols:
         if name in self.quotients or atom is None:
             return False
         return atom.kind == "remainder" or "%" in name
+
+    def share(self, name: str) -> tuple[Polynomial, int] | None:
+        """What a name is a share of, and how many shares there are: `n // 16`; None where it is none."""
+        if name in self.quotients:
+            whole, shares = self.quotients[name]
+            divisor = self.plain(shares).constant
+            return None if divisor is None else (whole, divisor)
+        written = re.fullmatch(r"\(*(\w+) // (\d+)\)*", self.derived.get(name, ("", 0))[0])
+        return (named(written[1]), int(written[2])) if written and written[1] in self.values else None
 
     def text(self, value: Polynomial) -> str | None:
         """The value as an expression of a problem; None where a name in it is none of a problem's."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, ReferenceFailed, SpecError
 from kernelwright.problem.checks import shown_path
+from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, ReferenceSpec
+from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.problem.toml.file import did_you_mean, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from kernelwright.problem.model import ReferenceSpec
 
 
 def check_reference_file(spec: ReferenceSpec) -> None:
@@ -23,6 +23,9 @@ def check_reference_file(spec: ReferenceSpec) -> None:
         ReferenceFailed: a syntax error, or a name that is no function, with its line.
         SpecError: the file has no such function; the message lists what it has.
     """
+    if spec.is_kernel:
+        _check_kernel(spec)
+        return
     tree = parse_python(spec.file)
     names = list(_bound_names(tree.body))
     if spec.function in names or "*" in names:
@@ -38,6 +41,22 @@ def check_reference_file(spec: ReferenceSpec) -> None:
 
 
 _LITERALS = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.JoinedStr)
+
+
+def _check_kernel(spec: ReferenceSpec) -> None:
+    """Refuse a kernel source that does not define the kernel.
+
+    Raises:
+        SpecError: it does not; the message lists what it has.
+    """
+    text = read_text(spec.file, what="the reference's kernel source", location=spec.location)
+    names = list(dict.fromkeys(each.name for each in scan_kernels(text, LANGUAGE_OF_SUFFIX[spec.file.suffix])))
+    if spec.function not in names:
+        raise SpecError(
+            f"{spec.file.name} defines no kernel {spec.function!r}; it has {', '.join(names) or 'no kernels'}",
+            hint=did_you_mean(spec.function, names) or "name one of them, or a Python file and a function",
+            location=spec.location,
+        )
 
 
 def _refuse_no_function(tree: ast.Module, spec: ReferenceSpec) -> None:

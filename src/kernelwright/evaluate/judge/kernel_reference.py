@@ -66,12 +66,19 @@ class KernelReference:
         self._modules: dict[str, Module] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         text = widened(original.template.source, original.template.language)
-        has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
+        kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
+        self._has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
+        self._narrow_because = ""
+        """Why the kernel runs in its own types; empty: it does not, or has no floats."""
+        if self._has_floats and False in kinds:
+            self._narrow_because = "integers that come of floats must be equal"
+        elif text is None:
+            self._narrow_because = "its text depends on how floats are stored"
         self._wide = (
-            None if text is None or not has_floats
+            None
+            if text is None or self._narrow_because or not self._has_floats
             else (_in_double(problem), Candidate(replace(self._original.template, source=text), original.config))
-        )  # fmt: skip
-        self._has_floats = has_floats
+        )
 
     @property
     def note(self) -> str:
@@ -81,7 +88,7 @@ class KernelReference:
         elif self._wide is not None:
             how = "in float64"
         else:
-            how = "in its own types, since its text or the device allows no wider ones"
+            how = f"in its own types, since {self._narrow_because}"
         return f"{ORIGINAL_IS_REFERENCE}, run {how}: what it computes is taken to be right"
 
     def as_reference(self) -> Reference:
@@ -105,7 +112,7 @@ class KernelReference:
             try:
                 return self._launched(*self._wide, values)
             except (BuildFailed, LaunchFailed):
-                self._wide = None
+                self._wide, self._narrow_because = None, "it does not build or run with doubles here"
         try:
             return self._launched(self._problem, self._original, values)
         except (BuildFailed, LaunchFailed) as error:

@@ -208,8 +208,7 @@ def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
         )
     file = file_beside(root, "reference", name, folder=folder, what="reference file")
     spec = ReferenceSpec(file, function, root.value_location("reference"))
-    if not spec.is_kernel:
-        check_reference_file(spec)
+    check_reference_file(spec)
     return spec
 
 
