@@ -34,6 +34,7 @@ from kernelwright.evaluate.device.input_store import InputStore
 from kernelwright.evaluate.device.probe import make_prober
 from kernelwright.evaluate.device.stress import StressJob, stress
 from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_precise, is_warm
+from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.problem.outcome import Conditions
 
 DEVICE_WORKER_FACTORY = "kernelwright.evaluate.device.worker:make_device_worker"
@@ -47,6 +48,8 @@ class DeviceWorkerArgument:
     """What the worker is made with."""
 
     device: DeviceInfo
+    writable: Path | None = None
+    """The only folder that the process may write into, where kernels run in it; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +147,13 @@ class CeilingDone:
 
 def make_device_worker(argument: DeviceWorkerArgument) -> Callable[[object], object]:
     """Open the device; called in the child process."""
+    trouble = ""
+    if argument.device.shares_host_cores and argument.writable is not None:
+        trouble = fence_writes([argument.writable])  # before the driver starts threads, which are fenced with this one
     session = get_backend(argument.device.backend).open(argument.device)
     session.confine()
-    return DeviceWorker(session).handle
+    notes = (f"kernels may write any file of yours: {trouble}",) if trouble else ()
+    return DeviceWorker(session, notes=notes).handle
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +184,10 @@ def make_host(argument: object) -> Callable[[object], object]:
 class DeviceWorker:
     """Handles jobs one after the other on one session."""
 
-    def __init__(self, session: DeviceSession, *, kept_bytes: int | None = None) -> None:
-        """`kept_bytes`: of device memory for inputs that stay; None: a share of what is free."""
+    def __init__(self, session: DeviceSession, *, kept_bytes: int | None = None, notes: tuple[str, ...] = ()) -> None:
+        """`kept_bytes`: of device memory for inputs that stay; None: a share of what is free. `notes`: for people."""
         self._session = session
+        self._notes = notes
         self._modules: dict[str, Module] = {}
         self._store = InputStore(session, limit_bytes=kept_bytes)
         self._bench = QuickBench(session, self._store)
@@ -204,7 +212,7 @@ class DeviceWorker:
             case CeilingJob():
                 return self._ceiling(job)
             case NotesJob():
-                return SessionNotes(tuple(self._session.notes))
+                return SessionNotes((*self._session.notes, *self._notes))
             case ForgetJob():
                 self._bench.clear()
                 self._store.drop_results()

@@ -108,7 +108,7 @@ class LaneProcesses:
         own = WorkerSettings(
             name="device",
             factory=DEVICE_WORKER_FACTORY,
-            argument=DeviceWorkerArgument(device),
+            argument=DeviceWorkerArgument(device, writable=scratch),
             environment={},
             memory_limit_bytes=settings.worker_memory_bytes,
         )

@@ -1,0 +1,92 @@
+"""A fenced process, and its threads and children, write into its own folder and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from kernelwright.evaluate.process.write_fence import fence_writes
+
+PROGRAM = """
+import os, subprocess, sys, threading
+from pathlib import Path
+from kernelwright.evaluate.process.write_fence import fence_writes
+
+own, other = Path(sys.argv[1]), Path(sys.argv[2])
+kept = os.open(other / "open", os.O_WRONLY)
+print("fence", fence_writes([own]) or "up")
+
+def tried(what, action):
+    try:
+        action()
+        print(what, "done")
+    except OSError as error:
+        print(what, type(error).__name__)
+
+tried("own", lambda: (own / "new").write_text("x"))
+tried("own-move", lambda: (own / "new").rename(own / "moved"))
+tried("read", lambda: (other / "kept").read_text())
+tried("write", lambda: (other / "kept").write_text("x"))
+tried("new", lambda: (other / "new").write_text("x"))
+tried("remove", lambda: (other / "kept").unlink())
+tried("truncate", lambda: os.truncate(other / "kept", 0))
+tried("link", lambda: os.link(other / "kept", own / "link"))
+tried("parent", lambda: os.open(f"/proc/{os.getppid()}/mem", os.O_RDWR))
+tried("null", lambda: Path(os.devnull).write_text("x"))
+tried("before", lambda: os.write(kept, b"x"))
+thread = threading.Thread(target=lambda: tried("thread", lambda: (other / "kept").write_text("x")))
+thread.start()
+thread.join()
+child = subprocess.run([sys.executable, "-c", f"open({str(other / 'kept')!r}, 'w')"], stderr=subprocess.DEVNULL)
+print("child", child.returncode)
+"""
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> dict[str, str]:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.mkdir()
+    for name in ("kept", "open"):
+        (other / name).write_text("as it was")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), str(own), str(other)],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    if found["fence"] != "up":
+        pytest.skip(f"this system has no fence: {found['fence']}")
+    assert (other / "kept").read_text() == "as it was"
+    return found
+
+
+def test_what_is_not_its_own_is_only_read(told: dict[str, str]) -> None:
+    refused = {"write", "new", "remove", "truncate", "link", "parent", "thread"}
+    assert not {name for name in refused if told[name] == "done"}
+    assert told["child"] == "1"
+
+
+def test_its_own_folder_and_what_was_open_are_as_before(told: dict[str, str]) -> None:
+    assert {told[name] for name in ("own", "own-move", "read", "null", "before")} == {"done"}
+
+
+def test_a_folder_that_is_not_there_is_told_and_no_traceback(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from kernelwright.evaluate.process.write_fence import fence_writes\n"
+        "print(fence_writes([Path(sys.argv[1])]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "none")], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.stdout.strip()
+
+
+def test_elsewhere_than_on_linux_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "plan9")
+    assert fence_writes([]) == "not on Linux"
