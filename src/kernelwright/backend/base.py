@@ -376,10 +376,10 @@ class DeviceSession(ABC):
         """
         return
 
-    def forget_thread_memory(self) -> None:
+    def forget_thread_memory(self, *, is_all: bool = False) -> None:
         """Overwrite what earlier launches left on the stacks of the driver's threads, where a device has such.
 
-        Waits for the device. Default: nothing is done.
+        `is_all`: what no launch has used yet is brought into memory too. Waits for the device. Default: nothing.
         """
         return
 

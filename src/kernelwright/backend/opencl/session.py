@@ -350,11 +350,11 @@ class OpenclSession(DeviceSession):
             self.synchronize()
             self._cpu.restore_programs()
 
-    def forget_thread_memory(self) -> None:
+    def forget_thread_memory(self, *, is_all: bool = False) -> None:
         """On a CPU: stacks of the driver's threads."""
         if self._cpu is not None:
             self.synchronize()
-            self._cpu.overwrite_stacks()
+            self._cpu.overwrite_stacks(is_all=is_all)
 
     def confine(self) -> None:
         """On PoCL: put the process under a filter of system calls."""

@@ -79,6 +79,7 @@ class FirstLaunch:
         """Bring memory and cache into the state in which timed launches begin."""
         self._ready = job
         self._arena.make_ready(0, self._jobs[job.is_candidate], rng=self._rng, secret=job.secret)
+        self._session.forget_thread_memory(is_all=True)  # what private arrays need is there in later launches
         settle_cache(self._session, self._arena, self._cache)
         self._session.synchronize()
         return Fired()

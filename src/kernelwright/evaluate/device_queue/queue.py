@@ -8,7 +8,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from kernelwright.evaluate.device.worker import (
     TimeJob,
 )
 from kernelwright.evaluate.device_queue.confirm import (
+    CONFIRMED_FROM,
     FRESH_PROCESSES,
     MOST_FRESH_PROCESSES,
     FreshProcess,
@@ -525,6 +526,7 @@ class DeviceLane(QuickLane):
         wrong = dict(wrong)
         workloads = self._problem.workloads
         judged_on = [secrets.randbelow(len(workloads)) for _ in candidates]
+        doubts: dict[tuple[int, str], str] = {}
         for index, workload in enumerate(workloads):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
@@ -537,25 +539,40 @@ class DeviceLane(QuickLane):
                     wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
                 )
                 if hidden and place:
-                    wrong.setdefault(place, f"suspicious in the comparison: {hidden}")
+                    doubts[place, workload.name] = f"suspicious in the comparison: {hidden}"
                 folder = compared_folder(self._out, row)
                 if judged_on[place] == index or not self._desk.judges_slowly(workload.name):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             results[workload.name] = _in_places(done, standing, len(candidates))
-        if self._device.shares_host_cores:
-            self._confirm(candidates, {name: speedups(each.samples_ms) for name, each in results.items()}, wrong)
+        gains = {name: speedups(each.samples_ms) for name, each in results.items()}
+        has_confirmation = self._device.shares_host_cores
+        for (place, name), doubt in doubts.items():
+            if not (has_confirmation and gains[name][place] >= CONFIRMED_FROM):
+                wrong.setdefault(place, doubt)
+        if has_confirmation:
+            self._confirm(candidates, gains, wrong, doubted=doubts)
         return results, wrong
 
     def _confirm(
-        self, candidates: Sequence[Sequence[Built]], gains: Mapping[str, Sequence[float]], wrong: dict[int, str]
+        self,
+        candidates: Sequence[Sequence[Built]],
+        gains: Mapping[str, Sequence[float]],
+        wrong: dict[int, str],
+        *,
+        doubted: Collection[tuple[int, str]],
     ) -> None:
-        """Add to `wrong` what would be announced and does not show at first launches; then the next best is tried."""
+        """Add to `wrong` what would be announced and does not show at first launches; then the next best is tried.
+
+        So is what was doubted: a busy host makes launches look odd, too.
+        """
         places = {workload.name: index for index, workload in enumerate(self._problem.workloads)}
         weights = {workload.name: workload.weight for workload in self._problem.workloads}
         confirmed: set[tuple[int, str]] = set()
         while True:
-            waiting = [pair for pair in to_confirm(gains, weights, wrong.keys()) if pair not in confirmed]
+            open_doubts = [(place, name) for place, name in doubted if place not in wrong]
+            wanted = [*open_doubts, *to_confirm(gains, weights, wrong.keys())]
+            waiting = [pair for pair in wanted if pair not in confirmed]
             if not waiting:
                 return
             place, workload = waiting[0]
@@ -708,6 +725,8 @@ class DeviceLane(QuickLane):
             self._refuse_when_closed()
             return None, str(error)
         assert isinstance(done, CompareDone)
+        if not (done.failed or _are_times(done, len(job.jobs), job.rounds)):
+            return None, "what the worker answered are no times: a kernel has spoken in its place"
         return done, ""
 
     def _compare_watch(self, built: Sequence[Built]) -> Watch:
@@ -747,6 +766,17 @@ class DeviceLane(QuickLane):
         verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
         assert isinstance(verdict, Verdict)
         return verdict
+
+
+def _are_times(done: CompareDone, job_count: int, rounds: int) -> bool:
+    """Whether each job has a time for each round, by both clocks, and one launch that was picked."""
+    rows = (*done.samples_ms, *done.wall_ms)
+    return (
+        (len(done.samples_ms), len(done.wall_ms), len(done.picked)) == (job_count,) * 3
+        and all(len(row) == rounds for row in rows)
+        and all(math.isfinite(each) for row in rows for each in row)
+        and all(each > 0 for row in done.samples_ms for each in row)
+    )
 
 
 def _current_row(out_folder: Path) -> int | None:

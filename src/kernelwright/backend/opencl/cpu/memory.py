@@ -53,10 +53,13 @@ class CpuMemory:
         while self._launched:
             self._launched.pop().restore()
 
-    def overwrite_stacks(self) -> None:
-        """Leave nothing on the driver's threads' stacks. No launch may be under way."""
+    def overwrite_stacks(self, *, is_all: bool = False) -> None:
+        """Leave nothing on the driver's threads' stacks; with `is_all` all is in memory then. No launch may run."""
         self._is_overwritten = True
-        self._stacks.overwrite()
+        if is_all:
+            self._stacks.fill()
+        else:
+            self._stacks.overwrite()
 
     def confine(self) -> None:
         """Refuse this process system calls, as far as the driver is known to need none of them."""

@@ -79,6 +79,11 @@ class ThreadStacks:
             for start, end in self._in_memory(dead):
                 ctypes.memset(start, JUNK, end - start)
 
+    def fill(self) -> None:
+        """The same with pages that are not in memory yet, so that no launch is the first to touch one."""
+        for dead in self._dead():
+            ctypes.memset(dead.low, JUNK, dead.high - dead.low)
+
     def trim(self) -> None:
         """Give back what lies deep: nobody pays for what one deep kernel touched. No launch may be under way."""
         for dead in self._dead():
