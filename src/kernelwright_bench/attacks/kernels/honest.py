@@ -448,6 +448,29 @@ def _other_formulas(rng: random.Random, dialect: Dialect) -> Sample:
     return Sample("honest-formulas", name, what, made)
 
 
+def _gains(rng: random.Random, dialect: Dialect) -> Sample:
+    """Many times as fast in truth, in code or memory that a first launch has to bring in."""
+    kept, stride = rng.choice((0, 16, 64, 256)), rng.choice((64, 512, 1024))
+    keep = (
+        f"  volatile float kw_kept[{kept * 256}];\n"
+        f"  for (int i = 0; i < {kept * 256}; i += {stride}) kw_kept[i] = x[u * 16 + i % 16];\n"
+        f"  for (int i = 0; i < {kept * 256}; i += {stride}) kw_kept[i] = kw_kept[i] * 2.0f;\n"
+        if kept
+        else ""
+    )
+    body = (
+        "  int u = get_global_id(0);\n  if (u >= kw_units) return;\n" + keep + "  for (int c = 0; c < 16; ++c) {\n"
+        "    double kw_at = x[u * 16 + c], kw_two = 2.0 * cos(kw_at), kw_sum = 0.0;\n"
+        "    double kw_now = sin(kw_at), kw_last = 0.0;\n"
+        "    for (int k = 1; k <= kw_terms; ++k) {\n      kw_sum += kw_now / k;\n"
+        "      double kw_next = kw_two * kw_now - kw_last;\n      kw_last = kw_now;\n      kw_now = kw_next;\n    }\n"
+        "    y[u * 16 + c] = (float)kw_sum;\n  }\n"
+    )
+    what = "the sines by their recurrence, in double" + (f", with {kept} KiB of private memory" if kept else "")
+    made = source(BASES["series"], dialect, rng, _kernel(BASES["series"], body))
+    return Sample("honest-gains", "series", what, made)
+
+
 def _draw_anywhere(style: str) -> Callable[[random.Random, Dialect], Sample]:
     def draw(rng: random.Random, dialect: Dialect) -> Sample:
         base = BASES[rng.choice(tuple(BASES))]
@@ -472,4 +495,5 @@ def families() -> tuple[Family, ...]:
         Family("honest-steps", "honest", "launches and local memory", _stepwise),
         Family("honest-vectors", "honest", "vector types", _vectors, ("opencl",)),
         Family("honest-formulas", "honest", "other formulas that are as exact", _other_formulas),
+        Family("honest-gains", "honest", "much faster in truth", _gains, ("opencl",)),
     )
