@@ -50,7 +50,7 @@ def problem_text(inferred: Inferred, original: str) -> str:
     """`problem.toml`, with plain numbers; whatever is not certain is marked `guess`."""
     launch = inferred.launch
     lines = [
-        f"{_GENERATED} {inferred.file.name}: correct what says guess. Words and keys: docs/files.md.",
+        f"{_GENERATED} {inferred.file.name}: correct what says guess.",
         f"name = {_quoted(_safe_name(inferred.entry))}",
         f"kernel = {_quoted(inferred.file.name)}",
         f"entry = {_quoted(inferred.entry)}",
