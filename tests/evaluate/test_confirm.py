@@ -43,6 +43,16 @@ def test_an_honest_gain_is_confirmed_however_busy_all_but_one_process_are(
     assert not_confirmed(processes, speedup) is None
 
 
+@given(st.floats(0.5, 200.0), st.floats(CONFIRMED_FROM, 30.0), st.floats(1.0, 2.5))
+def test_clocks_that_agree_with_the_comparison_confirm_it_though_launches_differ(
+    baseline_ms: float, speedup: float, lucky: float
+) -> None:
+    one = process(baseline_ms, baseline_ms / speedup, slower=lucky)
+    other = process(baseline_ms, baseline_ms / speedup, slower=lucky)
+    quick = FreshTimes(baseline_ms / 2, other.timer.warm, other.timer.first)  # one launch of the baseline had luck
+    assert not_confirmed([one, FreshProcess(quick, other.outside)], speedup) is None
+
+
 @given(st.floats(1.0, 1000.0), st.floats(2.0, 500.0), st.floats(1.0, 3.0))
 def test_what_earlier_launches_left_does_not_count(baseline_ms: float, speedup: float, first: float) -> None:
     reason = not_confirmed([process(baseline_ms, first * baseline_ms)] * 3, speedup)

@@ -8,6 +8,7 @@ would be believed is launched in several fresh processes, after the baseline.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -51,25 +52,27 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
     """Why a speedup of the comparison is not believed; None: it is.
 
     By both clocks the first launch must keep the square root of it: half on a logarithmic scale. Beside that it may
-    take twice what a cold start costs the baseline, and `COLD_MS`. The least of all processes counts, since other work
-    only makes launches longer.
+    take twice what a cold start costs the baseline, and `COLD_MS`. The least of the candidate's launches counts, since
+    other work only makes them longer, and the middle one of the baseline's.
     """
     timer = _least([each.timer for each in processes])
     outside = _least([each.outside for each in processes])
-    baseline_ms = min(timer.cold, timer.warm)
     if timer.first <= 0:
         return f"the timer says that a launch takes {timer.first:.3g} ms: its record was changed"
+    baseline_ms = statistics.median(each.timer.warm for each in processes)
     needed_ms = baseline_ms / math.sqrt(speedup) + COLD_MS
-    if timer.first > needed_ms + 2 * (timer.cold - baseline_ms):
+    if timer.first > needed_ms + 2 * max(0.0, timer.cold - timer.warm):
         return (
             f"its first launch in a fresh process takes {timer.first:.3g} ms and the baseline's {baseline_ms:.3g} ms, "
             f"though later launches are {speedup:.3g} times as fast: they use what earlier ones left"
         )
-    asking_ms = max(0.0, outside.warm - timer.warm)
-    if outside.first > needed_ms + asking_ms + 2 * max(0.0, outside.cold - outside.warm):
+    asking_ms = min(max(0.0, each.outside.warm - each.timer.warm) for each in processes)
+    baseline_ms = statistics.median(each.outside.warm for each in processes)
+    needed_ms = (baseline_ms - asking_ms) / math.sqrt(speedup) + asking_ms + COLD_MS
+    if outside.first > needed_ms + 2 * max(0.0, outside.cold - outside.warm):
         return (
             f"by a clock outside its process a launch takes {outside.first:.3g} ms and the baseline's "
-            f"{outside.warm:.3g} ms, though the timer says that it is {speedup:.3g} times as fast: work is hidden from "
+            f"{baseline_ms:.3g} ms, though the timer says that it is {speedup:.3g} times as fast: work is hidden from "
             "the timer"
         )
     return None
