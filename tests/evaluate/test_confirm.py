@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from kernelwright.evaluate.device_queue.confirm import (
     CONFIRMED_FROM,
+    Confirmation,
     FreshProcess,
     FreshTimes,
     not_confirmed,
     speedups,
     to_confirm,
 )
+from kernelwright.problem.outcome import Failed
 
 LOADING_MS, ASKING_MS = 0.6, 0.3
 """Of a module at its first launch, and of a question to another process."""
@@ -86,3 +88,20 @@ def test_speedups_are_medians_over_rounds() -> None:
     rows = ((4.0, 8.0, 2.0), (2.0, 2.0, 2.0), (math.nan,) * 3)
     assert speedups(rows)[:2] == [1.0, 2.0]
     assert math.isnan(speedups(rows)[2])
+
+
+def test_the_next_best_is_launched_where_the_best_is_not_confirmed_and_doubts_first() -> None:
+    gains = {"only": [1.0, 40.0, 4.0, 2.0]}
+    launched: list[int] = []
+
+    def launch(place: int, workload: str) -> FreshProcess | Failed:
+        launched.append(place)
+        if place == 3:
+            return Failed("launch", "crash", "it failed in a fresh process", workload=workload)
+        return process(8.0, 8.0 if place == 1 else 2.0)
+
+    wrong: dict[int, str] = {}
+    Confirmation(launch, gains, {"only": 1.0}).refuse(wrong, [(3, "only")])
+    assert list(dict.fromkeys(launched)) == [3, 1, 2]
+    assert wrong.keys() == {1, 3}
+    assert wrong[3] == "not confirmed on workload 'only': it failed in a fresh process"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+
+from kernelwright.problem.outcome import Failed
 
 FRESH_PROCESSES = 2
 MOST_FRESH_PROCESSES = 6
@@ -105,3 +107,54 @@ def to_confirm(
     best = max(standing, key=lambda place: total[place])
     pairs = [(place, name) for name, row in gains.items() for place in {best, max(standing, key=row.__getitem__)}]
     return [(place, name) for place, name in pairs if gains[name][place] >= CONFIRMED_FROM]
+
+
+class Confirmation:
+    """Has launched in fresh processes what would be announced, and the next best where that is not confirmed."""
+
+    def __init__(
+        self,
+        launch: Callable[[int, str], FreshProcess | Failed],
+        gains: Mapping[str, Sequence[float]],
+        weights: Mapping[str, float],
+    ) -> None:
+        """What a comparison gave.
+
+        Args:
+            launch: a fresh process with the candidate at a place on a workload; why the candidate failed, if it did.
+            gains: by workload, `speedups`.
+            weights: of workloads.
+        """
+        self._launch = launch
+        self._gains = gains
+        self._weights = weights
+
+    def refuse(self, wrong: dict[int, str], doubted: Collection[tuple[int, str]]) -> None:
+        """Add to `wrong` what is not confirmed. So is what was doubted: a busy host makes launches look odd, too."""
+        confirmed: set[tuple[int, str]] = set()
+        while True:
+            open_doubts = [(place, name) for place, name in doubted if place not in wrong]
+            wanted = [*open_doubts, *to_confirm(self._gains, self._weights, wrong)]
+            waiting = [pair for pair in wanted if pair not in confirmed]
+            if not waiting:
+                return
+            place, workload = waiting[0]
+            reason = self._why_not(place, workload)
+            confirmed.add((place, workload))
+            if reason is not None:
+                wrong[place] = f"not confirmed on workload {workload!r}: {reason}"
+
+    def _why_not(self, place: int, workload: str) -> str | None:
+        """Why a speedup is not believed."""
+        processes: list[FreshProcess] = []
+        reason: str | None = None
+        for _ in range(MOST_FRESH_PROCESSES):
+            found = self._launch(place, workload)
+            if not isinstance(found, FreshProcess):
+                return found.message
+            processes.append(found)
+            if len(processes) % FRESH_PROCESSES == 0:
+                reason = not_confirmed(processes, self._gains[workload][place])
+                if reason is None:
+                    break
+        return reason

@@ -22,22 +22,24 @@ from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import redraw_of
 from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.device.arena import BufferSpec, Job
-from kernelwright.evaluate.device.comparison import CompareDone
-from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone
-from kernelwright.evaluate.device.first_launch import Fired
-from kernelwright.evaluate.device.fresh_launches import Picked
-from kernelwright.evaluate.device.stress import StressDone
+from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
+from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone, QuickJob
+from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
+from kernelwright.evaluate.device.stress import StressDone, StressJob
 from kernelwright.evaluate.device.worker import (
     DEVICE_WORKER_FACTORY,
     CeilingDone,
+    CeilingJob,
     CheckDone,
     CheckJob,
     DeviceWorkerArgument,
+    ForgetJob,
     Forgotten,
     NotesJob,
     OpenJob,
     SessionNotes,
     TimeDone,
+    TimeJob,
 )
 from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
@@ -61,19 +63,20 @@ LAUNCHES_PAST_DEADLINE = 3
 _SIGNALS_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 """A kernel that goes wrong does not raise these: a person or the system's memory guard does."""
 
-_ANSWERS = (
-    CheckDone,
-    TimeDone,
-    QuickDone,
-    CompareDone,
-    StressDone,
-    CeilingDone,
-    Forgotten,
-    SessionNotes,
-    Fired,
-    Picked,
-)
-"""A device worker's answers. A kernel that shares its processor can write into the channel, too."""
+_ANSWER_OF: Mapping[type, type] = {
+    CheckJob: CheckDone,
+    TimeJob: TimeDone,
+    QuickJob: QuickDone,
+    CompareJob: CompareDone,
+    StressJob: StressDone,
+    SetUpJob: Fired,
+    DrawJob: Fired,
+    FireJob: Fired,
+    CeilingJob: CeilingDone,
+    ForgetJob: Forgotten,
+    NotesJob: SessionNotes,
+}
+"""By job of a device worker. A kernel that shares its processor can write into the channel, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,7 @@ class LaneProcesses:
             raise RemoteError(type(error).__name__, str(error), "") from error
         finally:
             self.worker_seconds += time.perf_counter() - start_s
-        if not isinstance(answer, _ANSWERS):
+        if not isinstance(answer, _ANSWER_OF[type(job)]):
             raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
         return answer
 

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -41,13 +41,10 @@ from kernelwright.evaluate.device.worker import (
 )
 from kernelwright.evaluate.device_queue.confirm import (
     CONFIRMED_FROM,
-    FRESH_PROCESSES,
-    MOST_FRESH_PROCESSES,
+    Confirmation,
     FreshProcess,
     FreshTimes,
-    not_confirmed,
     speedups,
-    to_confirm,
 )
 from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
 from kernelwright.evaluate.device_queue.processes import Built
@@ -551,51 +548,14 @@ class DeviceLane(QuickLane):
             if not (has_confirmation and gains[name][place] >= CONFIRMED_FROM):
                 wrong.setdefault(place, doubt)
         if has_confirmation:
-            self._confirm(candidates, gains, wrong, doubted=doubts)
+            places = {workload.name: index for index, workload in enumerate(workloads)}
+            weights = {workload.name: workload.weight for workload in workloads}
+
+            def launch(place: int, workload: str) -> FreshProcess | Failed:
+                return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
+
+            Confirmation(launch, gains, weights).refuse(wrong, doubts)
         return results, wrong
-
-    def _confirm(
-        self,
-        candidates: Sequence[Sequence[Built]],
-        gains: Mapping[str, Sequence[float]],
-        wrong: dict[int, str],
-        *,
-        doubted: Collection[tuple[int, str]],
-    ) -> None:
-        """Add to `wrong` what would be announced and does not show at first launches; then the next best is tried.
-
-        So is what was doubted: a busy host makes launches look odd, too.
-        """
-        places = {workload.name: index for index, workload in enumerate(self._problem.workloads)}
-        weights = {workload.name: workload.weight for workload in self._problem.workloads}
-        confirmed: set[tuple[int, str]] = set()
-        while True:
-            open_doubts = [(place, name) for place, name in doubted if place not in wrong]
-            wanted = [*open_doubts, *to_confirm(gains, weights, wrong.keys())]
-            waiting = [pair for pair in wanted if pair not in confirmed]
-            if not waiting:
-                return
-            place, workload = waiting[0]
-            baseline, candidate = (candidates[each][places[workload]] for each in (0, place))
-            reason = self._why_not_confirmed(baseline, candidate, gains[workload][place])
-            confirmed.add((place, workload))
-            if reason is not None:
-                wrong[place] = f"not confirmed on workload {workload!r}: {reason}"
-
-    def _why_not_confirmed(self, baseline: Built, candidate: Built, speedup: float) -> str | None:
-        """Why this speedup is not believed; every launch of the candidate is judged."""
-        processes: list[FreshProcess] = []
-        reason: str | None = None
-        for _ in range(MOST_FRESH_PROCESSES):
-            found = self._first_launch(baseline, candidate)
-            if not isinstance(found, FreshProcess):
-                return found.message
-            processes.append(found)
-            if len(processes) % FRESH_PROCESSES == 0:
-                reason = not_confirmed(processes, speedup)
-                if reason is None:
-                    break
-        return reason
 
     def _first_launch(self, baseline: Built, candidate: Built) -> FreshProcess | Failed:
         """The times of one fresh process; why the candidate failed in two of them, where it did.
