@@ -140,7 +140,7 @@ def test_no_launch_finds_results_in_its_outputs(comparing: Comparing) -> None:
     for _, seen in comparing.seen:
         assert len(set(seen.arrays["y"].tolist())) == 1
         assert 0x30 <= seen.arrays["y"][0] < 0x3F
-        assert seen.arrays["y"][0] != seen.arrays["x"][0] + 1
+        assert (seen.arrays["y"] != seen.arrays["x"] + 1).any()  # one element may be right by chance
 
 
 def changes_input(seen: LaunchSeen) -> float:
