@@ -34,7 +34,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Include:
+class _Include:
     """What one `#include` names, or may name by a macro."""
 
     name: str
@@ -46,7 +46,7 @@ class Include:
 
 
 @lru_cache(maxsize=64)  # the same few sources are asked about for every candidate
-def includes_in(source: str) -> tuple[Include, ...]:
+def includes_in(source: str) -> tuple[_Include, ...]:
     """What a source's `#include` directives name, and whether in quotes; not those in comments.
 
     Where one names a macro, whatever the source's macros without arguments name counts.
@@ -60,12 +60,12 @@ def includes_in(source: str) -> tuple[Include, ...]:
         removed += len(each.group())
     masked = mask_comments(text)
 
-    def found(pattern: re.Pattern[str], *, is_macro: bool) -> Iterator[Include]:
+    def found(pattern: re.Pattern[str], *, is_macro: bool) -> Iterator[_Include]:
         for match in pattern.finditer(masked):
             named = _NAME.match(text, match.end())
             if named is not None:
                 line = 1 + text.count("\n", 0, match.start()) + bisect_right(places, match.start())
-                yield Include(named["quoted"] or named["angled"], named["quoted"] is not None, line, is_macro)
+                yield _Include(named["quoted"] or named["angled"], named["quoted"] is not None, line, is_macro)
 
     by_macro = any(_WORD.match(masked, match.end()) for match in _DIRECTIVE.finditer(masked))
     return (*found(_DIRECTIVE, is_macro=False), *(found(_DEFINE, is_macro=True) if by_macro else ()))
@@ -122,7 +122,7 @@ def _system_devices() -> frozenset[int]:
     return frozenset(devices)
 
 
-def _found_in(folders: Sequence[Path], include: Include, includer: Path) -> Path | None:
+def _found_in(folders: Sequence[Path], include: _Include, includer: Path) -> Path | None:
     """The file that an include finds, as compilers look for it; None: nothing here.
 
     `folders`: that of the file which includes it, then those that are searched.

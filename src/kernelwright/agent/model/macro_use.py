@@ -35,7 +35,7 @@ _SIGN = re.compile(r"(?P<word>\w+)|(?P<sign>[()])|(?P<other>[^\s\w])")
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class _Definition:
     """One `#define`, as text."""
 
     name: str
@@ -58,10 +58,10 @@ class Definition:
         return depth == 0
 
 
-def definitions_of(code: str) -> tuple[Definition, ...]:
+def definitions_of(code: str) -> tuple[_Definition, ...]:
     """Every `#define` of a source without comments, of all branches."""
     return tuple(
-        Definition(match["name"], frozenset(_WORD.findall(match["parameters"] or "")), match["body"])
+        _Definition(match["name"], frozenset(_WORD.findall(match["parameters"] or "")), match["body"])
         for match in _DEFINE.finditer(code)
     )
 
@@ -89,9 +89,9 @@ def unconditional(code: str) -> str:
 # -- what ends a statement
 
 
-def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
+def ending_statements(definitions: Sequence[_Definition]) -> frozenset[str]:
     """Macros without arguments all of whose texts end a statement by `;`: what follows them begins another one."""
-    bodies: dict[str, list[Definition]] = {}
+    bodies: dict[str, list[_Definition]] = {}
     for each in definitions:
         bodies.setdefault(each.name, []).append(each)
     return frozenset(
@@ -101,7 +101,7 @@ def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
     )
 
 
-def controlling(definitions: Sequence[Definition]) -> frozenset[str]:
+def controlling(definitions: Sequence[_Definition]) -> frozenset[str]:
     """Macros that hold an `if` or a loop: what follows them is a statement of its own."""
     return frozenset(each.name for each in definitions if _CONTROLS & set(each.words))
 
@@ -132,7 +132,7 @@ def pasted_parts(code: str, outside: AbstractSet[str]) -> frozenset[str]:
     return frozenset(parts | _arguments(text, pasting, names=names, everywhere=is_open))
 
 
-def _pasting(definitions: Sequence[Definition]) -> frozenset[str]:
+def _pasting(definitions: Sequence[_Definition]) -> frozenset[str]:
     """Macros that paste, or whose text names one that does."""
     found = {each.name for each in definitions if "##" in each.body}
     while True:
@@ -223,7 +223,7 @@ def _pasting_groups(text: str, pasting: AbstractSet[str], names: AbstractSet[str
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class _View:
     """The code with its macros expanded, each by one of its definitions."""
 
     text: str
@@ -231,7 +231,7 @@ class View:
     """False: the macros make more text than is read."""
 
 
-def expanded(code: str) -> Iterator[View]:
+def expanded(code: str) -> Iterator[_View]:
     """The code of all branches with macros expanded, by one choice of their definitions after the other."""
     macros = _macros(code)
     if not macros:
@@ -261,11 +261,11 @@ def _macros(code: str) -> Mapping[str, list[Macro]]:
     return found
 
 
-def _expanded(tokens: Sequence[Token], macros: Mapping[str, Macro]) -> View:
+def _expanded(tokens: Sequence[Token], macros: Mapping[str, Macro]) -> _View:
     expander, parts, index = Expander(macros), list[str](), 0
     while index < len(tokens) and not expander.is_exhausted:
         before = index
         found, index = expander.at(tokens, index)
         is_as_it_was = index == before + 1 and len(found) == 1
         parts += [found[0].text] if is_as_it_was else [f" {each.text} " for each in found]
-    return View("".join(parts), not expander.is_exhausted)
+    return _View("".join(parts), not expander.is_exhausted)
