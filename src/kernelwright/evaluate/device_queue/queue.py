@@ -44,7 +44,7 @@ from kernelwright.evaluate.device_queue.confirm import (
     Confirmation,
     FreshProcess,
     FreshTimes,
-    speedups,
+    Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
 from kernelwright.evaluate.device_queue.processes import Built
@@ -544,19 +544,19 @@ class DeviceLane(QuickLane):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             results[workload.name] = _in_places(done, standing, len(candidates))
-        gains = {name: speedups(each.samples_ms) for name, each in results.items()}
+        weights = {workload.name: workload.weight for workload in workloads}
+        gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
         has_confirmation = self._device.shares_host_cores
         for (place, name), doubt in doubts.items():
-            if not (has_confirmation and gains[name][place] >= CONFIRMED_FROM):
+            if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
                 wrong.setdefault(place, doubt)
         if has_confirmation:
             places = {workload.name: index for index, workload in enumerate(workloads)}
-            weights = {workload.name: workload.weight for workload in workloads}
 
             def launch(place: int, workload: str) -> FreshProcess | Failed:
                 return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
 
-            Confirmation(launch, gains, weights).refuse(wrong, doubts)
+            Confirmation(launch, gains).refuse(wrong, doubts)
         return results, wrong
 
     def _first_launch(self, baseline: Built, candidate: Built) -> FreshProcess | Failed:
