@@ -17,9 +17,9 @@ class Lane(DeviceLane):
     """Times that are told, no device."""
 
     def __init__(self, samples_ms: tuple[float, ...], *, shares_host_cores: bool) -> None:
-        self.can_judge_aside = not shares_host_cores
+        settings = SimpleNamespace(abandon_ratio=2.0)
+        self.process = cast("Any", SimpleNamespace(can_judge_aside=not shares_host_cores, settings=settings))
         self.limit_ms: float | None = None
-        self._settings = cast("Any", SimpleNamespace(abandon_ratio=2.0))
         self._samples_ms = samples_ms
 
     def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement:

@@ -226,7 +226,7 @@ class LocalRunner:
     @property
     def notes(self) -> Sequence[str]:
         """What a person should know of the calibration."""
-        return (*self._stations[0].lane.notes, *self._notes)
+        return (*self._stations[0].lane.process.notes, *self._notes)
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """Queue one evaluation; builds start at once on a GPU, in turns on a CPU device."""
@@ -307,7 +307,7 @@ class LocalRunner:
     def __enter__(self) -> Self:
         self._desk.warm()
         for station in self._stations:
-            station.lane.warm()
+            station.lane.process.warm()
         self._pool.warm()
         if not self._device.shares_host_cores:
             names = [workload.name for workload in self._problem.workloads]
@@ -506,9 +506,9 @@ class LocalRunner:
             return Evaluation(request.candidate.id, known, cost)
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
-            before_s = lane.worker_seconds
+            before_s = lane.process.worker_seconds
             seen = check_and_time(lane, built, request)
-            inside_s = lane.worker_seconds - before_s
+            inside_s = lane.process.worker_seconds - before_s
         outcome = seen.outcome
         if isinstance(outcome, Passed):
             outcome = replace(outcome, measurements=_in_order(outcome.measurements, self._problem))

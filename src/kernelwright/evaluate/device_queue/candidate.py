@@ -26,7 +26,11 @@ class _Seen:
 
 def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> _Seen:
     """Everything that a request asks for. What would be believed is a claim until it can be checked thoroughly."""
-    proof = lane.look(built, incumbent=request.incumbent) if request.is_timed and not request.is_thorough else None
+    proof = (
+        lane.fast_checks.look(built, incumbent=request.incumbent)
+        if request.is_timed and not request.is_thorough
+        else None
+    )
     errors: tuple[OutputError, ...] | Failed
     measured: tuple[Measurement, ...] | Failed
     if proof is not None:

@@ -87,7 +87,7 @@ class Built:
     artifact: Artifact
 
 
-class LaneProcesses:
+class DeviceProcess:
     """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
 
     def __init__(
@@ -101,12 +101,12 @@ class LaneProcesses:
         host: WorkerProcess | None = None,
     ) -> None:
         """`host`: a process that has loaded the device's driver, which opens the device instead of a new one."""
-        self._desk = desk
-        self._problem = problem
-        self._device = device
-        self._settings = settings
+        self.desk = desk
+        self.problem = problem
+        self.device = device
+        self.settings = settings
         self._scratch = scratch
-        self._out = scratch / "out"
+        self.out_folder = scratch / "out"
         """What the last launch left; the device worker replaces all of it each time."""
         own = WorkerSettings(
             name="device",
@@ -115,24 +115,22 @@ class LaneProcesses:
             environment={},
             memory_limit_bytes=settings.worker_memory_bytes,
         )
-        self._worker = host or WorkerProcess(own, scratch=scratch / "device")
-        self._worker.become(own)
+        self.worker = host or WorkerProcess(own, scratch=scratch / "device")
+        self.worker.become(own)
         self._opening: Future[None] | None = None
         """The opening of the device, on a host, until it is done."""
         self._is_hosted = host is not None
         self.can_judge_aside = not device.shares_host_cores
         """Whether the referee may work while the device is measured."""
-        self._device_memory_bytes = device.limits.get("global_memory")
+        self.device_memory_bytes = device.limits.get("global_memory")
         self._is_closed = False
-        self._baseline: Mapping[str, Built] | None = None
+        self.baseline: Mapping[str, Built] | None = None
         """By workload, once it is known to run."""
-        self._layouts = {
+        self.layouts = {
             workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
             for workload in problem.workloads
         }
         self._redraws = {each.name: redraw_of(each) for each in problem.arguments}
-        self._fitting: dict[bool, bool] = {}
-        """Whether quick looks fit on the device, by whether they are thorough."""
         self.worker_seconds = 0.0
         """Wall time spent waiting for the worker or the referee, for the framework's own share."""
         self.notes: list[str] = []
@@ -143,25 +141,25 @@ class LaneProcesses:
         """Start the device's process, or have its host open the device, without waiting for it."""
         if self._is_hosted:
             self._is_hosted = False
-            self._opening = self._background.submit(self._open_in_host, self._worker.settings)
+            self._opening = self._background.submit(self._open_in_host, self.worker.settings)
         else:
-            self._worker.warm()
+            self.worker.warm()
 
     def _open_in_host(self, own: WorkerSettings) -> None:
         """A host that fails is ended; then the next call starts a process of its own, which says why it fails."""
-        job = OpenJob(DeviceWorkerArgument(self._device))
+        job = OpenJob(DeviceWorkerArgument(self.device))
         try:
-            self._worker.call(job, timeout_s=own.startup_timeout_s)
+            self.worker.call(job, timeout_s=own.startup_timeout_s)
         except Exception:
-            self._worker.kill()
+            self.worker.kill()
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
         self._is_closed = True
         self._background.shutdown(wait=False, cancel_futures=True)
-        self._worker.kill()
+        self.worker.kill()
 
-    def _in_background(self, action: Callable[[], None]) -> None:
+    def in_background(self, action: Callable[[], None]) -> None:
         """Ask the referee ahead of time; an error shows when the same is asked for."""
 
         def work() -> None:
@@ -173,11 +171,11 @@ class LaneProcesses:
 
     # -- blame ---------------------------------------------------------------------------------------------------
 
-    def _run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
+    def run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
         """The job's result, or `Failed` when the candidate is to blame."""
         name = built.rendered.workload.name
         try:
-            return self._call_unless_killed(job, timeout_s)
+            return self.call_unless_killed(job, timeout_s)
         except LaunchFailed as error:
             failed = Failed("launch", error.reason, error.message, workload=name)
             if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
@@ -189,24 +187,24 @@ class LaneProcesses:
         except WorkerDied as error:
             failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
         except InfrastructureError as error:
-            failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
-        self._worker.kill()
+            failed = Failed(stage, "device-error", str(error), self.worker.log_tail(), workload=name)
+        self.worker.kill()
         self._prove_machine_works(failed)
         return failed
 
-    def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.
 
         So it does where the worker raised what no job raises: an earlier candidate may have taken its files away.
         """
         try:
-            return self._call_worker(job, timeout_s, watch)
+            return self.call_worker(job, timeout_s, watch)
         except WorkerDied as error:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
         except RemoteError:
-            self._worker.kill()
-        return self._call_worker(job, timeout_s, watch)
+            self.worker.kill()
+        return self.call_worker(job, timeout_s, watch)
 
     def _prove_machine_works(self, failed: Failed) -> None:
         """Run the baseline on a fresh worker.
@@ -214,12 +212,12 @@ class LaneProcesses:
         Raises:
             InfrastructureError: the control fails too.
         """
-        if self._baseline is None:
+        if self.baseline is None:
             return
-        control = next(iter(self._baseline.values()))
-        dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
+        control = next(iter(self.baseline.values()))
+        dataset = self.datasets(control.rendered.workload, is_thorough=False)[0]
         try:
-            self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
+            self._retried(lambda: self.call_worker(self.check_job(control, dataset), self.settings.launch_timeout_s))
         except InfrastructureError as error:
             raise InfrastructureError(
                 f"after a candidate's {failed.reason} the baseline does not run either: {error}",
@@ -231,35 +229,36 @@ class LaneProcesses:
         try:
             return action()
         except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
-            self._worker.kill()
+            self.worker.kill()
         try:
             return action()
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
             raise InfrastructureError(f"the device worker failed twice: {error}") from error
 
-    def _note_session(self) -> None:
+    def note_session(self) -> None:
         """Add what the device's session says of itself, once."""
-        said = self._try_worker(NotesJob(), self._settings.launch_timeout_s)
+        said = self.try_worker(NotesJob(), self.settings.launch_timeout_s)
         if isinstance(said, SessionNotes):
             self.notes += [text for text in said.texts if text not in self.notes]
 
-    def _try_worker(self, job: object, timeout_s: float) -> object:
+    def try_worker(self, job: object, timeout_s: float) -> object:
         """The job's result; None when it gave none, and then the worker starts anew."""
         try:
-            return self._call_unless_killed(job, timeout_s)
+            return self.call_unless_killed(job, timeout_s)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self._refuse_when_closed()
+            self.refuse_when_closed()
             if not (isinstance(error, LaunchFailed) and error.reason.startswith("invalid-")):
-                self._worker.kill()
+                self.worker.kill()
             return None
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
-    def _job(self, built: Built) -> Job:
+    def job(self, built: Built) -> Job:
+        """What the device is to launch for a candidate on one workload."""
         rendered = built.rendered
         specs = [
             BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison, self._redraws[layout.argument])
-            for layout in self._layouts[rendered.workload.name].values()
+            for layout in self.layouts[rendered.workload.name].values()
         ]
         specs += [
             BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
@@ -267,60 +266,65 @@ class LaneProcesses:
         ]
         return Job(built.artifact, rendered.plan, tuple(specs), shares_memory(built.artifact))
 
-    def _time_timeout_s(self) -> float:
-        return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
+    def time_timeout_s(self) -> float:
+        """Seconds that a timing job may take."""
+        return self.settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self.settings.launch_timeout_s
 
-    def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
-        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
+    def check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
+        """One launch on a dataset's inputs, whose results the referee judges."""
+        return CheckJob(self.job(built), self.files(built.rendered.workload, dataset), self.out_folder, is_fresh)
 
-    def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
-        return self._desk.datasets(workload.name, is_thorough=is_thorough)
+    def datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
+        """The datasets that candidates are checked on."""
+        return self.desk.datasets(workload.name, is_thorough=is_thorough)
 
-    def _timed(self, workload: Workload) -> Dataset:
+    def timed_dataset(self, workload: Workload) -> Dataset:
         """Whose inputs those of timed launches are made from."""
-        return self._desk.timed_dataset(workload.name)
+        return self.desk.timed_dataset(workload.name)
 
-    def _set_count(self, workload: Workload) -> int:
+    def set_count(self, workload: Workload) -> int:
         """How many places in memory timed launches take in turn.
 
         Each has inputs and, in a comparison, outputs; the first values of inputs are there once.
         """
-        layouts = self._layouts[workload.name].values()
+        layouts = self.layouts[workload.name].values()
         set_bytes = sum(layout.byte_count for layout in layouts)
         first_bytes = sum(layout.byte_count for layout in layouts if layout.role in ("input", "inout"))
-        memory_bytes = self._device_memory_bytes
+        memory_bytes = self.device_memory_bytes
         if not memory_bytes or not set_bytes:
-            return self._settings.input_sets
-        return max(1, min(self._settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
+            return self.settings.input_sets
+        return max(1, min(self.settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
 
-    def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+    def files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+        """The inputs of a dataset, by argument."""
         start_s = time.perf_counter()
         try:
-            return self._desk.files(workload.name, dataset)
+            return self.desk.files(workload.name, dataset)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _bounds(self, workload: Workload, dataset: Dataset) -> Mapping[str, OutputBounds]:
+    def bounds(self, workload: Workload, dataset: Dataset) -> Mapping[str, OutputBounds]:
+        """Where the outputs of a dataset must lie, by argument."""
         start_s = time.perf_counter()
         try:
-            return self._desk.bounds(workload.name, dataset)
+            return self.desk.bounds(workload.name, dataset)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         """The job's result.
 
         Raises:
             RemoteError: the worker raised what no job raises, or gave no answer to a job: a kernel may have taken its
                 files away, or spoken in its place.
         """
-        self._refuse_when_closed()
+        self.refuse_when_closed()
         start_s = time.perf_counter()
         if self._opening is not None:
             self._opening.result()
             self._opening = None
         try:
-            answer = self._worker.call(job, timeout_s=timeout_s, watch=watch)
+            answer = self.worker.call(job, timeout_s=timeout_s, watch=watch)
         except (KernelwrightError, LaunchFailed, BuildFailed):
             raise
         except Exception as error:
@@ -331,20 +335,22 @@ class LaneProcesses:
             raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
         return answer
 
-    def _refuse_when_closed(self) -> None:
+    def refuse_when_closed(self) -> None:
+        """Raise `InfrastructureError` once the run is being stopped."""
         if self._is_closed:
             raise InfrastructureError("the run is being stopped")
 
-    def _call_referee(self, job: RefereeJob) -> object:
+    def call_referee(self, job: RefereeJob) -> object:
+        """The referee's answer."""
         start_s = time.perf_counter()
         try:
-            return self._desk.ask(job)
+            return self.desk.ask(job)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
+    def quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
         """One dataset for each of several workloads: the kinds of data take turns, and what is timed is judged too."""
-        datasets = self._datasets(built.rendered.workload, is_thorough=False)
+        datasets = self.datasets(built.rendered.workload, is_thorough=False)
         return (datasets[index % len(datasets)],) if count > 1 else datasets
 
 

@@ -46,8 +46,8 @@ from kernelwright.evaluate.device_queue.confirm import (
     FreshTimes,
     Gains,
 )
-from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
-from kernelwright.evaluate.device_queue.processes import Built
+from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
+from kernelwright.evaluate.device_queue.processes import Built, DeviceProcess
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
@@ -83,8 +83,8 @@ LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
 
-class DeviceLane(QuickLane):
-    """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
+class DeviceLane:
+    """Brings candidates through the device's process and past the referee. Not thread-safe: one thread uses it."""
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class DeviceLane(QuickLane):
         scratch: Path,
         host: WorkerProcess | None = None,
     ) -> None:
-        super().__init__(problem, device, settings, desk=desk, scratch=scratch, host=host)
+        self.process = DeviceProcess(problem, device, settings, desk=desk, scratch=scratch, host=host)
+        self.fast_checks = FastChecks(self.process)
         self._later: list[tuple[Built, Dataset]] = []
         """Launches of the baseline that calibration has left for later."""
         self._is_later_prepared = threading.Event()
@@ -117,24 +118,24 @@ class DeviceLane(QuickLane):
         first: list[tuple[Built, Dataset]] = []
         later: list[tuple[Built, Dataset]] = []
         for built in baseline:
-            essential = self._desk.essential(built.rendered.workload.name)
-            for dataset in self._datasets(built.rendered.workload, is_thorough=True):
-                is_first = dataset in essential or not (may_defer and self.can_judge_aside)
+            essential = self.process.desk.essential(built.rendered.workload.name)
+            for dataset in self.process.datasets(built.rendered.workload, is_thorough=True):
+                is_first = dataset in essential or not (may_defer and self.process.can_judge_aside)
                 (first if is_first else later).append((built, dataset))
-        self._baseline = {each.rendered.workload.name: each for each in baseline}
-        same = same_inputs_note(self._problem)
-        self.notes += [same] if same else []
+        self.process.baseline = {each.rendered.workload.name: each for each in baseline}
+        same = same_inputs_note(self.process.problem)
+        self.process.notes += [same] if same else []
         errors = self._calibrate_on(first)
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
-            self._desk.limits(built.rendered.workload.name)
-        self._write_bounds_ahead(baseline, is_thorough=False)
+            self.process.desk.limits(built.rendered.workload.name)
+        self.fast_checks.write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
 
     def begin_later(self) -> None:
         """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
         if self._later:
-            self._in_background(self._prepare_later)
+            self.process.in_background(self._prepare_later)
 
     @property
     def is_complete(self) -> bool:
@@ -166,18 +167,18 @@ class DeviceLane(QuickLane):
             raise
         by_name = {built.rendered.workload.name: built for built, _ in self._later}
         self._later = []
-        self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
+        self.fast_checks.write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
-        super().close()
+        self.process.close()
         self._is_later_prepared.set()
 
     def _prepare_later(self) -> None:
         """In the background, beside quick looks."""
         try:
             for workload in dict.fromkeys(built.rendered.workload.name for built, _ in self._later):
-                self._desk.prepare(workload, self._desk.datasets(workload, is_thorough=True))
+                self.process.desk.prepare(workload, self.process.desk.datasets(workload, is_thorough=True))
         finally:
             self._is_later_prepared.set()
 
@@ -185,26 +186,28 @@ class DeviceLane(QuickLane):
         found: list[Future[Calibration]] = []
         # The referee makes the next inputs and judges the last results while the device runs.
         with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
-            files = [asker.submit(self._desk.files, each.rendered.workload.name, data) for each, data in launches[:1]]
+            files = [
+                asker.submit(self.process.desk.files, each.rendered.workload.name, data) for each, data in launches[:1]
+            ]
             try:
                 for index, (built, dataset) in enumerate(launches):
                     files[index].result()
                     if index + 1 < len(launches):
                         after, data = launches[index + 1]
-                        files.append(asker.submit(self._desk.files, after.rendered.workload.name, data))
+                        files.append(asker.submit(self.process.desk.files, after.rendered.workload.name, data))
                     if len(found) > 1:
                         found[-2].result()  # which frees the folder
-                    folder = compared_folder(self._out, f"check-{len(found) % 2}")
+                    folder = compared_folder(self.process.out_folder, f"check-{len(found) % 2}")
                     if self._baseline_runs(built, dataset, folder):
                         job = CalibrateJob(built.rendered.workload.name, dataset, folder)
-                        found.append(asker.submit(self._desk.calibrate, job))
+                        found.append(asker.submit(self.process.desk.calibrate, job))
                 calibrations = [each.result() for each in found]
             finally:
                 asker.shutdown(wait=True, cancel_futures=True)
         for calibration in calibrations:
             told = [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
-            self.notes += [text for text in told if text not in self.notes]
-        self._note_session()
+            self.process.notes += [text for text in told if text not in self.process.notes]
+        self.process.note_session()
         return tuple(error for calibration in calibrations for error in calibration.errors)
 
     def adopt(self, baseline: Sequence[Built]) -> None:
@@ -216,24 +219,24 @@ class DeviceLane(QuickLane):
         found = self.check(baseline, is_thorough=False)
         if isinstance(found, Failed):
             raise InfrastructureError(f"the baseline does not run there: {found.message}")
-        self._baseline = {each.rendered.workload.name: each for each in baseline}
+        self.process.baseline = {each.rendered.workload.name: each for each in baseline}
 
     def _baseline_runs(self, built: Built, dataset: Dataset, folder: Path) -> bool:
         """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
         workload = built.rendered.workload.name
-        job = replace(self._check_job(built, dataset), out_folder=folder)
+        job = replace(self.process.check_job(built, dataset), out_folder=folder)
         try:
-            self._call_unless_killed(job, self._settings.launch_timeout_s)
+            self.process.call_unless_killed(job, self.process.settings.launch_timeout_s)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self._refuse_when_closed()
+            self.process.refuse_when_closed()
             if not dataset.is_hostile or isinstance(error, BuildFailed):
                 raise BaselineFailed(
                     f"the baseline does not run on workload {workload!r}: {error}",
-                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
+                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self.process.worker.log_tail(),
                 ) from error
-            self._worker.kill()
-            self._desk.dropped.add((workload, dataset))
-            self.notes.append(
+            self.process.worker.kill()
+            self.process.desk.dropped.add((workload, dataset))
+            self.process.notes.append(
                 f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
                 f"baseline does not run there: {error}"
             )
@@ -247,7 +250,7 @@ class DeviceLane(QuickLane):
         if is_thorough:
             self.complete()
             self._drop_kept()
-        if is_thorough and self.can_judge_aside and only is None:
+        if is_thorough and self.process.can_judge_aside and only is None:
             found_aside = self._check_all_aside(candidate)
             if found_aside is not None:
                 return found_aside
@@ -256,9 +259,9 @@ class DeviceLane(QuickLane):
             if only not in (None, index):
                 continue
             datasets = (
-                self._datasets(built.rendered.workload, is_thorough=True)
+                self.process.datasets(built.rendered.workload, is_thorough=True)
                 if is_thorough
-                else self._quick_datasets(built, index, len(candidate))
+                else self.process.quick_datasets(built, index, len(candidate))
             )
             for dataset in datasets:
                 found = self._check_one(built, dataset, is_fresh=is_thorough)
@@ -274,12 +277,12 @@ class DeviceLane(QuickLane):
         each workload; else by the referee on all. The final comparison asks the referee about all of them anyway.
         """
         self.complete()
-        if not self.looks_right_everywhere(candidate):
+        if not self.fast_checks.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
         self._drop_kept()
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
-            for dataset in self._quick_datasets(built, index, max(2, len(candidate))):
+            for dataset in self.process.quick_datasets(built, index, max(2, len(candidate))):
                 found = self._check_one(built, dataset, is_fresh=True)
                 if isinstance(found, Failed):
                     return found
@@ -289,7 +292,7 @@ class DeviceLane(QuickLane):
     def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Judgement | Failed]]:
         """By dataset of one workload: how what the candidate writes compares with what the original writes."""
         self.complete()
-        for dataset in self._datasets(original.rendered.workload, is_thorough=True):
+        for dataset in self.process.datasets(original.rendered.workload, is_thorough=True):
             kept = self._judged_launch(original, dataset, "keep")
             yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Judgement) else kept
 
@@ -298,11 +301,15 @@ class DeviceLane(QuickLane):
     ) -> Judgement | Failed:
         """One launch on fresh inputs with the referee's verdict; why it failed, where it did."""
         workload = built.rendered.workload.name
-        done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
+        done = self.process.run(
+            "check", built, self.process.check_job(built, dataset), self.process.settings.launch_timeout_s
+        )
         if isinstance(done, Failed):
             return done
         assert isinstance(done, CheckDone)
-        verdict = self._call_referee(JudgeJob(workload, dataset, self._out, done.unchanged, original))
+        verdict = self.process.call_referee(
+            JudgeJob(workload, dataset, self.process.out_folder, done.unchanged, original)
+        )
         assert isinstance(verdict, Judgement)
         return verdict.failure or verdict
 
@@ -311,15 +318,15 @@ class DeviceLane(QuickLane):
         max_seconds = STRESS_SECONDS / len(candidate)
         for built in candidate:
             job = StressJob(
-                job=self._job(built),
-                inputs=self._files(built.rendered.workload, self._timed(built.rendered.workload)),
+                job=self.process.job(built),
+                inputs=self.process.files(built.rendered.workload, self.process.timed_dataset(built.rendered.workload)),
                 secret=new_secret(),
                 launches=STRESS_LAUNCHES,
                 max_seconds=max_seconds,
                 kept=STRESS_KEPT,
-                out_folder=self._out,
+                out_folder=self.process.out_folder,
             )
-            done = self._run("check", built, job, max_seconds + 3 * self._settings.launch_timeout_s)
+            done = self.process.run("check", built, job, max_seconds + 3 * self.process.settings.launch_timeout_s)
             if isinstance(done, Failed):
                 return done
             assert isinstance(done, StressDone)
@@ -353,21 +360,21 @@ class DeviceLane(QuickLane):
         """What the referee says of a launch on inputs of its own."""
         start_s = time.perf_counter()
         try:
-            verdict = self._desk.judge_timed(workload.name, folder, picked.secret, picked.unchanged)
+            verdict = self.process.desk.judge_timed(workload.name, folder, picked.secret, picked.unchanged)
         finally:
-            self.worker_seconds += time.perf_counter() - start_s
+            self.process.worker_seconds += time.perf_counter() - start_s
         if verdict.unjudged:
             note = (
                 f"workload {workload.name!r}: some timed launches were not judged, because the reference fails on "
                 f"inputs that are drawn as the problem declares: {verdict.unjudged}"
             )
-            self.notes += [note] if note not in self.notes else []
+            self.process.notes += [note] if note not in self.process.notes else []
         return verdict
 
     def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
-        job = self._check_job(built, dataset, is_fresh=is_fresh)
-        done = self._run("check", built, job, self._settings.launch_timeout_s)
+        job = self.process.check_job(built, dataset, is_fresh=is_fresh)
+        done = self.process.run("check", built, job, self.process.settings.launch_timeout_s)
         if isinstance(done, Failed):
             return done
         assert isinstance(done, CheckDone)
@@ -384,15 +391,15 @@ class DeviceLane(QuickLane):
     def _forget_inputs(self, failure: Failed) -> None:
         """What the device kept was damaged: nothing after this may rest on it."""
         self._drop_kept(is_all=True)
-        self.notes.append(
+        self.process.notes.append(
             f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
             f"with them: {failure.message}"
         )
 
     def _drop_kept(self, *, is_all: bool = False) -> None:
         """Leave nothing on the device that says what results are to be: a kernel might reach it."""
-        self._try_worker(
-            ForgetJob(is_all), self._settings.launch_timeout_s
+        self.process.try_worker(
+            ForgetJob(is_all), self.process.settings.launch_timeout_s
         )  # where that fails, a new process has nothing
 
     # -- both at once --------------------------------------------------------------------------------------------
@@ -400,29 +407,29 @@ class DeviceLane(QuickLane):
     def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
         """The thorough check, from files, one launch ahead of the referee; None at the slightest irregularity."""
         start_s = time.perf_counter()
-        before_s = self.worker_seconds
+        before_s = self.process.worker_seconds
         verdicts: list[Future[Judgement]] = []
         with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
             for built in candidate:
-                for dataset in self._datasets(built.rendered.workload, is_thorough=True):
-                    folder = compared_folder(self._out, f"check-{len(verdicts) % 2}")
+                for dataset in self.process.datasets(built.rendered.workload, is_thorough=True):
+                    folder = compared_folder(self.process.out_folder, f"check-{len(verdicts) % 2}")
                     if len(verdicts) > 1 and verdicts[-2].result().failure:  # which also frees its folder
                         judges.shutdown(cancel_futures=True)
                         return None
-                    job = replace(self._check_job(built, dataset), out_folder=folder)
-                    done = self._try_worker(job, self._settings.launch_timeout_s)
+                    job = replace(self.process.check_job(built, dataset), out_folder=folder)
+                    done = self.process.try_worker(job, self.process.settings.launch_timeout_s)
                     if not isinstance(done, CheckDone):
                         judges.shutdown(cancel_futures=True)
                         return None
                     verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
             found = [verdict.result() for verdict in verdicts]
-        self.worker_seconds = before_s + time.perf_counter() - start_s
+        self.process.worker_seconds = before_s + time.perf_counter() - start_s
         if any(verdict.failure for verdict in found):
             return None
         return worst_errors([error for verdict in found for error in verdict.errors])
 
     def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Judgement:
-        verdict = self._desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
+        verdict = self.process.desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
         assert isinstance(verdict, Judgement)
         return verdict
 
@@ -447,12 +454,12 @@ class DeviceLane(QuickLane):
     ) -> tuple[Measurement | Failed, bool]:
         """Time one workload after others, and whether the candidate is hopeless, so that no more need be measured."""
         limit_ms = incumbent.limit_ms(built.rendered.workload.name, medians_ms(before)) if incumbent else None
-        if limit_ms is not None and not self.can_judge_aside:
+        if limit_ms is not None and not self.process.can_judge_aside:
             limit_ms = max(limit_ms, LEAST_LIMIT_MS)
         measured = self._measure_one(built, limit_ms)
         if isinstance(measured, Failed) or limit_ms is None:
             return measured, False
-        is_hopeless = min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio
+        is_hopeless = min(measured.samples_ms) > limit_ms * self.process.settings.abandon_ratio
         return (replace(measured, stopped_early=True) if is_hopeless else measured), is_hopeless
 
     def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
@@ -464,7 +471,7 @@ class DeviceLane(QuickLane):
         if doubt:
             measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
         if doubt:
-            self._worker.kill()
+            self.process.worker.kill()
             time.sleep(DOUBT_PAUSE_S)
             measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
         if doubt and not isinstance(measured, Failed):
@@ -476,7 +483,9 @@ class DeviceLane(QuickLane):
     ) -> tuple[Measurement | Failed, str | None]:
         """The measurement, and why it cannot be taken as the kernel's time."""
         workload = built.rendered.workload
-        done = self._run("time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self._time_timeout_s())
+        done = self.process.run(
+            "time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self.process.time_timeout_s()
+        )
         if isinstance(done, Failed):
             return done, None
         assert isinstance(done, TimeDone)
@@ -492,8 +501,8 @@ class DeviceLane(QuickLane):
         doubt = suspicious(
             done.samples_ms,
             done.wall_ms,
-            wall_ratio_limit=self._settings.wall_ratio_limit,
-            wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+            wall_ratio_limit=self.process.settings.wall_ratio_limit,
+            wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
         )
         return as_measurement(built, done), doubt
 
@@ -505,9 +514,9 @@ class DeviceLane(QuickLane):
         is_beaten = done.stopped_early or (
             incumbent_ms is not None and min(done.samples_ms, default=0.0) > incumbent_ms
         )
-        if self._desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
+        if self.process.desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
             return None
-        return self._failure_of(workload, self._out, done.picked)
+        return self._failure_of(workload, self.process.out_folder, done.picked)
 
     def compare(
         self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]
@@ -523,7 +532,7 @@ class DeviceLane(QuickLane):
         """
         results = {}
         wrong = dict(wrong)
-        workloads = self._problem.workloads
+        workloads = self.process.problem.workloads
         judged_on = [secrets.randbelow(len(workloads)) for _ in candidates]
         doubts: dict[tuple[int, str], str] = {}
         for index, workload in enumerate(workloads):
@@ -535,18 +544,18 @@ class DeviceLane(QuickLane):
                     done.wall_ms[row],
                     done.samples_ms[0],
                     done.wall_ms[0],
-                    wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+                    wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
                 )
                 if hidden and place:
                     doubts[place, workload.name] = f"suspicious in the comparison: {hidden}"
-                folder = compared_folder(self._out, row)
-                if judged_on[place] == index or not self._desk.judges_slowly(workload.name):
+                folder = compared_folder(self.process.out_folder, row)
+                if judged_on[place] == index or not self.process.desk.judges_slowly(workload.name):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             results[workload.name] = _in_places(done, standing, len(candidates))
         weights = {workload.name: workload.weight for workload in workloads}
         gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
-        has_confirmation = self._device.shares_host_cores
+        has_confirmation = self.process.device.shares_host_cores
         for (place, name), doubt in doubts.items():
             if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
                 wrong.setdefault(place, doubt)
@@ -566,17 +575,17 @@ class DeviceLane(QuickLane):
             InfrastructureError: the baseline, which runs before it, failed in one of two.
         """
         for is_last in (False, True):
-            self._worker.kill()
+            self.process.worker.kill()
             clocks: list[tuple[float, float]] = []
             try:
                 return self._times_of_fresh(baseline, candidate, clocks)
             except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
-                self._refuse_when_closed()
+                self.process.refuse_when_closed()
                 if is_last and len(clocks) < BASELINE_LAUNCHES:
                     raise InfrastructureError(f"the baseline failed in a fresh process: {error}") from error
                 reason = f"it failed in a fresh process, after the baseline: {error}"
             finally:
-                self._worker.kill()
+                self.process.worker.kill()
         return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
 
     def _times_of_fresh(
@@ -584,21 +593,23 @@ class DeviceLane(QuickLane):
     ) -> FreshProcess | Failed:
         """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
         workload = candidate.rendered.workload
-        inputs = self._files(workload, self._timed(workload))
-        jobs = self._job(baseline), self._job(candidate)
-        self._call_worker(SetUpJob(*jobs, inputs, self._settings.cache, self._out), LOAD_TIMEOUT_S)
+        inputs = self.process.files(workload, self.process.timed_dataset(workload))
+        jobs = self.process.job(baseline), self.process.job(candidate)
+        self.process.call_worker(
+            SetUpJob(*jobs, inputs, self.process.settings.cache, self.process.out_folder), LOAD_TIMEOUT_S
+        )
         for is_candidate in (*(False,) * BASELINE_LAUNCHES, True):
             secret = new_secret()
-            self._call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
+            self.process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
             start_s = time.perf_counter()
-            fired = self._call_worker(FireJob(), self._settings.launch_timeout_s)
+            fired = self.process.call_worker(FireJob(), self.process.settings.launch_timeout_s)
             wall_ms = (time.perf_counter() - start_s) * 1e3
             assert isinstance(fired, Fired)
             clocks.append((fired.elapsed_ms, wall_ms))
-        self._worker.kill()  # before anything looks at the results: from here on nobody can mend them
+        self.process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
         for spec in jobs[1].buffers:
-            os.truncate(self._out / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
-        failure = self._failure_of(workload, self._out, Picked(secret))
+            os.truncate(self.process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+        failure = self._failure_of(workload, self.process.out_folder, Picked(secret))
         if failure is not None:
             return replace(failure, message=f"wrong at its first launch: {failure.message}")
         timer, outside = (FreshTimes(*each) for each in zip(*clocks, strict=True))
@@ -609,7 +620,7 @@ class DeviceLane(QuickLane):
     ) -> None:
         verdict = self._judge_timed(workload, folder, picked)
         if verdict.failure and place == 0:
-            self.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
+            self.process.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
         elif verdict.failure:
             wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
 
@@ -624,8 +635,8 @@ class DeviceLane(QuickLane):
             done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
             if done is not None and not done.failed:
                 return done, standing
-            self._worker.kill()
-            row = next(iter(done.failed)) if done is not None else _current_row(self._out)
+            self.process.worker.kill()
+            row = next(iter(done.failed)) if done is not None else _current_row(self.process.out_folder)
             if row is not None and row > 0:
                 wrong[standing[row]] = self._why_out(workload, row, done, reason)
             elif not is_retried:
@@ -647,30 +658,30 @@ class DeviceLane(QuickLane):
                 self._compare_job(pair, workload, rounds=1), self._compare_watch(list(pair))
             )
             if done is None or done.failed:
-                self._worker.kill()
+                self.process.worker.kill()
                 wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
                 found = True
         return found
 
     def _compare_job(self, built: Sequence[Built], workload: Workload, *, rounds: int) -> CompareJob:
         return CompareJob(
-            jobs=tuple(self._job(each) for each in built),
-            inputs=self._files(workload, self._timed(workload)),
-            set_count=self._set_count(workload),
+            jobs=tuple(self.process.job(each) for each in built),
+            inputs=self.process.files(workload, self.process.timed_dataset(workload)),
+            set_count=self.process.set_count(workload),
             rounds=rounds,
             warmup_count=COMPARE_WARMUP_COUNT,
-            cache=self._settings.cache,
-            seed=self._settings.seed,
+            cache=self.process.settings.cache,
+            seed=self.process.settings.seed,
             secret=new_secret(),
-            limits=self._desk.limits(workload.name),
-            out_folder=self._out,
+            limits=self.process.desk.limits(workload.name),
+            out_folder=self.process.out_folder,
         )
 
     def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
         """In words; the referee's, where the device has found a launch wrong and the referee does too."""
         if done is None:
             return f"failed in the comparison: {reason}"
-        folder = compared_folder(self._out, row)
+        folder = compared_folder(self.process.out_folder, row)
         failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
         shutil.rmtree(folder, ignore_errors=True)
         if failure is not None:
@@ -682,9 +693,9 @@ class DeviceLane(QuickLane):
         watch.file.unlink(missing_ok=True)
         launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
         try:
-            done = self._call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
+            done = self.process.call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self._refuse_when_closed()
+            self.process.refuse_when_closed()
             return None, str(error)
         assert isinstance(done, CompareDone)
         if not (done.failed or _are_times(done, len(job.jobs), job.rounds)):
@@ -693,16 +704,16 @@ class DeviceLane(QuickLane):
 
     def _compare_watch(self, built: Sequence[Built]) -> Watch:
         """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
-        byte_count = max(sum(spec.byte_count for spec in self._job(each).buffers) for each in built)
+        byte_count = max(sum(spec.byte_count for spec in self.process.job(each).buffers) for each in built)
         moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
-        return Watch(current_file(self._out), self._settings.launch_timeout_s + moved_s)
+        return Watch(current_file(self.process.out_folder), self.process.settings.launch_timeout_s + moved_s)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; empty when it cannot be measured."""
         try:
-            done = self._call_worker(CeilingJob(CEILING_BYTES), CEILING_TIMEOUT_S)
+            done = self.process.call_worker(CeilingJob(CEILING_BYTES), CEILING_TIMEOUT_S)
         except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed, BuildFailed):
-            self._worker.kill()
+            self.process.worker.kill()
             return {}
         assert isinstance(done, CeilingDone)
         return done.rates
@@ -714,18 +725,20 @@ class DeviceLane(QuickLane):
     def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
         workload = built.rendered.workload
         return TimeJob(
-            job=self._job(built),
-            inputs=self._files(workload, self._timed(workload)),
-            set_count=self._set_count(workload),
+            job=self.process.job(built),
+            inputs=self.process.files(workload, self.process.timed_dataset(workload)),
+            set_count=self.process.set_count(workload),
             secret=new_secret(),
-            timing=replace(self._settings.timing, cache=self._settings.cache),
+            timing=replace(self.process.settings.timing, cache=self.process.settings.cache),
             incumbent_ms=incumbent_ms,
-            out_folder=self._out,
+            out_folder=self.process.out_folder,
             is_fresh=is_fresh,
         )
 
     def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Judgement:
-        verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
+        verdict = self.process.call_referee(
+            JudgeJob(built.rendered.workload.name, dataset, self.process.out_folder, unchanged)
+        )
         assert isinstance(verdict, Judgement)
         return verdict
 
