@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
-from kernelwright.infer.bounds import AXES, Bounds, Constraint, Unbounded
+from kernelwright.infer.bounds import AXES, Bounds, Inequality, Unbounded
 from kernelwright.infer.model import InferredLaunch, Question
 from kernelwright.infer.symbols import Symbols
 from kernelwright.problem.source_scan import KernelSignature
@@ -326,7 +326,7 @@ class LaunchReader:
         blocks = None if along.blocks is None else self._symbols.number(along.blocks)
         return None if blocks is None else blocks * extent
 
-    def _asked(self, axis: str, extent: int, constraint: Constraint) -> _Along | None:
+    def _asked(self, axis: str, extent: int, constraint: Inequality) -> _Along | None:
         """What one condition says: `global.x < n`, `block.x < rows`, `32*block.x + thread.x < width`."""
         count = constraint.right + ONE
         value = self._symbols.number(count)

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Literal
 
 from kernelwright.errors import KernelwrightError, StoreError
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.insights.step_table import told_config, told_gain, told_path, told_row, told_total
 from kernelwright.insights.verdict_words import ceiling_words, counted, tried_words, verdict_text
@@ -46,7 +46,7 @@ Outcome = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class NodeCost:
+class _NodeCost:
     """What one node has cost."""
 
     evaluations: int = 0
@@ -60,7 +60,7 @@ class NodeCost:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueLine:
+class _ValueLine:
     """One value of a parameter in a node's landscape."""
 
     value: Value
@@ -71,7 +71,7 @@ class ValueLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigLine:
+class _ConfigLine:
     """One config of a node."""
 
     config: Mapping[str, Value]
@@ -88,15 +88,15 @@ class NodeFacts:
     outcome: Outcome
     happened: str
     """Predicted and measured, in a sentence."""
-    gain: Interval | None
+    gain: ConfidenceInterval | None
     """Over its parent, from interleaved rounds."""
-    total: Interval | None
+    total: ConfidenceInterval | None
     """Over the baseline, likewise."""
     search_gain: float | None
     proof: TemplateProven | None
-    cost: NodeCost
-    best: tuple[ConfigLine, ...]
-    landscape: Mapping[str, tuple[ValueLine, ...]]
+    cost: _NodeCost
+    best: tuple[_ConfigLine, ...]
+    landscape: Mapping[str, tuple[_ValueLine, ...]]
     limits: tuple[str, ...]
     """What limits its best config, a sentence a workload."""
     exchanges: tuple[Exchange, ...]
@@ -223,12 +223,12 @@ class Story:
         except StoreError:
             return None
 
-    def _cost(self, node: Node, own: RunView | None) -> NodeCost:
+    def _cost(self, node: Node, own: RunView | None) -> _NodeCost:
         model = self.account.by_node.get(node.index, Spent())
         if own is None:
-            return NodeCost(node.tuning.evaluated_count, budget_s=node.tuning.spent_s, model=model)
+            return _NodeCost(node.tuning.evaluated_count, budget_s=node.tuning.spent_s, model=model)
         costs = [event.cost for event in own.evaluations if event.source == "measured"]
-        return NodeCost(
+        return _NodeCost(
             evaluations=len(costs),
             build_s=sum(each.build_s for each in costs),
             device_s=sum(each.check_s + each.time_s for each in costs),
@@ -345,7 +345,7 @@ class Story:
             yield f"and {len(others) - MOST_ASIDE} more"
 
 
-def outcome_of(node: Node, gain: Interval | None, search_gain: float | None) -> Outcome:
+def outcome_of(node: Node, gain: ConfidenceInterval | None, search_gain: float | None) -> Outcome:
     """What came of a prediction."""
     if not node.is_working:
         return "failed"
@@ -369,7 +369,7 @@ def _against(measured: float, predicted: float) -> Outcome:
 
 
 def _happened(
-    result: OptimizeResult, node: Node, outcome: Outcome, gain: Interval | None, search_gain: float | None
+    result: OptimizeResult, node: Node, outcome: Outcome, gain: ConfidenceInterval | None, search_gain: float | None
 ) -> str:
     predicted = f"predicted {factor_text(node.predicted_gain)}" if node.predicted_gain is not None else "no prediction"
     if node.failure is not None:
@@ -417,17 +417,17 @@ def _sentence(text: str) -> str:
     return text if not text or text[-1] in ".!?…" else f"{text}."
 
 
-def _best(view: RunView) -> Iterator[ConfigLine]:
+def _best(view: RunView) -> Iterator[_ConfigLine]:
     ordered = sorted((each for each in view.passed if each.value), key=lambda each: (each.value or 0.0, each.index))
     for each in ordered[:BEST_CONFIGS]:
-        yield ConfigLine(each.config, 1 / (each.value or 1.0), is_partial(each))
+        yield _ConfigLine(each.config, 1 / (each.value or 1.0), is_partial(each))
 
 
-def _landscape(view: RunView) -> dict[str, tuple[ValueLine, ...]]:
+def _landscape(view: RunView) -> dict[str, tuple[_ValueLine, ...]]:
     """By parameter that was varied: the best that each of its values came to."""
     declared = view.started.space.get("parameters", {})
     names = list(declared) if isinstance(declared, Mapping) else []
-    found: dict[str, tuple[ValueLine, ...]] = {}
+    found: dict[str, tuple[_ValueLine, ...]] = {}
     for name in names:
         groups: dict[Value, list[Evaluated]] = {}
         for event in view.evaluations:
@@ -442,10 +442,10 @@ def _order(value: Value) -> tuple[bool, float, str]:
     return (True, 0.0, value) if isinstance(value, str) else (False, float(value), "")
 
 
-def _value_line(value: Value, events: Sequence[Evaluated]) -> ValueLine:
+def _value_line(value: Value, events: Sequence[Evaluated]) -> _ValueLine:
     passed = [1 / event.value for event in events if event.value]
     failed = sum(isinstance(event.outcome, Failed) for event in events)
-    return ValueLine(value, max(passed, default=None), len(events), failed)
+    return _ValueLine(value, max(passed, default=None), len(events), failed)
 
 
 def _limits(view: RunView) -> Iterator[str]:
@@ -473,7 +473,7 @@ def spent_words(spent: Spent) -> str:
     )
 
 
-def cost_words(cost: NodeCost) -> str:
+def cost_words(cost: _NodeCost) -> str:
     """What a node has cost, in a line."""
     parts = []
     if cost.evaluations:

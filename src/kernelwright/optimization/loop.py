@@ -25,7 +25,7 @@ from kernelwright.agent.lifting import has_parameters
 from kernelwright.agent.written import written_template
 from kernelwright.optimization.node_steps import NodeSteps
 from kernelwright.optimization.settings import UNTUNED
-from kernelwright.remote.in_flight import Step
+from kernelwright.remote.in_flight import BackgroundTask
 from kernelwright.store.event import (
     ActionChosen,
     Idea,
@@ -145,7 +145,7 @@ class Optimizer(NodeSteps):
             if each.child is None and key not in self._steps:
                 self._begin_step(key, self._carrying_out(each.action, each.number))
 
-    def _begin_step(self, key: object, step: Step | None) -> None:
+    def _begin_step(self, key: object, step: BackgroundTask | None) -> None:
         if step is None:
             return
         match key:
@@ -163,7 +163,7 @@ class Optimizer(NodeSteps):
             case ("node", int(index)):
                 self._settle(index)
 
-    def _do_now(self, step: Step | None) -> None:
+    def _do_now(self, step: BackgroundTask | None) -> None:
         """A chain of steps, before anything else."""
         self._begin_step("now", step)
         while "now" in self._steps:
@@ -183,7 +183,7 @@ class Optimizer(NodeSteps):
         run = self._runs.get(index)
         return run.evaluated_count if run is not None else 0
 
-    def _carrying_out(self, action: ActionChosen, number: int) -> Step | None:
+    def _carrying_out(self, action: ActionChosen, number: int) -> BackgroundTask | None:
         node = self.tree[action.node]
         match action.action:
             case "expand":
@@ -231,7 +231,7 @@ class Optimizer(NodeSteps):
             self._take_one()
         self._plan_all()
 
-    def _after_proof(self, node: Node) -> Step | None:
+    def _after_proof(self, node: Node) -> BackgroundTask | None:
         """What a session that ended behind the default of a lifted template has left to do."""
         if node.index not in self._proofs:
             return self._proving_again(node)
@@ -259,7 +259,7 @@ class Optimizer(NodeSteps):
 
     # -- actions -------------------------------------------------------------------------------------------------
 
-    def _expanding(self, action: ActionChosen, number: int) -> Step | None:
+    def _expanding(self, action: ActionChosen, number: int) -> BackgroundTask | None:
         parts, index = self._parts, action.node
         if action.idea:
             return self._coding(self._history.at(number), index, action.idea, number)
@@ -269,11 +269,11 @@ class Optimizer(NodeSteps):
         then = self._history.at(number)
         context = PlanContext(parts.task, then, then[index], self._written(then[index]))
 
-        def planned(plan: Plan) -> Step | None:
+        def planned(plan: Plan) -> BackgroundTask | None:
             self._record([self._planned(index, plan, number)])
             return self._coding_first(index, number)
 
-        return Step(lambda: self._timed(PROPOSALS, lambda: parts.agent.plan(context)), planned)
+        return BackgroundTask(lambda: self._timed(PROPOSALS, lambda: parts.agent.plan(context)), planned)
 
     def _untaken(self, index: int) -> list[Idea]:
         """Ideas that no child has come of and nobody is at."""
@@ -281,7 +281,7 @@ class Optimizer(NodeSteps):
         taken |= {each.action.idea for each in self.tree.under_way if each.action.node == index}
         return [idea for idea in self.tree[index].ideas if idea.key not in taken]
 
-    def _coding_first(self, index: int, number: int) -> Step | None:
+    def _coding_first(self, index: int, number: int) -> BackgroundTask | None:
         """Carry out the idea that was planned for this action; without one of its own, the first that is open."""
         ideas = self._untaken(index)
         if not ideas:
@@ -300,38 +300,40 @@ class Optimizer(NodeSteps):
         )
         return self._coding(self._history.with_plan(number, first.key), index, first.key, number)
 
-    def _coding(self, then: Tree, index: int, key: str, number: int) -> Step | None:
+    def _coding(self, then: Tree, index: int, key: str, number: int) -> BackgroundTask | None:
         """Carry out an idea, told of what was known `then`."""
         parts, node = self._parts, self.tree[index]
         idea = next(each for each in node.ideas if each.key == key)
         context = CodeContext(parts.task, then, then[index], self._written(node), idea)
         self._coded.setdefault(index, set()).add(key)
-        return Step(
+        return BackgroundTask(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.code(context)),
             lambda result: self._proposed(index, "code", idea, result, number),
         )
 
-    def _repairing(self, node: Node, number: int) -> Step | None:
+    def _repairing(self, node: Node, number: int) -> BackgroundTask | None:
         parts, then = self._parts, self._history.at(number)
         failure = node.failure or Failure("", "", "")
         context = DebugContext(parts.task, then, then[node.index], self._written(node), failure)
         idea = Idea("repair", node.family, f"repair: {node.instruction}", failure.message, node.predicted_gain)
-        return Step(
+        return BackgroundTask(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.debug(context)),
             lambda result: self._proposed(node.index, "debug", idea, result, number),
         )
 
-    def _lifting(self, node: Node, number: int) -> Step:
+    def _lifting(self, node: Node, number: int) -> BackgroundTask:
         """A kernel whose numbers are written out gets parameters: a child, which has to reproduce it."""
         parts, index = self._parts, node.index
         context = TemplateContext(parts.task, self._written(node), node)
         idea = Idea("lift", node.family, "lift the numbers into parameters", "", None)
-        return Step(
+        return BackgroundTask(
             lambda: self._timed(PROPOSALS, lambda: parts.agent.template(context)),
             lambda result: self._proposed(index, LIFTED_ROLE, idea, result, number),
         )
 
-    def _proposed(self, parent: int, role: str, idea: Idea, result: Draft | Declined, choice: int) -> Step | None:
+    def _proposed(
+        self, parent: int, role: str, idea: Idea, result: Draft | Declined, choice: int
+    ) -> BackgroundTask | None:
         """Record what a role has written, or why it has not; its proof comes next."""
         node = self.tree[parent]
         if isinstance(result, Declined):

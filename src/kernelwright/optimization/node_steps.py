@@ -37,7 +37,7 @@ from kernelwright.optimization.nodes.run import NodeRun
 from kernelwright.optimization.state import LARGE_GAIN, OptimizerState
 from kernelwright.problem.outcome import Failed, Outcome
 from kernelwright.remote.base import Elsewhere, NodeDone, TemplateAsked
-from kernelwright.remote.in_flight import Step
+from kernelwright.remote.in_flight import BackgroundTask
 from kernelwright.store.event import (
     Idea,
     NodeJudged,
@@ -63,7 +63,7 @@ class NodeSteps(OptimizerState):
 
     # -- proof ---------------------------------------------------------------------------------------------------
 
-    def _judging(self, index: int) -> Step | None:
+    def _judging(self, index: int) -> BackgroundTask | None:
         """Prove a node's template, or say why it is none."""
         node = self.tree[index]
         if not node.source_blob:  # it came to nothing, and a session was killed while that was recorded
@@ -80,7 +80,7 @@ class NodeSteps(OptimizerState):
         original = self._original_of(node)
         shared, limit_s = self._parts.shared, self._parts.limit_s
         most_s = None if limit_s is None else PROOF_SHARE * limit_s
-        return Step(
+        return BackgroundTask(
             lambda: self._timed(STRUCTURES, lambda: proof_of(run, shared, original, most_s=most_s)),
             lambda proof: self._judged_here(index, run, proof),
             is_recording=True,
@@ -93,7 +93,9 @@ class NodeSteps(OptimizerState):
             return 1
         return 1 + proof_budget(settings.tune.budget, points=settings.proof_points).points
 
-    def _judged_here(self, index: int, run: NodeRun, proof: DefaultProof | SpecError | EmptySpace) -> Step | None:
+    def _judged_here(
+        self, index: int, run: NodeRun, proof: DefaultProof | SpecError | EmptySpace
+    ) -> BackgroundTask | None:
         if isinstance(proof, SpecError | EmptySpace):
             self._record([self._refused_by_lint(index, proof)])
             self._plan_all()
@@ -110,7 +112,7 @@ class NodeSteps(OptimizerState):
         self._plan_all()
         return None
 
-    def _judging_elsewhere(self, index: int, run: NodeRun, elsewhere: Elsewhere) -> Step:
+    def _judging_elsewhere(self, index: int, run: NodeRun, elsewhere: Elsewhere) -> BackgroundTask:
         most, settings = self._left().evaluations, self._parts.settings
         until, asked = settings.first_part, None
         if self._is_lifted(self.tree[index]):
@@ -122,9 +124,9 @@ class NodeSteps(OptimizerState):
         until = max(1, until if most is None else min(until, most)) if run.parameters else 1
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), template=asked)
         self._promise(index, until)
-        return Step(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
+        return BackgroundTask(lambda: elsewhere.search(job), lambda done: self._judged_elsewhere(index, run, done))
 
-    def _judged_elsewhere(self, index: int, run: NodeRun, done: NodeDone) -> Step | None:
+    def _judged_elsewhere(self, index: int, run: NodeRun, done: NodeDone) -> BackgroundTask | None:
         """Record proof and search at once: a policy should not take a node for new whose search is over."""
         run.take(done)
         outcome = done.failure or run.prove()  # from what is recorded
@@ -134,7 +136,7 @@ class NodeSteps(OptimizerState):
             self._plan_all()
             return None
 
-        def analysed(found: Sequence[Finding]) -> Step | None:
+        def analysed(found: Sequence[Finding]) -> BackgroundTask | None:
             self._settle(index)
             proven = [] if done.proof is None else [self._kept_proof(index, run, done.proof)]
             judged = self._judged(index, run, outcome)
@@ -148,7 +150,7 @@ class NodeSteps(OptimizerState):
         proof = done.proof.findings if done.proof is not None else inert_words(run.evaluations)
         node = self.tree.after([self._judged(index, run, outcome)])[index]
         context = AnalyseContext(self._parts.task, node, run.parameters, run.observations, proof)
-        return Step(lambda: self._parts.agent.analyse(context), analysed)
+        return BackgroundTask(lambda: self._parts.agent.analyse(context), analysed)
 
     # -- proofs of lifted templates --------------------------------------------------------------------------------
 
@@ -166,12 +168,12 @@ class NodeSteps(OptimizerState):
         assert default is not None, "what is lifted works"
         return Candidate(run.template, default)
 
-    def _proving_again(self, node: Node) -> Step | None:
+    def _proving_again(self, node: Node) -> BackgroundTask | None:
         if self._parts.elsewhere is not None:
             return None  # what was measured there came with its proof, or not at all
         run, shared, original = self._node_run(node), self._parts.shared, self._original_of(node)
         assert original is not None
-        return Step(
+        return BackgroundTask(
             lambda: reproduction_of(run, original, shared),
             lambda reproduction: self._proving_template(node.index, run, reproduction),
         )
@@ -193,21 +195,23 @@ class NodeSteps(OptimizerState):
         self._keep_proof(index, run, waiting)
         return True
 
-    def _proving_template(self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None) -> Step | None:
+    def _proving_template(
+        self, index: int, run: NodeRun, reproduction: Reproduction | Failed | None
+    ) -> BackgroundTask | None:
         """Check the corners of a lifted template's space before its landscape is trusted; what fails is left out."""
         if not self.tree[index].is_working or isinstance(reproduction, Failed) or not run.parameters:
             return None
         proof = self._template_proof(index, run)
 
-        def proven(event: TemplateProven) -> Step | None:
+        def proven(event: TemplateProven) -> BackgroundTask | None:
             self._keep_proof(index, run, event)
             following = self._analysing(index, run, "budget") if run.evaluated_count > 1 else None
             if following is None:
                 self._plan_all()
                 return None
-            return Step(following.work, lambda found: self._analysed_and_planned(following, found))
+            return BackgroundTask(following.work, lambda found: self._analysed_and_planned(following, found))
 
-        return Step(lambda: self._timed(PROOFS, lambda: proof.prove(reproduction)), proven, is_recording=True)
+        return BackgroundTask(lambda: self._timed(PROOFS, lambda: proof.prove(reproduction)), proven, is_recording=True)
 
     def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
         self._say(f"node {index}: checking corners and random points of its space")
@@ -218,17 +222,21 @@ class NodeSteps(OptimizerState):
             budget = replace(budget, points=min(budget.points, fitting))
         return TemplateProof(run, parts.shared, budget, seed=settings.tune.seed)
 
-    def _proving_what_waited(self, index: int, run: NodeRun, then: Callable[[], Step | None]) -> Step:
+    def _proving_what_waited(
+        self, index: int, run: NodeRun, then: Callable[[], BackgroundTask | None]
+    ) -> BackgroundTask:
         """The points of a lifted template that were put off, and then its search."""
         proof, waiting = self._template_proof(index, run), self._proofs[index]
 
-        def proven(event: TemplateProven) -> Step | None:
+        def proven(event: TemplateProven) -> BackgroundTask | None:
             self._keep_proof(index, run, event)
             return then()
 
-        return Step(lambda: self._timed(PROOFS, lambda: proof.prove_after(waiting)), proven, is_recording=True)
+        return BackgroundTask(
+            lambda: self._timed(PROOFS, lambda: proof.prove_after(waiting)), proven, is_recording=True
+        )
 
-    def _analysed_and_planned(self, step: Step, found: Sequence[Finding]) -> Step | None:
+    def _analysed_and_planned(self, step: BackgroundTask, found: Sequence[Finding]) -> BackgroundTask | None:
         following = step.then(found)
         self._plan_all()
         return following
@@ -265,7 +273,7 @@ class NodeSteps(OptimizerState):
         message = "nothing came of it; why is not known: the run was killed while that was recorded"
         return NodeJudged(index, "refused", None, "lint", "declined", message, elapsed_s=self._parts.clock.spent_s)
 
-    def _tuning(self, node: Node, until: int) -> Step | None:
+    def _tuning(self, node: Node, until: int) -> BackgroundTask | None:
         run, elsewhere, index = self._node_run(node), self._parts.elsewhere, node.index
         if elsewhere is None:
             self._promise(index, until)
@@ -277,28 +285,28 @@ class NodeSteps(OptimizerState):
         job = run.job(evaluations=until, seconds=self._seconds_of_one(), proof=self._proofs.get(index))
         self._promise(index, until)
 
-        def done(result: NodeDone) -> Step | None:
+        def done(result: NodeDone) -> BackgroundTask | None:
             run.take(result)
             return self._searched(index, run, result.reason or "exhausted")
 
-        return Step(lambda: elsewhere.search(job), done)
+        return BackgroundTask(lambda: elsewhere.search(job), done)
 
-    def _searching(self, index: int, run: NodeRun, until: int) -> Step | None:
+    def _searching(self, index: int, run: NodeRun, until: int) -> BackgroundTask | None:
         seconds = self._seconds_left()
         if seconds == 0.0 and self._parts.shared.recorded is None:  # its proof has used up what was left
             return self._analysing(index, run, "budget")
-        return Step(
+        return BackgroundTask(
             lambda: self._timed(SEARCH, lambda: run.search(evaluations=until, seconds=seconds)),
             lambda reason: self._searched(index, run, reason),
             is_recording=True,
         )
 
-    def _searched(self, index: int, run: NodeRun, reason: str) -> Step | None:
+    def _searched(self, index: int, run: NodeRun, reason: str) -> BackgroundTask | None:
         if reason == "interrupted":
             raise KeyboardInterrupt
         return self._analysing(index, run, reason)
 
-    def _analysing(self, index: int, run: NodeRun, reason: str) -> Step | None:
+    def _analysing(self, index: int, run: NodeRun, reason: str) -> BackgroundTask | None:
         """Have the landscape put in words, and record where the node stands."""
         parts = self._parts
         if not run.parameters:
@@ -308,12 +316,12 @@ class NodeSteps(OptimizerState):
         proof = self._proofs[index].findings if index in self._proofs else inert_words(run.evaluations)
         context = AnalyseContext(parts.task, self.tree[index], run.parameters, run.observations, proof)
 
-        def analysed(found: Sequence[Finding]) -> Step | None:
+        def analysed(found: Sequence[Finding]) -> BackgroundTask | None:
             self._settle(index)
             self._record([self._tuned(index, run, reason, found)])
             return None
 
-        return Step(lambda: self._timed(PROPOSALS, lambda: parts.agent.analyse(context)), analysed)
+        return BackgroundTask(lambda: self._timed(PROPOSALS, lambda: parts.agent.analyse(context)), analysed)
 
     def _timed(self, purpose: str, work: Callable[[], _T]) -> _T:
         with self._parts.ledger.on(purpose):

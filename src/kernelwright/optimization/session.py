@@ -23,7 +23,7 @@ from kernelwright.identity import content_id
 from kernelwright.llm.pace import TimeLeft
 from kernelwright.optimization.learning import learn
 from kernelwright.optimization.loop import Optimizer
-from kernelwright.optimization.nodes.run import Shared, evaluated_counts, new_incumbent, unlimited
+from kernelwright.optimization.nodes.run import NodeContext, evaluated_counts, new_incumbent, unlimited
 from kernelwright.optimization.remembering import Remembered, recalled_or_note
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.optimization.state import OptimizerParts
@@ -65,7 +65,7 @@ from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.run_start import run_started
 from kernelwright.tuning.time_spent import BASELINE, FINALS, SET_UP, Ledger
-from kernelwright.tuning.tune import COMPARISON_SHARE, Subject, baseline_note, left_until
+from kernelwright.tuning.tune import COMPARISON_SHARE, TuningProblem, baseline_note, left_until
 
 SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
 """What the default searcher imports when it is made."""
@@ -75,7 +75,7 @@ SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
 class SessionParts:
     """What a session is made of."""
 
-    subject: Subject
+    subject: TuningProblem
     settings: OptimizeSettings
     site: Site
     folder: RunFolder
@@ -220,7 +220,7 @@ class Session:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         weights = {workload.name: workload.weight for workload in subject.problem.workloads}
-        shared = Shared(
+        shared = NodeContext(
             started=started,
             baseline=baseline,
             baseline_ms=baseline_ms,
@@ -366,7 +366,7 @@ class Session:
         spent_on = self._ledger.seconds if recorded is None else known.spent_on if known is not None else {}
         return RunFinished(reason, self._clock.spent_s, spent_on)
 
-    def _compare(self, optimizer: Optimizer, shared: Shared) -> FinalistsCompared | None:
+    def _compare(self, optimizer: Optimizer, shared: NodeContext) -> FinalistsCompared | None:
         """The final comparison over all nodes; None when nothing can be compared."""
         self._enter("compare")
         baseline_ms = shared.baseline_ms

@@ -18,7 +18,7 @@ from kernelwright.optimization.nodes.problem import node_files
 from kernelwright.optimization.nodes.proof import (
     constraints_of,
 )
-from kernelwright.optimization.nodes.run import NodeRun, Parent, Shared, has_log
+from kernelwright.optimization.nodes.run import NodeContext, NodeRun, Parent, has_log
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.optimization.tree_history import TreeHistory
 from kernelwright.problem.config import Value
@@ -71,7 +71,7 @@ class OptimizerParts:
     policy: SelectionPolicy
     settings: OptimizeSettings
     task: Task
-    shared: Shared
+    shared: NodeContext
     elsewhere: Elsewhere | None
     """Where nodes are proven and searched, if not here."""
     folder: RunFolder

@@ -30,7 +30,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Include:
+class _Include:
     """What one `#include` names, or may name by a macro."""
 
     name: str
@@ -42,7 +42,7 @@ class Include:
 
 
 @lru_cache(maxsize=64)  # the same few sources are asked about for every candidate
-def includes_in(source: str) -> tuple[Include, ...]:
+def includes_in(source: str) -> tuple[_Include, ...]:
     """What a source's `#include` directives name, and whether in quotes; not those in comments.
 
     Where one names a macro, whatever the source's macros without arguments name counts.
@@ -50,12 +50,12 @@ def includes_in(source: str) -> tuple[Include, ...]:
     joined = joined_lines(source, with_blanks=True)
     text, code = joined.text, masked(joined.text)
 
-    def named(line: Directive, words: str, *, is_macro: bool) -> Iterator[Include]:
+    def named(line: Directive, words: str, *, is_macro: bool) -> Iterator[_Include]:
         """What stands at the beginning of `words`, which end the line."""
         found = _NAME.match(text, line.end - len(words.lstrip()))
         if found is not None:
             number = 1 + text.count("\n", 0, line.start) + bisect_right(joined.places, line.start)
-            yield Include(found["quoted"] or found["angled"], found["quoted"] is not None, number, is_macro)
+            yield _Include(found["quoted"] or found["angled"], found["quoted"] is not None, number, is_macro)
 
     lines = tuple(directives(code))
     including = [each for each in lines if each.word in _INCLUDING]
@@ -118,7 +118,7 @@ def _system_devices() -> frozenset[int]:
     return frozenset(devices)
 
 
-def _found_in(folders: Sequence[Path], include: Include, includer: Path) -> Path | None:
+def _found_in(folders: Sequence[Path], include: _Include, includer: Path) -> Path | None:
     """The file that an include finds, as compilers look for it; None: nothing here.
 
     `folders`: that of the file which includes it, then those that are searched.

@@ -17,7 +17,7 @@ from kernelwright.store.view import RunView
 
 
 @dataclass(frozen=True, slots=True)
-class RoofLine:
+class _RoofLine:
     """One kernel on one workload."""
 
     workload: str
@@ -35,7 +35,7 @@ class Roofline:
     """The section: a chart when both bytes and operations are known, else a table, else why not."""
 
     lead: str
-    lines: tuple[RoofLine, ...]
+    lines: tuple[_RoofLine, ...]
     chart: Markup | None
     note: str
 
@@ -70,9 +70,9 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "wi
     )
 
 
-def _line(name: str, kernel: str, time_ms: float, record: Mapping[str, float], limit: float | None) -> RoofLine:
+def _line(name: str, kernel: str, time_ms: float, record: Mapping[str, float], limit: float | None) -> _RoofLine:
     moved, work = record.get("bytes"), record.get("operations")
-    return RoofLine(
+    return _RoofLine(
         clean(name),
         kernel,
         time_ms,
@@ -111,7 +111,7 @@ def _lead(bytes_per_s: float | None, operations_per_s: float | None, *, has_poin
     )
 
 
-def _note(lines: list[RoofLine]) -> str:
+def _note(lines: list[_RoofLine]) -> str:
     if any(line.limit_percent is not None and line.limit_percent > 105 for line in lines):
         return (
             "More than 100\u00a0% means that the data stayed in a cache between launches, which a copy of a large "

@@ -19,7 +19,7 @@ from kernelwright.results.verdict import decide
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 MOST_LINES = 4000
 """A longer source is cut, and says so."""
@@ -33,7 +33,7 @@ _EXTRA_KEYWORDS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSection:
+class _SourceSection:
     """What the page says about the source."""
 
     lead: str
@@ -46,7 +46,7 @@ class SourceSection:
 class FrozenProblem:
     """The problem as it was when the run started, if it can still be read."""
 
-    subject: Subject | None = None
+    subject: TuningProblem | None = None
     baseline_source: str | None = None
     complaint: str = ""
     defaults: Mapping[str, Value] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def frozen_problem(view: RunView) -> FrozenProblem:
     RunFolder.open(view.folder, writable=False).problem_files()
     try:
         with RunFolder.open(view.folder, writable=False) as folder:
-            subject = Subject.load(folder.problem_file)
+            subject = TuningProblem.load(folder.problem_file)
             blob = view.baseline.source_blob if view.baseline is not None else ""
             baseline = _text_of(folder, blob) or subject.baseline.template.source if blob else None
     except KernelwrightError as error:
@@ -90,17 +90,17 @@ def _text_of(folder: RunFolder, blob: str) -> str | None:
         return None
 
 
-def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner") -> SourceSection:
+def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner") -> _SourceSection:
     """The best candidate's source with its configuration, or the reason why there is none to show.
 
     `best` is what it is called: it has won only where a gain may be claimed.
     """
     if problem.subject is None:
-        return SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
+        return _SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
     template = problem.subject.template
     leader = decide(view).leader
     if leader is None:
-        return SourceSection(
+        return _SourceSection(
             "Nothing won, so this is the template as it is, without a configuration.",
             highlighted(template.source, template.language),
         )
@@ -109,7 +109,7 @@ def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner
             Candidate(template, leader.config), recorded_names(view.started, problem.subject.problem)
         )
     except KernelwrightError as error:
-        return SourceSection(
+        return _SourceSection(
             f"The winning configuration does not apply to the frozen template: {clean(error.message)}."
         )
     text = f"{source.define_block}\n{source.body}" if source.macros else source.body
@@ -117,7 +117,7 @@ def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner
     lead = f"{clean(template.file.name)} with the {which} as macros on top, as the compiler got it."
     if best == "winner":
         lead += " kernelwright export writes it to a file."
-    return SourceSection(lead, highlighted(text, template.language), *_difference(problem, template.source, best))
+    return _SourceSection(lead, highlighted(text, template.language), *_difference(problem, template.source, best))
 
 
 _WHICH = {

@@ -35,7 +35,7 @@ SHARED_ARRAY = re.compile(r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\
 
 
 @dataclass(frozen=True, slots=True)
-class Scaffold:
+class _Scaffold:
     """The files of a new problem folder, by name."""
 
     files: Mapping[str, str]
@@ -45,7 +45,7 @@ class Scaffold:
     """What was left out, and why; one sentence each, for the person who asked."""
 
 
-def scaffold_problem(source_path: Path, *, entry: str | None = None, space: DeclaredSpace | None = None) -> Scaffold:
+def scaffold_problem(source_path: Path, *, entry: str | None = None, space: DeclaredSpace | None = None) -> _Scaffold:
     """`problem.toml`, `reference.py` and a template of the source, for one kernel.
 
     The template is the source, byte for byte, below a header with first parameters. Roles come from `const` and
@@ -73,7 +73,7 @@ def scaffold_problem(source_path: Path, *, entry: str | None = None, space: Decl
             hint="a result goes to a pointer that is not const",
             location=Location(source_path, kernel.line),
         )
-    return Scaffold(
+    return _Scaffold(
         {
             "problem.toml": draft.problem_text(),
             "reference.py": draft.reference_text(),

@@ -137,7 +137,7 @@ def next_sign(tokens: Sequence[Token], start: int, sign: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class _Hidden:
     """A comment or a literal: what stands in it is no code."""
 
     kind: Literal["comment", "text", "raw", "open"]
@@ -151,11 +151,11 @@ class Hidden:
         return self.kind != "open" and not (is_block and (len(self.text) < 4 or not self.text.endswith("*/")))
 
 
-def hidden_parts(text: str) -> Iterator[Hidden]:
+def hidden_parts(text: str) -> Iterator[_Hidden]:
     """The comments and literals of `text`, in order; literals without their prefix (`L`), raw strings with it."""
     for match in _hiding(True).finditer(text):
         if match.lastgroup != "code":
-            yield Hidden(match.lastgroup, match.group(), match.start())  # type: ignore[arg-type]
+            yield _Hidden(match.lastgroup, match.group(), match.start())  # type: ignore[arg-type]
 
 
 def masked(text: str, *, is_cpp: bool = True) -> str:
@@ -212,7 +212,7 @@ def matching(code: str, opening: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedLines:
+class _JoinedLines:
     """A text in which no line goes on in the next one."""
 
     text: str
@@ -220,7 +220,7 @@ class JoinedLines:
     """Where in it a line went on, in order."""
 
 
-def joined_lines(text: str, *, with_blanks: bool = False, with_trigraphs: bool = False) -> JoinedLines:
+def joined_lines(text: str, *, with_blanks: bool = False, with_trigraphs: bool = False) -> _JoinedLines:
     r"""`text` without `\` at the ends of lines, which compilers remove before all else, once.
 
     What is left of `\\` before an empty line ends its line and joins no other: a blank behind it says so.
@@ -243,7 +243,7 @@ def joined_lines(text: str, *, with_blanks: bool = False, with_trigraphs: bool =
         parts.append(piece)
         length += len(piece)
         places.append(length)
-    return JoinedLines("".join((*parts, text[at:])), tuple(places))
+    return _JoinedLines("".join((*parts, text[at:])), tuple(places))
 
 
 @lru_cache(maxsize=4)

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 from kernelwright.analysis.analysis import Analysis, analyse
-from kernelwright.analysis.facts import Comparison
+from kernelwright.analysis.facts import Relation
 from kernelwright.analysis.patterns.indices import Indices
 from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial
@@ -221,7 +221,7 @@ class Subject:
         """The sizes of every workload."""
         return tuple(workload.sizes for workload in self.problem.workloads)
 
-    def is_as_said(self, comparison: Comparison) -> bool:
+    def is_as_said(self, comparison: Relation) -> bool:
         """Whether a comparison holds as said for the sizes of every workload: unsigned ones do not wrap in it."""
         for need in comparison.needs:
             for sizes in self.sizes():

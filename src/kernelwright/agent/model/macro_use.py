@@ -190,7 +190,7 @@ def _pasting_groups(text: str, pasting: AbstractSet[str], names: AbstractSet[str
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class _View:
     """The code with its macros expanded, each by one of its definitions."""
 
     text: str
@@ -198,7 +198,7 @@ class View:
     """False: the macros make more text than is read."""
 
 
-def expanded(code: str) -> Iterator[View]:
+def expanded(code: str) -> Iterator[_View]:
     """The code of all branches with macros expanded, by one choice of their definitions after the other."""
     macros = _macros(code)
     if not macros:
@@ -227,11 +227,11 @@ def _macros(code: str) -> Mapping[str, list[Macro]]:
     return found
 
 
-def _expanded(tokens: Sequence[Token], macros: Mapping[str, Macro]) -> View:
+def _expanded(tokens: Sequence[Token], macros: Mapping[str, Macro]) -> _View:
     expander, parts, index = Expander(macros), list[str](), 0
     while index < len(tokens) and not expander.is_exhausted:
         before = index
         found, index = expander.at(tokens, index)
         is_as_it_was = index == before + 1 and len(found) == 1
         parts += [found[0].text] if is_as_it_was else [f" {each.text} " for each in found]
-    return View("".join(parts), not expander.is_exhausted)
+    return _View("".join(parts), not expander.is_exhausted)

@@ -35,7 +35,7 @@ NARROWED = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class _Bounds:
     """Order keys, one for each element, in the output's shape."""
 
     low: _Keys
@@ -53,7 +53,7 @@ def key_order(dtype: Dtype) -> KeyOrder:
     return KeyOrder(dtype.item_bytes, 0, 0, (1 << 64) - 1)
 
 
-def bounds_of(expected: Array, allowance: Allowance, dtype: Dtype, *, crew: Crew = ALONE) -> Bounds:
+def bounds_of(expected: Array, allowance: Allowance, dtype: Dtype, *, crew: Crew = ALONE) -> _Bounds:
     """The bounds of one output.
 
     Args:
@@ -65,7 +65,7 @@ def bounds_of(expected: Array, allowance: Allowance, dtype: Dtype, *, crew: Crew
     word = np.dtype(f"u{dtype.item_bytes}")
     if allowance.is_exact:
         keys = key_order(dtype).keys(np.ascontiguousarray(expected).view(word))
-        return Bounds(keys, keys)
+        return _Bounds(keys, keys)
     low, high = np.empty(expected.shape, word), np.empty(expected.shape, word)
     lows = matching_pieces(low, expected, allowance.atol)
     highs = matching_pieces(high, expected, allowance.atol)
@@ -80,7 +80,7 @@ def bounds_of(expected: Array, allowance: Allowance, dtype: Dtype, *, crew: Crew
                 _allow_classes(low_part, high_part, values, dtype)
 
     crew.each(fill, list(zip(lows, highs, strict=True)))
-    return Bounds(low, high)
+    return _Bounds(low, high)
 
 
 def _between(low: _Floats, high: _Floats, dtype: Dtype, storage: np.dtype[Any]) -> tuple[_Keys, _Keys]:

@@ -104,7 +104,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Deviation:
+class _Deviation:
     """How far an output is from what was expected. Meaningless numbers are avoided: see `is_within`."""
 
     is_within: bool
@@ -117,7 +117,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class WrongElement:
+class _WrongElement:
     """One element outside its allowance."""
 
     index: tuple[int, ...]
@@ -324,7 +324,7 @@ def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
 # Comparison ---------------------------------------------------------------------------------------
 
 
-def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE) -> Deviation:
+def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE) -> _Deviation:
     """How far `got` (storage dtype) is from `expected` (float64, or the storage dtype when exact).
 
     Cost: one pass in cache-sized pieces, shared between the crew's threads; no temporary of the output's size.
@@ -336,14 +336,14 @@ def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = A
     chunk = _CHUNK if crew.threads == 1 else _CHUNK_OF_CREW
     shares = crew.shares(matching_pieces(got, expected, allowance.atol, chunk), least=4)
     found = crew.each(lambda share: _compare_pieces(share, allowance.rtol), shares)
-    return Deviation(
+    return _Deviation(
         all(each.is_within for each in found),
         max((each.max_abs for each in found), default=0.0),
         max((each.fraction for each in found), default=0.0),
     )
 
 
-def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> Deviation:
+def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> _Deviation:
     max_abs, fraction, is_within = 0.0, 0.0, True
     for got_part, expected_part, atol_part in pieces:
         values = _to_float64(got_part)
@@ -364,7 +364,7 @@ def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> 
         allowed += _TINY
         error /= allowed
         fraction = max(fraction, float(error.max()))
-    return Deviation(is_within and fraction <= 1.0, max_abs, fraction)
+    return _Deviation(is_within and fraction <= 1.0, max_abs, fraction)
 
 
 def _without_right_classes(got: Array, expected: Array) -> tuple[FloatArray, FloatArray]:
@@ -393,15 +393,15 @@ def _without_right_classes(got: Array, expected: Array) -> tuple[FloatArray, Flo
     return values, target
 
 
-def _compare_exact(got: Array, expected: Array) -> Deviation:
+def _compare_exact(got: Array, expected: Array) -> _Deviation:
     if np.array_equal(got, expected):
-        return Deviation(is_within=True, max_abs=0.0, fraction=0.0)
+        return _Deviation(is_within=True, max_abs=0.0, fraction=0.0)
     wrong = got != expected
     distance = np.abs(got[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
-    return Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
+    return _Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
 
 
-def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[WrongElement]]:
+def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[_WrongElement]]:
     """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
     values, target = _to_float64(got), np.asarray(expected, np.float64)
     if allowance.by_class:
@@ -426,7 +426,7 @@ def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: 
     worst = []
     for position in order.tolist():
         index = tuple(int(i) for i in np.unravel_index(position, target.shape))
-        worst.append(WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
+        worst.append(_WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
     return int(flat_count), worst
 
 

@@ -31,7 +31,7 @@ from kernelwright.template.draft import HeaderDraft
 
 
 @dataclass
-class Plan:
+class RewriteBuilder:
     """A rewrite in the making: edits, parameters, text before the kernel. Used inside one call of a tactic."""
 
     subject: Subject
