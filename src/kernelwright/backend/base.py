@@ -31,7 +31,7 @@ import numpy.typing as npt
 from kernelwright.backend.redraw import Closeness, Draw, Redraw, redrawn
 from kernelwright.errors import InfrastructureError
 from kernelwright.identity import content_id
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 Bytes = npt.NDArray[np.uint8]
 """A flat byte view of an array."""
