@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import plain_kernels
 import pytest
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 from kernelwright.errors import ReferenceFailed, SpecError
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Problem
+from kernelwright.problem.model import Problem
 from kernelwright.problem.reference import call_reference, load_reference
 from kernelwright.scaffold.declared_space import DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem

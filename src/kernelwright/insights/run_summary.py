@@ -6,7 +6,6 @@ Everything is read from the run's record: its log, its nodes' own runs, its reco
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 import statistics
@@ -18,6 +17,7 @@ from typing import Literal
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.insights.difference import LineKind, difference
 from kernelwright.insights.step_table import told_config, told_gain, told_path, told_row, told_total
 from kernelwright.insights.verdict_words import ceiling_words, counted, tried_words, verdict_text
 from kernelwright.llm.account import Account, Spent
@@ -36,7 +36,6 @@ BEST_CONFIGS = 5
 MOST_ASIDE = 8
 """Nodes beside the winner's path that the story names."""
 
-MOST_DIFF_LINES = 400
 AS_PREDICTED = 0.1
 """A search's gain within 10 % of the prediction is as predicted."""
 
@@ -236,7 +235,7 @@ class Story:
             model=model,
         )
 
-    def diff(self, index: int) -> list[tuple[str, str]]:
+    def diff(self, index: int) -> list[tuple[LineKind, str]]:
         """A node's template against its parent's: (`head`, `hunk`, `add`, `del` or `same`, line) for each line.
 
         Empty where one of the two has no text.
@@ -248,17 +247,7 @@ class Story:
             before, after = self._result.source(node.parent), self._result.source(index)
         except KernelwrightError:
             return []
-        lines = difflib.unified_diff(
-            before.splitlines(), after.splitlines(), f"node {node.parent}", f"node {index}", lineterm=""
-        )
-        found = []
-        for place, line in enumerate(lines):
-            if place == MOST_DIFF_LINES:
-                found.append(("hunk", "… cut here; the node's folder has the whole text"))
-                break
-            kind = "head" if place < 2 else {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
-            found.append((kind, line))
-        return found
+        return difference(before, after, f"node {node.parent}", f"node {index}")
 
     # -- the whole -----------------------------------------------------------------------------------------------
 
@@ -487,7 +476,7 @@ def cost_words(cost: _NodeCost) -> str:
     return "; ".join(parts)
 
 
-def facts_record(facts: NodeFacts, diff: Sequence[tuple[str, str]]) -> dict[str, object]:
+def facts_record(facts: NodeFacts, diff: Sequence[tuple[LineKind, str]]) -> dict[str, object]:
     """One node for `--json`."""
     node = facts.node
     return {

@@ -12,11 +12,9 @@ from pathlib import Path
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, is_vector_c_type
-from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import (
     MacroDefinition,
     macro_definitions,
-    mask_comments,
     scan_kernels,
     used_words,
 )
@@ -30,6 +28,8 @@ from kernelwright.scaffold.signature import (
     launch_dimensions,
     pointer_uses,
 )
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import masked
 
 _BLOCKS: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]] = {
     1: (((32, 64, 128, 256, 512), 256),),
@@ -151,7 +151,7 @@ class Guesses:
 
     def _required_block(self) -> tuple[int, ...]:
         """The block that `reqd_work_group_size` fixes with plain numbers; empty when it does not."""
-        before = mask_comments(self.source)[: self.kernel.body[0]]
+        before = masked(self.source)[: self.kernel.body[0]]
         found = list(re.finditer(r"reqd_work_group_size\s*\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", before))
         if not found or re.search(r"[;}]", before[found[-1].end() :]):
             return ()
@@ -210,7 +210,7 @@ class Guesses:
         found = dtype_of_c_type(parameter.c_type, self.language)
         if found is not None:
             return found, ""
-        text = mask_comments(self.source)
+        text = masked(self.source)
         name = re.escape(parameter.c_type)
         for pattern in (rf"#\s*define\s+{name}\s+([^\n]+)", rf"\btypedef\s+([\w\s]+?)\s+{name}\s*;",
                         rf"\busing\s+{name}\s*=\s*([\w\s:]+?)\s*;"):  # fmt: skip

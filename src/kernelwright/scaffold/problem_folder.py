@@ -16,9 +16,7 @@ from pathlib import Path
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.dtypes import dtype_of_c_type, integer_range, is_vector_c_type
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import (
-    mask_comments,
     used_words,
 )
 from kernelwright.problem.toml.file import read_text
@@ -28,6 +26,8 @@ from kernelwright.scaffold.signature import (
     KernelSignature,
     find_kernel,
 )
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.source.lexer import masked
 
 _SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
 """A first workload of some megabytes an array, for arrays or launches of 1 to 3 axes."""
@@ -104,7 +104,7 @@ _NO_VALUES: Mapping[str, str] = {"bool": "int", "half": "float", "size_t": "ulon
 
 def refuse_impossible_values(source: str, kernel: KernelSignature, language: Language, file: Path) -> None:
     """Refuse by-value parameters that no scalar of a problem can be: vectors, structures, types OpenCL forbids."""
-    text = mask_comments(source)
+    text = masked(source)
     for parameter in kernel.parameters or ():
         if parameter.is_pointer:
             continue
@@ -306,7 +306,7 @@ class _Draft(Guesses):
         """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
         if self.language == "opencl":
             return None
-        for found in SHARED_ARRAY.finditer(mask_comments(self.source)):
+        for found in SHARED_ARRAY.finditer(masked(self.source)):
             if any(start <= found.start() < end for start, end in (each.body for each in self.others)):
                 continue  # declared in another kernel
             dtype = dtype_of_c_type(" ".join(found[1].split()), self.language)

@@ -29,7 +29,9 @@ from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Argument, Language, Problem
+from kernelwright.problem.model import Argument, Problem
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.span import Span
 from kernelwright.template.draft import HeaderDraft
 
@@ -303,8 +305,6 @@ Rule: TypeAlias = Callable[[Subject], Rewrite]
 
 
 _OWN_NAME = re.compile(r"\b(?:kw|KW)_\w*")
-_DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)")
-_ENDED = re.compile(r"#[ \t]*undef[ \t]+(\w+)")
 _NAMED_APART = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions",
                           "reciprocal", "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
 """Tactics whose names are chosen apart from all of a source: what they leave is no hint at a source's own names."""
@@ -321,7 +321,9 @@ def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:
         return rewrite
     facts, function = subject.analysis.facts, subject.analysis.function
     helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    defined = set(_DEFINED.findall(subject.source)) - set(_ENDED.findall(subject.source))
+    lines = list(directives(masked(subject.source)))
+    defined = {each.definition.name for each in lines if each.definition is not None}
+    defined -= {name for each in lines if each.word == "undef" for name in words_of(each.rest)[:1]}
     said = [each.place.span.text(subject.source) for each in (function, *helpers)]
     own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.draft.options))))
     if not own:

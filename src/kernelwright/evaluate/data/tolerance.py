@@ -207,12 +207,12 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
     rows, others = expected.reshape(-1, columns), [other.reshape(-1, columns) for other in perturbed]
     spans = crew.spans(rows.shape[0], least=max(1, _CHUNK // columns))
     own = np.empty((rows.shape[0], 1))
+    step = max(1, (columns // _SAMPLED_COLUMNS - 1) | 1)  # odd, so that it meets pairs and vectors at every place
 
     def measure(span: tuple[int, int]) -> list[FloatArray | None]:
         part = rows[slice(*span)]
         own[slice(*span)] = np.sqrt(np.mean(np.square(part), axis=-1, keepdims=True))
-        changes = (np.abs(other[slice(*span)] - part) / PERTURBATION for other in others)
-        return [np.median(each, axis=-1, keepdims=True) if np.all(np.isfinite(each)) else None for each in changes]
+        return [_median_change(part, other[slice(*span)], step) for other in others]
 
     found = crew.each(measure, spans)
     for medians in zip(*found, strict=True):
@@ -221,6 +221,16 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
     return own.reshape(*expected.shape[:-1], 1)
 
 
+def _median_change(rows: FloatArray, others: FloatArray, step: int) -> FloatArray | None:
+    """Of each row, from every `step`-th column; None where a change is not finite."""
+    if not np.all(np.isfinite(others)):
+        return None
+    changes = np.abs(others[:, ::step] - rows[:, ::step]) / PERTURBATION
+    return np.median(changes, axis=-1, keepdims=True) if np.all(np.isfinite(changes)) else None
+
+
+_SAMPLED_COLUMNS = 512
+"""At least so many of a row give its median, which is then off by less than 8 % in nineteen cases of twenty."""
 _TO_DEVIATION = 1.4826
 """Median of |x| to standard deviation, for normal x."""
 
@@ -309,13 +319,21 @@ def sanity_allowance(dtype: Dtype, scale: Scale) -> Allowance:
     return Allowance(bound, bound * scale.values + _least_step(dtype), "derived", "sanity of the baseline")
 
 
-def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
+def normwise_error(got: Array, expected: FloatArray, scale: Scale, *, crew: Crew = ALONE) -> float:
     """`||got - expected|| / ||scale||`: 1 or so for unrelated data. 0 for an empty output."""
     if not expected.size:
         return 0.0
-    error = float(np.linalg.norm((got.astype(np.float64) - expected).reshape(-1)))
-    norm = math.sqrt(float(np.mean(np.square(scale.values))) * expected.size)
-    norm = max(norm, float(np.linalg.norm(expected.reshape(-1))))
+
+    def squares(piece: tuple[Array, Array, Any]) -> tuple[float, float]:
+        values = _to_float64(piece[0])
+        values -= piece[1]
+        error = float(np.sum(np.square(values, out=values)))
+        return error, float(np.sum(np.square(piece[1], out=values)))
+
+    with np.errstate(all="ignore"):
+        found = crew.each(squares, matching_pieces(got, expected, 0.0))
+        error, own = (math.sqrt(sum(each)) for each in zip(*found, strict=True))
+    norm = max(math.sqrt(float(np.mean(np.square(scale.values))) * expected.size), own)
     if norm == 0.0:
         return 0.0 if error == 0.0 else math.inf
     return error / norm

@@ -20,19 +20,11 @@ from kernelwright.problem.checks import check_expression, evaluate_on, file_besi
 from kernelwright.problem.load.arguments import argument_bytes, read_arguments, read_tolerances
 from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.load.workloads import read_workloads
-from kernelwright.problem.model import (
-    LANGUAGE_OF_SUFFIX,
-    Argument,
-    Pipe,
-    Problem,
-    ReferenceSpec,
-    SourceSpec,
-    Work,
-    Workload,
-)
+from kernelwright.problem.model import Argument, Pipe, Problem, ReferenceSpec, SourceSpec, Work, Workload
 from kernelwright.problem.options import read_options
 from kernelwright.problem.reference_file import check_reference_file
 from kernelwright.problem.toml.file import TomlTable, did_you_mean, parse_toml, read_text
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 PROBLEM_FILE_NAME = "problem.toml"
 
