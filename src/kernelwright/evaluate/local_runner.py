@@ -24,14 +24,14 @@ from types import TracebackType
 from typing import Self
 
 from kernelwright import knobs
-from kernelwright.backend.base import DeviceInfo
+from kernelwright.backend.base import Artifact, DeviceInfo
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
 from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
-from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.builds.scheduler import Turns
 from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.device_queue.candidate import check_and_time, resources_of, timed
@@ -66,7 +66,7 @@ class _Pending:
     """One request on its way through the pipeline."""
 
     request: EvaluationRequest
-    rendered: Rendered
+    rendered: tuple[RenderedWorkload, ...]
     future: EvaluationFuture
     builds: list[Future[BuildResult]]
     render_s: float
@@ -221,7 +221,7 @@ class LocalRunner:
         for candidate in candidates:
             rendered = render(candidate, self._problem, self._device)
             if not isinstance(rendered, Failed) and candidate.id not in self._builds_ahead:
-                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in rendered.build_requests()]
+                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in build_requests(rendered)]
 
     @property
     def notes(self) -> Sequence[str]:
@@ -342,7 +342,7 @@ class LocalRunner:
             self._turns.builds_finished(makes_ready=False)
             return
         ahead = self._builds_ahead.pop(pending.request.candidate.id, None)
-        pending.builds = ahead or [self._pool.submit(each) for each in pending.rendered.build_requests()]
+        pending.builds = ahead or [self._pool.submit(each) for each in build_requests(pending.rendered)]
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
         def one_done(_: Future[BuildResult]) -> None:
@@ -374,12 +374,12 @@ class LocalRunner:
         if isinstance(rendered, Failed):
             raise BaselineFailed(f"cannot render: {rendered.message}")
         ahead = self._builds_ahead.pop(candidate.id, None)
-        builds = ahead or [self._pool.submit(request) for request in rendered.build_requests()]
+        builds = ahead or [self._pool.submit(request) for request in build_requests(rendered)]
         results = [build.result() for build in builds]
         for result in results:
-            if result.failure:
+            if isinstance(result.built, Failed):
                 raise BaselineFailed(
-                    f"the baseline does not build: {result.failure.message}", hint=result.failure.log or None
+                    f"the baseline does not build: {result.built.message}", hint=result.built.log or None
                 )
         build_s, is_cached = _build_cost(builds)
         return _pair(rendered, results), build_s, is_cached
@@ -542,9 +542,9 @@ def _adopt(station: _Station, built: Sequence[Built]) -> None:
         lane.adopt(built)
 
 
-def _pair(rendered: Rendered, results: Sequence[BuildResult]) -> tuple[Built, ...]:
-    artifacts = {result.artifact.unit.id: result.artifact for result in results if result.artifact}
-    return tuple(Built(each, artifacts[each.unit.id]) for each in rendered.workloads)
+def _pair(rendered: Sequence[RenderedWorkload], results: Sequence[BuildResult]) -> tuple[Built, ...]:
+    artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
+    return tuple(Built(each, artifacts[each.unit.id]) for each in rendered)
 
 
 def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
@@ -560,7 +560,7 @@ def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseExcept
         error = build.exception()
         if error is not None:
             return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")
-        failure = build.result().failure
-        if failure:
-            return failure
+        built = build.result().built
+        if isinstance(built, Failed):
+            return built
     return None

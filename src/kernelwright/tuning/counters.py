@@ -14,7 +14,7 @@ from kernelwright.backend.base import Artifact, DeviceInfo
 from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
-from kernelwright.evaluate.builds.render import Rendered, RenderedWorkload, render
+from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
 from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
 from kernelwright.evaluate.device.arena import BufferSpec, Job
@@ -81,31 +81,33 @@ def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _build(rendered: Rendered, device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
+def _build(rendered: Sequence[RenderedWorkload], device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
     """Artifacts by unit, from the cache mostly; or why there are none."""
     cache = ArtifactCache(knobs.cache_dir() / "artifacts")
     pool = BuildPool(device.backend, device, process_count=1, cache=cache, scratch=scratch / "build")
     try:
-        results = [pool.submit(request).result() for request in rendered.build_requests()]
+        results = [pool.submit(request).result() for request in build_requests(rendered)]
     finally:
         pool.close()
-    failures = [result.failure.message for result in results if result.failure is not None]
-    if failures:
-        return f"it does not build: {failures[0]}"
-    return {result.artifact.unit.id: result.artifact for result in results if result.artifact is not None}
+    artifacts: dict[str, Artifact] = {}
+    for result in results:
+        if isinstance(result.built, Failed):
+            return f"it does not build: {result.built.message}"
+        artifacts[result.built.unit.id] = result.built
+    return artifacts
 
 
 def _count_all(
     problem: Problem,
     device: DeviceInfo,
-    rendered: Rendered,
+    rendered: Sequence[RenderedWorkload],
     artifacts: Mapping[str, Artifact],
     scratch: Path,
     *,
     is_cold: bool,
 ) -> CounterReading:
     found: dict[str, Sequence[KernelCounters]] = {}
-    for each in rendered.workloads:
+    for each in rendered:
         job = _job(problem, each, artifacts[each.unit.id])
         inputs = _write_inputs(problem, each, scratch / "inputs")
         try:
