@@ -34,7 +34,13 @@ from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
 from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.builds.scheduler import Turns
 from kernelwright.evaluate.device.lock import DeviceLock
-from kernelwright.evaluate.device_queue.candidate import check_and_time, resources_of, timed
+from kernelwright.evaluate.device_queue.candidate import (
+    check_and_time,
+    complete_ms,
+    must_be_proven,
+    proven,
+    resources_of,
+)
 from kernelwright.evaluate.device_queue.queue import Built, DeviceLane, medians_ms
 from kernelwright.evaluate.device_queue.reproduction import reproduced
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode
@@ -45,7 +51,7 @@ from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
 
 LOOK_AHEAD = 2
@@ -72,26 +78,21 @@ class _Pending:
     render_s: float
     is_running: bool = False
     """Whether its future is, which happens once though several devices may try."""
-
-
-@dataclass(slots=True)
-class _Claim:
-    """A candidate that is faster than what it raced against, by a quick look; it waits for the thorough check."""
-
-    pending: _Pending
-    built: tuple[Built, ...]
-    passed: Passed
-    cost: Cost
+    built: tuple[Built, ...] = ()
+    claim: Evaluation | None = None
+    """By a quick look it is faster than what it raced against: it waits for the thorough check."""
 
     @property
-    def complete_ms(self) -> dict[str, float]:
-        """Medians of the workloads that were measured to the end."""
-        return medians_ms([each for each in self.passed.measurements if not each.stopped_early])
+    def claimed(self) -> Passed:
+        """What it claims."""
+        assert self.claim is not None
+        assert isinstance(self.claim.outcome, Passed)
+        return self.claim.outcome
 
     @property
     def order(self) -> float:
-        """Sorts the fastest first."""
-        times_ms = self.complete_ms.values()
+        """Sorts the fastest claim first."""
+        times_ms = complete_ms(self.claimed).values()
         return math.fsum(map(math.log, times_ms)) / max(1, len(times_ms))
 
 
@@ -188,7 +189,7 @@ class LocalRunner:
         ]
         self._serving = len(self._stations)
         self._serving_lock = threading.Lock()
-        self._claims: list[_Claim] = []
+        self._claims: list[_Pending] = []
         """The claims of the only lane's thread, in whose turn they are settled."""
         self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
         """By candidate: what was begun before anyone asked for an evaluation."""
@@ -450,27 +451,24 @@ class LocalRunner:
             for claim in sorted(self._claims, key=lambda each: each.order):
                 evaluation = self._settled(claim, lane, best)
                 self._claims.remove(claim)
-                claim.pending.future.set_result(evaluation)
+                claim.future.set_result(evaluation)
 
     def _refuse_claims(self, error: Exception) -> None:
         claims, self._claims = self._claims, []
         for claim in claims:
-            claim.pending.future.set_exception(error)
+            claim.future.set_exception(error)
 
-    def _settled(self, claim: _Claim, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
+    def _settled(self, claim: _Pending, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
         """The evaluation of a claim; `best` are what earlier ones have proven, and take it in."""
-        request, outcome, cost = claim.pending.request, claim.passed, claim.cost
+        request, evaluation, times_ms = claim.request, claim.claim, complete_ms(claim.claimed)
         assert request.incumbent is not None  # what it claims to beat
-        if all(each.is_beaten_by(claim.complete_ms) for each in (request.incumbent, *best)):
-            errors, more_s = timed(lambda: lane.prove(claim.built))
-            cost = replace(cost, check_s=cost.check_s + more_s)
-            if isinstance(errors, Failed):
-                self._measured_code.add(claim.built, request, errors)
-                return Evaluation(request.candidate.id, errors, cost)
-            outcome = replace(outcome, errors=errors)
-            best.append(request.incumbent.after(claim.complete_ms))
-        self._measured_code.add(claim.built, request, outcome)
-        return Evaluation(request.candidate.id, outcome, cost)
+        assert evaluation is not None
+        if all(each.is_beaten_by(times_ms) for each in (request.incumbent, *best)):
+            evaluation = proven(lane, claim.built, evaluation)
+            if isinstance(evaluation.outcome, Passed):
+                best.append(request.incumbent.after(times_ms))
+        self._measured_code.add(claim.built, request, evaluation.outcome)
+        return evaluation
 
     def _answer_with(self, pending: _Pending, error: Exception) -> None:
         self._turns.end_measurement()
@@ -494,7 +492,7 @@ class LocalRunner:
         start_s = time.perf_counter()
         request = pending.request
         results = [build.result() for build in pending.builds]
-        built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
+        built = pending.built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
         failure = _kept(built).failure(self._allowed)
         if failure is not None:
@@ -507,18 +505,20 @@ class LocalRunner:
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
             before_s = lane.process.worker_seconds
-            seen = check_and_time(lane, built, request)
+            evaluation = check_and_time(lane, built, request)
+            is_claim = must_be_proven(evaluation.outcome, request)
+            if is_claim and lane.is_complete:
+                evaluation, is_claim = proven(lane, built, evaluation), False
             inside_s = lane.process.worker_seconds - before_s
-        outcome = seen.outcome
-        if isinstance(outcome, Passed):
-            outcome = replace(outcome, measurements=_in_order(outcome.measurements, self._problem))
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
-        cost = Cost(build_s, seen.check_s, seen.time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
-        if seen.is_claim and isinstance(outcome, Passed):
-            self._claims.append(_Claim(pending, built, outcome, cost))
+        cost = replace(evaluation.cost, build_s=build_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        evaluation = replace(evaluation, outcome=_in_order(evaluation.outcome, self._problem), cost=cost)
+        if is_claim:
+            pending.claim = evaluation
+            self._claims.append(pending)
             return None
-        self._measured_code.add(built, request, outcome)
-        return Evaluation(request.candidate.id, outcome, cost)
+        self._measured_code.add(built, request, evaluation.outcome)
+        return evaluation
 
 
 def _kept(built: Sequence[Built]) -> Kept:
@@ -530,10 +530,13 @@ def _may_be_hosted(device: DeviceInfo, settings: EvaluationSettings) -> bool:
     return not device.shares_host_cores and settings.worker_memory_bytes is None
 
 
-def _in_order(measurements: Sequence[Measurement], problem: Problem) -> tuple[Measurement, ...]:
-    """In the problem's order of workloads, whatever order they were taken in."""
-    by_name = {each.workload: each for each in measurements}
-    return tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
+def _in_order(outcome: Outcome, problem: Problem) -> Outcome:
+    """With measurements in the problem's order of workloads, whatever order they were taken in."""
+    if isinstance(outcome, Failed):
+        return outcome
+    by_name = {each.workload: each for each in outcome.measurements}
+    ordered = tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
+    return replace(outcome, measurements=ordered)
 
 
 def _adopt(station: _Station, built: Sequence[Built]) -> None:

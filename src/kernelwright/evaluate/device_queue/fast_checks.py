@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
@@ -20,16 +20,7 @@ from kernelwright.evaluate.device.worker import TimeDone
 from kernelwright.evaluate.device_queue.processes import Built, DeviceProcess
 from kernelwright.evaluate.judge.server import referee_cache_bytes
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Measurement
-
-
-@dataclass(frozen=True, slots=True)
-class _Proof:
-    """A candidate that is right, as far as a quick look goes, and its times."""
-
-    measurements: tuple[Measurement, ...]
-    check_s: float
-    time_s: float
+from kernelwright.problem.outcome import Cost, Measurement
 
 
 class FastChecks:
@@ -40,9 +31,12 @@ class FastChecks:
         self._fitting: dict[bool, bool] = {}
         """Whether quick looks fit on the device, by whether they are thorough."""
 
-    def look(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> _Proof | None:
-        """Whether every workload is right on the quick datasets, and the times, racing against the incumbent.
+    def look(
+        self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None
+    ) -> tuple[tuple[Measurement, ...], Cost] | None:
+        """The times of a candidate that is right on the quick datasets of every workload, and what that took.
 
+        It races against the incumbent.
         None at the slightest irregularity (a launch that fails, a result that may be wrong, a doubtful time) and where
         the device cannot keep what it needs: then nothing is concluded.
         """
@@ -63,7 +57,7 @@ class FastChecks:
             if limit_ms is not None and min(done.samples_ms) > limit_ms * self._process.settings.abandon_ratio:
                 measurements[-1] = replace(measurements[-1], stopped_early=True)
                 break
-        return _Proof(tuple(measurements), check_s, time_s)
+        return tuple(measurements), Cost(check_s=check_s, time_s=time_s)
 
     def looks_right_everywhere(self, candidate: Sequence[Built]) -> bool:
         """Whether each workload is right on every dataset; False also where the device cannot tell."""
