@@ -73,7 +73,7 @@ def proven(monkeypatch):
     plain = DeviceLane.prove
 
     def prove(self, candidate):
-        blocks.append(dict(candidate[0].rendered.unit.macros)["BLOCK"])
+        blocks.append(dict(candidate[0].artifact.unit.macros)["BLOCK"])
         return plain(self, candidate)
 
     monkeypatch.setattr(DeviceLane, "prove", prove)

@@ -17,7 +17,7 @@ from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
 WRONG = Failed("check", "mismatch", "y is wrong")
 RIGHT = OutputError("y", 0.1, 0.2)
-BUILT = SimpleNamespace(rendered=SimpleNamespace(workload=SimpleNamespace(name="w")))
+BUILT = SimpleNamespace(workload="w")
 
 
 class Process(DeviceProcess):

@@ -33,6 +33,7 @@ from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMB
 from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
 from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.builds.scheduler import Turns
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.device_queue.candidate import (
     check_and_time,
@@ -41,7 +42,8 @@ from kernelwright.evaluate.device_queue.candidate import (
     proven,
     resources_of,
 )
-from kernelwright.evaluate.device_queue.queue import Built, DeviceLane, medians_ms
+from kernelwright.evaluate.device_queue.jobs import job_of
+from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms
 from kernelwright.evaluate.device_queue.reproduction import reproduced
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode
 from kernelwright.evaluate.judge.server import RefereeDesk
@@ -78,7 +80,7 @@ class _Pending:
     render_s: float
     is_running: bool = False
     """Whether its future is, which happens once though several devices may try."""
-    built: tuple[Built, ...] = ()
+    built: tuple[Job, ...] = ()
     claim: Evaluation | None = None
     """By a quick look it is faster than what it raced against: it waits for the thorough check."""
 
@@ -369,7 +371,7 @@ class LocalRunner:
             pending.future.set_exception(failure)
         self._turns.builds_finished(makes_ready=False)
 
-    def _build_now(self, candidate: Candidate) -> tuple[tuple[Built, ...], float, bool]:
+    def _build_now(self, candidate: Candidate) -> tuple[tuple[Job, ...], float, bool]:
         """Build outside the queue: for candidates that must build (the baseline, finalists)."""
         rendered = render(candidate, self._problem, self._device)
         if isinstance(rendered, Failed):
@@ -383,9 +385,9 @@ class LocalRunner:
                     f"the baseline does not build: {result.built.message}", hint=result.built.log or None
                 )
         build_s, is_cached = _build_cost(builds)
-        return _pair(rendered, results), build_s, is_cached
+        return self._jobs(rendered, results), build_s, is_cached
 
-    def _allow(self, baseline: Sequence[Built]) -> None:
+    def _allow(self, baseline: Sequence[Job]) -> None:
         """Candidates may keep what the baseline does; a person is told where that may make a speedup.
 
         Raises:
@@ -474,8 +476,12 @@ class LocalRunner:
         self._turns.end_measurement()
         pending.future.set_exception(error)
 
-    def _place(self, built: Built) -> int:
-        return self._order.index(built.rendered.workload.name)
+    def _jobs(self, rendered: Sequence[RenderedWorkload], results: Sequence[BuildResult]) -> tuple[Job, ...]:
+        artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
+        return tuple(job_of(self._problem, each, artifacts[each.unit.id]) for each in rendered)
+
+    def _place(self, built: Job) -> int:
+        return self._order.index(built.workload)
 
     def _gives_up(self, station: _Station, error: KernelwrightError) -> bool:
         """Whether a device that failed is left out from now on; the last one never is."""
@@ -492,7 +498,7 @@ class LocalRunner:
         start_s = time.perf_counter()
         request = pending.request
         results = [build.result() for build in pending.builds]
-        built = pending.built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
+        built = pending.built = tuple(sorted(self._jobs(pending.rendered, results), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
         failure = _kept(built).failure(self._allowed)
         if failure is not None:
@@ -521,7 +527,7 @@ class LocalRunner:
         return evaluation
 
 
-def _kept(built: Sequence[Built]) -> Kept:
+def _kept(built: Sequence[Job]) -> Kept:
     return kept_by([each.artifact for each in built])
 
 
@@ -539,15 +545,10 @@ def _in_order(outcome: Outcome, problem: Problem) -> Outcome:
     return replace(outcome, measurements=ordered)
 
 
-def _adopt(station: _Station, built: Sequence[Built]) -> None:
+def _adopt(station: _Station, built: Sequence[Job]) -> None:
     """Have a peer show that it works, with the referee as the first device's lane left it."""
     with station.held() as lane:
         lane.adopt(built)
-
-
-def _pair(rendered: Sequence[RenderedWorkload], results: Sequence[BuildResult]) -> tuple[Built, ...]:
-    artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
-    return tuple(Built(each, artifacts[each.unit.id]) for each in rendered)
 
 
 def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,9 @@ from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
 from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
-from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.evaluate.device.counting import CountJob, count
 from kernelwright.evaluate.device.lock import DeviceLock
+from kernelwright.evaluate.device_queue.jobs import job_of
 from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem
@@ -108,7 +107,8 @@ def _count_all(
 ) -> CounterReading:
     found: dict[str, Sequence[KernelCounters]] = {}
     for each in rendered:
-        job = _job(problem, each, artifacts[each.unit.id])
+        job = job_of(problem, each, artifacts[each.unit.id])
+        job = replace(job, has_local_memory=False)  # one launch, and nothing else that the profiler would count
         inputs = _write_inputs(problem, each, scratch / "inputs")
         try:
             with DeviceLock(device.id):
@@ -116,15 +116,6 @@ def _count_all(
         except ProfilerFailed as error:
             return CounterReading(found, str(error))
     return CounterReading(found)
-
-
-def _job(problem: Problem, rendered: RenderedWorkload, artifact: Artifact) -> Job:
-    specs = [
-        BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
-        for layout in layouts_for(problem, rendered.workload)
-    ]
-    specs += [BufferSpec(name, "scratch", size, SCRATCH_POISON) for name, size in rendered.scratch_bytes.items()]
-    return Job(artifact, rendered.plan, tuple(specs))
 
 
 def _write_inputs(problem: Problem, rendered: RenderedWorkload, folder: Path) -> dict[str, Path]:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.device_queue.queue import Built, DeviceLane, medians_ms, worst_errors
+from kernelwright.evaluate.device.arena import Job
+from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms, worst_errors
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
 
 
-def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> Evaluation:
+def check_and_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> Evaluation:
     """Everything that a request asks for but the proof of what would be believed: see `must_be_proven`."""
     candidate_id = request.candidate.id
     if request.is_timed and not request.is_thorough:
@@ -41,7 +42,7 @@ def must_be_proven(outcome: Outcome, request: EvaluationRequest) -> bool:
     return request.incumbent.is_beaten_by(complete_ms(outcome))
 
 
-def proven(lane: DeviceLane, built: tuple[Built, ...], evaluation: Evaluation) -> Evaluation:
+def proven(lane: DeviceLane, built: tuple[Job, ...], evaluation: Evaluation) -> Evaluation:
     """The evaluation once its candidate was checked on every dataset; it passed so far."""
     assert isinstance(evaluation.outcome, Passed)
     errors, more_s = timed(lambda: lane.prove(built))
@@ -55,8 +56,8 @@ def complete_ms(outcome: Passed) -> dict[str, float]:
     return medians_ms([each for each in outcome.measurements if not each.stopped_early])
 
 
-def _one_workload_at_a_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> Evaluation:
-    """Quick check and times of each workload before the next one is launched, until the candidate fails or is hopeless."""
+def _one_workload_at_a_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> Evaluation:
+    """Check quickly and time one workload after the other, until the candidate fails or is hopeless."""
     errors: list[OutputError] = []
     measurements: list[Measurement] = []
     check_s, time_s = 0.0, 0.0
@@ -91,7 +92,7 @@ def timed(action: Callable[[], _T]) -> tuple[_T, float]:
     return action(), time.perf_counter() - start_s
 
 
-def resources_of(built: Sequence[Built]) -> dict[str, dict[str, float]]:
+def resources_of(built: Sequence[Job]) -> dict[str, dict[str, float]]:
     """Read-back by entry: the largest of each figure over the workloads' artifacts."""
     merged: dict[str, dict[str, float]] = {}
     for each in built:

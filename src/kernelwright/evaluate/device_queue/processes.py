@@ -7,21 +7,16 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
+from kernelwright.backend.base import BuildFailed, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
-from kernelwright.evaluate.builds.render import RenderedWorkload
 from kernelwright.evaluate.data.datasets import Dataset
-from kernelwright.evaluate.data.freshness import redraw_of
-from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.device.arena import BufferSpec, Job
+from kernelwright.evaluate.data.layout import layouts_for
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
@@ -51,7 +46,7 @@ from kernelwright.evaluate.process.worker_process import (
     WorkerSettings,
 )
 from kernelwright.evaluate.settings import EvaluationSettings
-from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Failed, Stage
 
 MEMORY_SHARE = 0.5
@@ -77,14 +72,6 @@ _ANSWER_OF: Mapping[type, type] = {
     NotesJob: SessionNotes,
 }
 """By job of a device worker. A kernel that shares its processor can write into the channel, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """One candidate on one workload, with the artifact that serves it."""
-
-    rendered: RenderedWorkload
-    artifact: Artifact
 
 
 class DeviceProcess:
@@ -124,13 +111,11 @@ class DeviceProcess:
         """Whether the referee may work while the device is measured."""
         self.device_memory_bytes = device.limits.get("global_memory")
         self._is_closed = False
-        self.baseline: Mapping[str, Built] | None = None
+        self.baseline: Mapping[str, Job] | None = None
         """By workload, once it is known to run."""
         self.layouts = {
-            workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
-            for workload in problem.workloads
+            each.name: {layout.argument: layout for layout in layouts_for(problem, each)} for each in problem.workloads
         }
-        self._redraws = {each.name: redraw_of(each) for each in problem.arguments}
         self.worker_seconds = 0.0
         """Wall time spent waiting for the worker or the referee, for the framework's own share."""
         self.notes: list[str] = []
@@ -171,9 +156,9 @@ class DeviceProcess:
 
     # -- blame ---------------------------------------------------------------------------------------------------
 
-    def run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
+    def run(self, stage: Stage, built: Job, job: object, timeout_s: float) -> object:
         """The job's result, or `Failed` when the candidate is to blame."""
-        name = built.rendered.workload.name
+        name = built.workload
         try:
             return self.call_unless_killed(job, timeout_s)
         except LaunchFailed as error:
@@ -215,7 +200,7 @@ class DeviceProcess:
         if self.baseline is None:
             return
         control = next(iter(self.baseline.values()))
-        dataset = self.datasets(control.rendered.workload, is_thorough=False)[0]
+        dataset = self.datasets(control.workload, is_thorough=False)[0]
         try:
             self._retried(lambda: self.call_worker(self.check_job(control, dataset), self.settings.launch_timeout_s))
         except InfrastructureError as error:
@@ -253,41 +238,28 @@ class DeviceProcess:
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
-    def job(self, built: Built) -> Job:
-        """What the device is to launch for a candidate on one workload."""
-        rendered = built.rendered
-        specs = [
-            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison, self._redraws[layout.argument])
-            for layout in self.layouts[rendered.workload.name].values()
-        ]
-        specs += [
-            BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
-            for name, byte_count in rendered.scratch_bytes.items()
-        ]
-        return Job(built.artifact, rendered.plan, tuple(specs), shares_memory(built.artifact))
-
     def time_timeout_s(self) -> float:
         """Seconds that a timing job may take."""
         return self.settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self.settings.launch_timeout_s
 
-    def check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
+    def check_job(self, built: Job, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
         """One launch on a dataset's inputs, whose results the referee judges."""
-        return CheckJob(self.job(built), self.files(built.rendered.workload, dataset), self.out_folder, is_fresh)
+        return CheckJob(built, self.files(built.workload, dataset), self.out_folder, is_fresh)
 
-    def datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
+    def datasets(self, workload: str, *, is_thorough: bool) -> tuple[Dataset, ...]:
         """The datasets that candidates are checked on."""
-        return self.desk.datasets(workload.name, is_thorough=is_thorough)
+        return self.desk.datasets(workload, is_thorough=is_thorough)
 
-    def timed_dataset(self, workload: Workload) -> Dataset:
+    def timed_dataset(self, workload: str) -> Dataset:
         """Whose inputs those of timed launches are made from."""
-        return self.desk.timed_dataset(workload.name)
+        return self.desk.timed_dataset(workload)
 
-    def set_count(self, workload: Workload) -> int:
+    def set_count(self, workload: str) -> int:
         """How many places in memory timed launches take in turn.
 
         Each has inputs and, in a comparison, outputs; the first values of inputs are there once.
         """
-        layouts = self.layouts[workload.name].values()
+        layouts = self.layouts[workload].values()
         set_bytes = sum(layout.byte_count for layout in layouts)
         first_bytes = sum(layout.byte_count for layout in layouts if layout.role in ("input", "inout"))
         memory_bytes = self.device_memory_bytes
@@ -295,19 +267,19 @@ class DeviceProcess:
             return self.settings.input_sets
         return max(1, min(self.settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
 
-    def files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+    def files(self, workload: str, dataset: Dataset) -> Mapping[str, Path]:
         """The inputs of a dataset, by argument."""
         start_s = time.perf_counter()
         try:
-            return self.desk.files(workload.name, dataset)
+            return self.desk.files(workload, dataset)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def bounds(self, workload: Workload, dataset: Dataset) -> Mapping[str, OutputBounds]:
+    def bounds(self, workload: str, dataset: Dataset) -> Mapping[str, OutputBounds]:
         """Where the outputs of a dataset must lie, by argument."""
         start_s = time.perf_counter()
         try:
-            return self.desk.bounds(workload.name, dataset)
+            return self.desk.bounds(workload, dataset)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
@@ -348,28 +320,7 @@ class DeviceProcess:
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
+    def quick_datasets(self, built: Job, index: int, count: int) -> tuple[Dataset, ...]:
         """One dataset for each of several workloads: the kinds of data take turns, and what is timed is judged too."""
-        datasets = self.datasets(built.rendered.workload, is_thorough=False)
+        datasets = self.datasets(built.workload, is_thorough=False)
         return (datasets[index % len(datasets)],) if count > 1 else datasets
-
-
-_SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
-"""Words for memory of a block, and what such a word could be pasted from."""
-
-
-def may_share_memory(unit: BuildUnit) -> bool:
-    """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
-    texts = (unit.source, *(value for _, value in unit.macros))
-    return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
-
-
-def shares_memory(artifact: Artifact) -> bool:
-    """Whether threads of a block may share memory: by the source, or because the driver says so of what was built."""
-    is_told = any(figures.get("local_memory_bytes") for figures in artifact.resources.values())
-    return is_told or may_share_memory(artifact.unit)
-
-
-@lru_cache(maxsize=1024)  # the same sources and values come again and again
-def _names_shared(text: str) -> bool:
-    return _SHARED.search(text) is not None

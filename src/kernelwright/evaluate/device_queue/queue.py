@@ -20,6 +20,7 @@ from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
 from kernelwright.evaluate.data.layout import GUARD_BYTES
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
 from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
@@ -47,15 +48,15 @@ from kernelwright.evaluate.device_queue.confirm import (
     Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
-from kernelwright.evaluate.device_queue.processes import Built, DeviceProcess
+from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
-from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
-__all__ = ["Built", "DeviceLane", "medians_ms", "worst_errors"]
+__all__ = ["DeviceLane", "medians_ms", "worst_errors"]
 
 CEILING_TIMEOUT_S = 120.0
 CEILING_BYTES = 256 * 1024 * 1024
@@ -98,14 +99,14 @@ class DeviceLane:
     ) -> None:
         self.process = DeviceProcess(problem, device, settings, desk=desk, scratch=scratch, host=host)
         self.fast_checks = FastChecks(self.process)
-        self._later: list[tuple[Built, Dataset]] = []
+        self._later: list[tuple[Job, Dataset]] = []
         """Launches of the baseline that calibration has left for later."""
         self._is_later_prepared = threading.Event()
         self._later_failure: KernelwrightError | None = None
 
     # -- correctness ---------------------------------------------------------------------------------------------
 
-    def calibrate(self, baseline: Sequence[Built], *, may_defer: bool = False) -> tuple[OutputError, ...]:
+    def calibrate(self, baseline: Sequence[Job], *, may_defer: bool = False) -> tuple[OutputError, ...]:
         """Check the baseline on every dataset and take its own error as the scale of derived tolerances.
 
         With `may_defer`, where the referee can work beside the device, hostile datasets that no quick look uses are
@@ -115,19 +116,19 @@ class DeviceLane:
             BaselineFailed: it does not run, or does not compute what the reference does.
             ReferenceFailed: the reference is broken.
         """
-        first: list[tuple[Built, Dataset]] = []
-        later: list[tuple[Built, Dataset]] = []
+        first: list[tuple[Job, Dataset]] = []
+        later: list[tuple[Job, Dataset]] = []
         for built in baseline:
-            essential = self.process.desk.essential(built.rendered.workload.name)
-            for dataset in self.process.datasets(built.rendered.workload, is_thorough=True):
+            essential = self.process.desk.essential(built.workload)
+            for dataset in self.process.datasets(built.workload, is_thorough=True):
                 is_first = dataset in essential or not (may_defer and self.process.can_judge_aside)
                 (first if is_first else later).append((built, dataset))
-        self.process.baseline = {each.rendered.workload.name: each for each in baseline}
+        self.process.baseline = {each.workload: each for each in baseline}
         same = same_inputs_note(self.process.problem)
         self.process.notes += [same] if same else []
         errors = self._calibrate_on(first)
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
-            self.process.desk.limits(built.rendered.workload.name)
+            self.process.desk.limits(built.workload)
         self.fast_checks.write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
@@ -165,7 +166,7 @@ class DeviceLane:
         except KernelwrightError as error:
             self._later_failure = error
             raise
-        by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        by_name = {built.workload: built for built, _ in self._later}
         self._later = []
         self.fast_checks.write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
@@ -177,29 +178,27 @@ class DeviceLane:
     def _prepare_later(self) -> None:
         """In the background, beside quick looks."""
         try:
-            for workload in dict.fromkeys(built.rendered.workload.name for built, _ in self._later):
+            for workload in dict.fromkeys(built.workload for built, _ in self._later):
                 self.process.desk.prepare(workload, self.process.desk.datasets(workload, is_thorough=True))
         finally:
             self._is_later_prepared.set()
 
-    def _calibrate_on(self, launches: Sequence[tuple[Built, Dataset]]) -> tuple[OutputError, ...]:
+    def _calibrate_on(self, launches: Sequence[tuple[Job, Dataset]]) -> tuple[OutputError, ...]:
         found: list[Future[Calibration]] = []
         # The referee makes the next inputs and judges the last results while the device runs.
         with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
-            files = [
-                asker.submit(self.process.desk.files, each.rendered.workload.name, data) for each, data in launches[:1]
-            ]
+            files = [asker.submit(self.process.desk.files, each.workload, data) for each, data in launches[:1]]
             try:
                 for index, (built, dataset) in enumerate(launches):
                     files[index].result()
                     if index + 1 < len(launches):
                         after, data = launches[index + 1]
-                        files.append(asker.submit(self.process.desk.files, after.rendered.workload.name, data))
+                        files.append(asker.submit(self.process.desk.files, after.workload, data))
                     if len(found) > 1:
                         found[-2].result()  # which frees the folder
                     folder = compared_folder(self.process.out_folder, f"check-{len(found) % 2}")
                     if self._baseline_runs(built, dataset, folder):
-                        job = CalibrateJob(built.rendered.workload.name, dataset, folder)
+                        job = CalibrateJob(built.workload, dataset, folder)
                         found.append(asker.submit(self.process.desk.calibrate, job))
                 calibrations = [each.result() for each in found]
             finally:
@@ -210,7 +209,7 @@ class DeviceLane:
         self.process.note_session()
         return tuple(error for calibration in calibrations for error in calibration.errors)
 
-    def adopt(self, baseline: Sequence[Built]) -> None:
+    def adopt(self, baseline: Sequence[Job]) -> None:
         """Take over what another device's lane found for the same referee.
 
         Raises:
@@ -219,11 +218,11 @@ class DeviceLane:
         found = self.check(baseline, is_thorough=False)
         if isinstance(found, Failed):
             raise InfrastructureError(f"the baseline does not run there: {found.message}")
-        self.process.baseline = {each.rendered.workload.name: each for each in baseline}
+        self.process.baseline = {each.workload: each for each in baseline}
 
-    def _baseline_runs(self, built: Built, dataset: Dataset, folder: Path) -> bool:
+    def _baseline_runs(self, built: Job, dataset: Dataset, folder: Path) -> bool:
         """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
-        workload = built.rendered.workload.name
+        workload = built.workload
         job = replace(self.process.check_job(built, dataset), out_folder=folder)
         try:
             self.process.call_unless_killed(job, self.process.settings.launch_timeout_s)
@@ -244,7 +243,7 @@ class DeviceLane:
         return True
 
     def check(
-        self, candidate: Sequence[Built], *, is_thorough: bool, only: int | None = None
+        self, candidate: Sequence[Job], *, is_thorough: bool, only: int | None = None
     ) -> tuple[OutputError, ...] | Failed:
         """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
         if is_thorough:
@@ -259,7 +258,7 @@ class DeviceLane:
             if only not in (None, index):
                 continue
             datasets = (
-                self.process.datasets(built.rendered.workload, is_thorough=True)
+                self.process.datasets(built.workload, is_thorough=True)
                 if is_thorough
                 else self.process.quick_datasets(built, index, len(candidate))
             )
@@ -270,7 +269,7 @@ class DeviceLane:
                 errors.extend(found)
         return worst_errors(errors)
 
-    def prove(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+    def prove(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | Failed:
         """Whether a candidate that would be the best is right on every dataset.
 
         By the device's own comparison where that is possible, and then by the referee from files on one dataset of
@@ -289,18 +288,16 @@ class DeviceLane:
                 errors.extend(found)
         return worst_errors(errors)
 
-    def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Judgement | Failed]]:
+    def held_against(self, original: Job, candidate: Job) -> Iterator[tuple[Dataset, Judgement | Failed]]:
         """By dataset of one workload: how what the candidate writes compares with what the original writes."""
         self.complete()
-        for dataset in self.process.datasets(original.rendered.workload, is_thorough=True):
+        for dataset in self.process.datasets(original.workload, is_thorough=True):
             kept = self._judged_launch(original, dataset, "keep")
             yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Judgement) else kept
 
-    def _judged_launch(
-        self, built: Built, dataset: Dataset, original: Literal["keep", "compare"]
-    ) -> Judgement | Failed:
+    def _judged_launch(self, built: Job, dataset: Dataset, original: Literal["keep", "compare"]) -> Judgement | Failed:
         """One launch on fresh inputs with the referee's verdict; why it failed, where it did."""
-        workload = built.rendered.workload.name
+        workload = built.workload
         done = self.process.run(
             "check", built, self.process.check_job(built, dataset), self.process.settings.launch_timeout_s
         )
@@ -313,13 +310,13 @@ class DeviceLane:
         assert isinstance(verdict, Judgement)
         return verdict.failure or verdict
 
-    def stress(self, candidate: Sequence[Built]) -> Failed | None:
+    def stress(self, candidate: Sequence[Job]) -> Failed | None:
         """Launch many times, twice on the same inputs; why the candidate is wrong in some of the launches, or None."""
         max_seconds = STRESS_SECONDS / len(candidate)
         for built in candidate:
             job = StressJob(
-                job=self.process.job(built),
-                inputs=self.process.files(built.rendered.workload, self.process.timed_dataset(built.rendered.workload)),
+                job=built,
+                inputs=self.process.files(built.workload, self.process.timed_dataset(built.workload)),
                 secret=new_secret(),
                 launches=STRESS_LAUNCHES,
                 max_seconds=max_seconds,
@@ -330,12 +327,12 @@ class DeviceLane:
             if isinstance(done, Failed):
                 return done
             assert isinstance(done, StressDone)
-            failure = self._judge_stress(built.rendered.workload, done)
+            failure = self._judge_stress(built.workload, done)
             if failure is not None:
                 return failure
         return None
 
-    def _judge_stress(self, workload: Workload, done: StressDone) -> Failed | None:
+    def _judge_stress(self, workload: str, done: StressDone) -> Failed | None:
         for folder, picked in done.written:
             failure = self._failure_of(workload, folder, picked)
             shutil.rmtree(folder, ignore_errors=True)
@@ -349,29 +346,29 @@ class DeviceLane:
                 return failure
         return None
 
-    def _failure_of(self, workload: Workload, folder: Path, picked: Picked) -> Failed | None:
+    def _failure_of(self, workload: str, folder: Path, picked: Picked) -> Failed | None:
         """What is wrong with a picked launch."""
         verdict = self._judge_timed(workload, folder, picked)
         if verdict.failure is None and picked.is_damaged:
-            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload.name)
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload)
         return verdict.failure
 
-    def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Judgement:
+    def _judge_timed(self, workload: str, folder: Path, picked: Picked) -> Judgement:
         """What the referee says of a launch on inputs of its own."""
         start_s = time.perf_counter()
         try:
-            verdict = self.process.desk.judge_timed(workload.name, folder, picked.secret, picked.unchanged)
+            verdict = self.process.desk.judge_timed(workload, folder, picked.secret, picked.unchanged)
         finally:
             self.process.worker_seconds += time.perf_counter() - start_s
         if verdict.unjudged:
             note = (
-                f"workload {workload.name!r}: some timed launches were not judged, because the reference fails on "
+                f"workload {workload!r}: some timed launches were not judged, because the reference fails on "
                 f"inputs that are drawn as the problem declares: {verdict.unjudged}"
             )
             self.process.notes += [note] if note not in self.process.notes else []
         return verdict
 
-    def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
+    def _check_one(self, built: Job, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
         job = self.process.check_job(built, dataset, is_fresh=is_fresh)
         done = self.process.run("check", built, job, self.process.settings.launch_timeout_s)
@@ -404,14 +401,14 @@ class DeviceLane:
 
     # -- both at once --------------------------------------------------------------------------------------------
 
-    def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
+    def _check_all_aside(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | None:
         """The thorough check, from files, one launch ahead of the referee; None at the slightest irregularity."""
         start_s = time.perf_counter()
         before_s = self.process.worker_seconds
         verdicts: list[Future[Judgement]] = []
         with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
             for built in candidate:
-                for dataset in self.process.datasets(built.rendered.workload, is_thorough=True):
+                for dataset in self.process.datasets(built.workload, is_thorough=True):
                     folder = compared_folder(self.process.out_folder, f"check-{len(verdicts) % 2}")
                     if len(verdicts) > 1 and verdicts[-2].result().failure:  # which also frees its folder
                         judges.shutdown(cancel_futures=True)
@@ -428,15 +425,15 @@ class DeviceLane:
             return None
         return worst_errors([error for verdict in found for error in verdict.errors])
 
-    def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Judgement:
-        verdict = self.process.desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
+    def _judge_aside(self, built: Job, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Judgement:
+        verdict = self.process.desk.ask(JudgeJob(built.workload, dataset, folder, unchanged))
         assert isinstance(verdict, Judgement)
         return verdict
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def measure(
-        self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None
+        self, candidate: Sequence[Job], *, incumbent: Incumbent | None = None
     ) -> tuple[Measurement, ...] | Failed:
         """Time every workload, racing against the incumbent, and judge what a timed launch wrote."""
         measurements: list[Measurement] = []
@@ -450,10 +447,10 @@ class DeviceLane:
         return tuple(measurements)
 
     def measure_next(
-        self, built: Built, before: Sequence[Measurement], incumbent: Incumbent | None
+        self, built: Job, before: Sequence[Measurement], incumbent: Incumbent | None
     ) -> tuple[Measurement | Failed, bool]:
         """Time one workload after others, and whether the candidate is hopeless, so that no more need be measured."""
-        limit_ms = incumbent.limit_ms(built.rendered.workload.name, medians_ms(before)) if incumbent else None
+        limit_ms = incumbent.limit_ms(built.workload, medians_ms(before)) if incumbent else None
         if limit_ms is not None and not self.process.can_judge_aside:
             limit_ms = max(limit_ms, LEAST_LIMIT_MS)
         measured = self._measure_one(built, limit_ms)
@@ -462,7 +459,7 @@ class DeviceLane:
         is_hopeless = min(measured.samples_ms) > limit_ms * self.process.settings.abandon_ratio
         return (replace(measured, stopped_early=True) if is_hopeless else measured), is_hopeless
 
-    def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
+    def _measure_one(self, built: Job, incumbent_ms: float | None) -> Measurement | Failed:
         """Samples of one workload. Doubtful ones are taken anew: a busy host makes launches look odd, too.
 
         The last time in a fresh process and after a pause, so that neither is at fault when they are believed.
@@ -475,14 +472,14 @@ class DeviceLane:
             time.sleep(DOUBT_PAUSE_S)
             measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
         if doubt and not isinstance(measured, Failed):
-            return Failed("time", "suspicious", doubt, workload=built.rendered.workload.name)
+            return Failed("time", "suspicious", doubt, workload=built.workload)
         return measured
 
     def _take_samples(
-        self, built: Built, incumbent_ms: float | None, *, is_fresh: bool = False
+        self, built: Job, incumbent_ms: float | None, *, is_fresh: bool = False
     ) -> tuple[Measurement | Failed, str | None]:
         """The measurement, and why it cannot be taken as the kernel's time."""
-        workload = built.rendered.workload
+        workload = built.workload
         done = self.process.run(
             "time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self.process.time_timeout_s()
         )
@@ -506,7 +503,7 @@ class DeviceLane:
         )
         return as_measurement(built, done), doubt
 
-    def _failure_of_picked(self, workload: Workload, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
+    def _failure_of_picked(self, workload: str, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
         """What is wrong with the launch that was picked.
 
         A slow reference is only asked where the time might be believed.
@@ -514,12 +511,12 @@ class DeviceLane:
         is_beaten = done.stopped_early or (
             incumbent_ms is not None and min(done.samples_ms, default=0.0) > incumbent_ms
         )
-        if self.process.desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
+        if self.process.desk.judges_slowly(workload) and is_beaten and not done.picked.is_damaged:
             return None
         return self._failure_of(workload, self.process.out_folder, done.picked)
 
     def compare(
-        self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]
+        self, candidates: Sequence[Sequence[Job]], *, rounds: int, wrong: Mapping[int, str]
     ) -> tuple[dict[str, CompareDone], dict[int, str]]:
         """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
 
@@ -532,10 +529,10 @@ class DeviceLane:
         """
         results = {}
         wrong = dict(wrong)
-        workloads = self.process.problem.workloads
-        judged_on = [secrets.randbelow(len(workloads)) for _ in candidates]
+        weights = {each.name: each.weight for each in self.process.problem.workloads}
+        judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
         doubts: dict[tuple[int, str], str] = {}
-        for index, workload in enumerate(workloads):
+        for index, workload in enumerate(weights):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
             for row, place in enumerate(standing):
@@ -547,20 +544,19 @@ class DeviceLane:
                     wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
                 )
                 if hidden and place:
-                    doubts[place, workload.name] = f"suspicious in the comparison: {hidden}"
+                    doubts[place, workload] = f"suspicious in the comparison: {hidden}"
                 folder = compared_folder(self.process.out_folder, row)
-                if judged_on[place] == index or not self.process.desk.judges_slowly(workload.name):
+                if judged_on[place] == index or not self.process.desk.judges_slowly(workload):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
-            results[workload.name] = _in_places(done, standing, len(candidates))
-        weights = {workload.name: workload.weight for workload in workloads}
+            results[workload] = _in_places(done, standing, len(candidates))
         gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
         has_confirmation = self.process.device.shares_host_cores
         for (place, name), doubt in doubts.items():
             if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
                 wrong.setdefault(place, doubt)
         if has_confirmation:
-            places = {workload.name: index for index, workload in enumerate(workloads)}
+            places = {name: index for index, name in enumerate(weights)}
 
             def launch(place: int, workload: str) -> FreshProcess | Failed:
                 return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
@@ -568,7 +564,7 @@ class DeviceLane:
             Confirmation(launch, gains).refuse(wrong, doubts)
         return results, wrong
 
-    def _first_launch(self, baseline: Built, candidate: Built) -> FreshProcess | Failed:
+    def _first_launch(self, baseline: Job, candidate: Job) -> FreshProcess | Failed:
         """The times of one fresh process; why the candidate failed in two of them, where it did.
 
         Raises:
@@ -586,15 +582,15 @@ class DeviceLane:
                 reason = f"it failed in a fresh process, after the baseline: {error}"
             finally:
                 self.process.worker.kill()
-        return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
+        return Failed("launch", "crash", reason, workload=candidate.workload)
 
     def _times_of_fresh(
-        self, baseline: Built, candidate: Built, clocks: list[tuple[float, float]]
+        self, baseline: Job, candidate: Job, clocks: list[tuple[float, float]]
     ) -> FreshProcess | Failed:
         """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
-        workload = candidate.rendered.workload
+        workload = candidate.workload
         inputs = self.process.files(workload, self.process.timed_dataset(workload))
-        jobs = self.process.job(baseline), self.process.job(candidate)
+        jobs = baseline, candidate
         self.process.call_worker(
             SetUpJob(*jobs, inputs, self.process.settings.cache, self.process.out_folder), LOAD_TIMEOUT_S
         )
@@ -615,9 +611,7 @@ class DeviceLane:
         timer, outside = (FreshTimes(*each) for each in zip(*clocks, strict=True))
         return FreshProcess(timer, outside)
 
-    def _judge_compared(
-        self, workload: Workload, folder: Path, picked: Picked, place: int, wrong: dict[int, str]
-    ) -> None:
+    def _judge_compared(self, workload: str, folder: Path, picked: Picked, place: int, wrong: dict[int, str]) -> None:
         verdict = self._judge_timed(workload, folder, picked)
         if verdict.failure and place == 0:
             self.process.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
@@ -625,7 +619,7 @@ class DeviceLane:
             wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
 
     def _compare_one(
-        self, built: Sequence[Built], workload: Workload, *, rounds: int, wrong: dict[int, str]
+        self, built: Sequence[Job], workload: str, *, rounds: int, wrong: dict[int, str]
     ) -> tuple[CompareDone, list[int]]:
         """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
         is_retried = False
@@ -642,10 +636,10 @@ class DeviceLane:
             elif not is_retried:
                 is_retried = True
             elif not self._find_late_harm(built, standing, workload, wrong):
-                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
+                raise InfrastructureError(f"the comparison on workload {workload!r} failed twice: {reason}")
 
     def _find_late_harm(
-        self, built: Sequence[Built], standing: Sequence[int], workload: Workload, wrong: dict[int, str]
+        self, built: Sequence[Job], standing: Sequence[int], workload: str, wrong: dict[int, str]
     ) -> bool:
         """Whether some candidate ends the worker a while after its launch, when the baseline seems to be at fault.
 
@@ -663,9 +657,9 @@ class DeviceLane:
                 found = True
         return found
 
-    def _compare_job(self, built: Sequence[Built], workload: Workload, *, rounds: int) -> CompareJob:
+    def _compare_job(self, built: Sequence[Job], workload: str, *, rounds: int) -> CompareJob:
         return CompareJob(
-            jobs=tuple(self.process.job(each) for each in built),
+            jobs=tuple(each for each in built),
             inputs=self.process.files(workload, self.process.timed_dataset(workload)),
             set_count=self.process.set_count(workload),
             rounds=rounds,
@@ -673,11 +667,11 @@ class DeviceLane:
             cache=self.process.settings.cache,
             seed=self.process.settings.seed,
             secret=new_secret(),
-            limits=self.process.desk.limits(workload.name),
+            limits=self.process.desk.limits(workload),
             out_folder=self.process.out_folder,
         )
 
-    def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
+    def _why_out(self, workload: str, row: int, done: CompareDone | None, reason: str) -> str:
         """In words; the referee's, where the device has found a launch wrong and the referee does too."""
         if done is None:
             return f"failed in the comparison: {reason}"
@@ -702,9 +696,9 @@ class DeviceLane:
             return None, "what the worker answered are no times: a kernel has spoken in its place"
         return done, ""
 
-    def _compare_watch(self, built: Sequence[Built]) -> Watch:
+    def _compare_watch(self, built: Sequence[Job]) -> Watch:
         """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
-        byte_count = max(sum(spec.byte_count for spec in self.process.job(each).buffers) for each in built)
+        byte_count = max(sum(spec.byte_count for spec in each.buffers) for each in built)
         moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
         return Watch(current_file(self.process.out_folder), self.process.settings.launch_timeout_s + moved_s)
 
@@ -722,10 +716,10 @@ class DeviceLane:
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
-    def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
-        workload = built.rendered.workload
+    def _time_job(self, built: Job, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
+        workload = built.workload
         return TimeJob(
-            job=self.process.job(built),
+            job=built,
             inputs=self.process.files(workload, self.process.timed_dataset(workload)),
             set_count=self.process.set_count(workload),
             secret=new_secret(),
@@ -735,10 +729,8 @@ class DeviceLane:
             is_fresh=is_fresh,
         )
 
-    def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Judgement:
-        verdict = self.process.call_referee(
-            JudgeJob(built.rendered.workload.name, dataset, self.process.out_folder, unchanged)
-        )
+    def _judge(self, built: Job, dataset: Dataset, unchanged: frozenset[str]) -> Judgement:
+        verdict = self.process.call_referee(JudgeJob(built.workload, dataset, self.process.out_folder, unchanged))
         assert isinstance(verdict, Judgement)
         return verdict
 
