@@ -43,6 +43,7 @@ from kernelwright.template.load import problem_files
 from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.registry import DIRECT
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
+from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.tuning.tune import Subject
 
@@ -73,7 +74,7 @@ def optimize(
         StoreError: the run folder cannot be written.
         InfrastructureError: the device failed; `resume` continues the run.
     """
-    settings = settings or OptimizeSettings()
+    settings, begun = settings or OptimizeSettings(), RunClock()
     if settings.tune.data_seed is None:
         tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
         settings = dataclasses.replace(settings, tune=tune)
@@ -100,7 +101,9 @@ def optimize(
         else:
             assert device is not None
             site = LocalSite(machine.runner(subject.problem, device, settings.tune), device)
-        parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
+        parts = SessionParts(
+            subject, settings, site, folder, files, listener, own, policy, begun=begun, time_left=time_left
+        )
         return Session(parts).run_new()
 
 

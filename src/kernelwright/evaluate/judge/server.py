@@ -116,6 +116,11 @@ class RefereeDesk:
                     self._prepared[key] = prepared
         return self._prepared[key].files
 
+    def made(self, workload: str, dataset: Dataset) -> Prepared:
+        """What making a dataset took; made at the first question."""
+        self.files(workload, dataset)
+        return self._prepared[workload, dataset]
+
     def bounds(self, workload: str, dataset: Dataset) -> Mapping[str, OutputBounds]:
         """What a device may compare outputs with; after calibration."""
         key = (workload, dataset)
