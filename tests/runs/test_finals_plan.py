@@ -114,7 +114,7 @@ def test_of_a_short_budget_enough_is_kept_for_one_finalist() -> None:
 
 
 def test_what_the_baselines_check_has_left_for_later_is_kept_too(saxpy: Path) -> None:
-    subject = Subject.load(saxpy)
+    subject = TuningProblem.load(saxpy)
     samples = tuple(Measurement(workload.name, (1.0,) * 10, "simulated") for workload in subject.problem.workloads)
     at_once = BaselineMeasured("b", Passed(samples), Cost(check_s=9.0, time_s=1.0))
     later = BaselineMeasured("b", Passed(samples), Cost(check_s=2.0, time_s=1.0, deferred_s=7.0))
@@ -127,7 +127,7 @@ def test_what_the_baselines_check_has_left_for_later_is_kept_too(saxpy: Path) ->
 
 
 def test_a_proof_on_some_datasets_does_not_tell_what_one_on_all_takes(saxpy: Path) -> None:
-    subject = Subject.load(saxpy)
+    subject = TuningProblem.load(saxpy)
     samples = tuple(Measurement(workload.name, (1.0,) * 10, "simulated") for workload in subject.problem.workloads)
     later = BaselineMeasured("b", Passed(samples), Cost(check_s=20.0, time_s=1.0, deferred_s=70.0))
     quick = [*(evaluated(k, check_s=1.0) for k in range(5)), evaluated(9, check_s=3.5)]

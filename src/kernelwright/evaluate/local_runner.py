@@ -267,6 +267,7 @@ class LocalRunner:
             with self._stations[0].held() as lane:
                 measured = lane.measure(built)
                 lane.begin_later()
+                confirm_s = lane.confirm_s
             for station, peer in zip(self._stations[1:], peers, strict=True):
                 error = peer.exception()
                 if isinstance(error, KernelwrightError):
@@ -280,7 +281,7 @@ class LocalRunner:
         # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
         self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
         time_s = time.perf_counter() - start_s - check_s
-        cost = Cost(build_s, check_s, time_s, is_build_cached=is_cached, deferred_s=deferred_s)
+        cost = Cost(build_s, check_s, time_s, is_build_cached=is_cached, deferred_s=deferred_s, confirm_s=confirm_s)
         outcome = Passed(measured, errors, resources_of(built))
         return Evaluation(baseline.id, outcome, cost)
 

@@ -57,6 +57,7 @@ def optimize(
     machine: Machine | SpoolMachine | None = None,
     agent: Agent | None = None,
     policy: SelectionPolicy | None = None,
+    earlier_s: float = 0.0,
 ) -> OptimizeResult:
     """Rewrite a kernel, tune what comes of it, and measure the best against the baseline.
 
@@ -68,13 +69,14 @@ def optimize(
         machine: where to run; None: as the settings say, which is here unless they name a spool.
         agent: who proposes; None: as the settings say.
         policy: who chooses; None: as the settings say. A run with its own agent or policy is resumed with the same.
+        earlier_s: seconds that the command has taken before this call.
 
     Raises:
         UserError: a file, a setting or the baseline is wrong; nothing was lost.
         StoreError: the run folder cannot be written.
         InfrastructureError: the device failed; `resume` continues the run.
     """
-    settings, begun = settings or OptimizeSettings(), RunClock()
+    settings, begun = settings or OptimizeSettings(), RunClock(earlier_s=earlier_s)
     if settings.tune.data_seed is None:
         tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
         settings = dataclasses.replace(settings, tune=tune)

@@ -262,7 +262,7 @@ class Session:
         if reason != OUT_OF_TIME:
             return []
         if recorded is None:
-            return [Noted("warning", over_words(seconds or 0.0, self._doing))]
+            return [Noted("warning", over_words(seconds or 0.0, self._doing, self._progress.phase))]
         left = recorded.events[recorded.place : recorded.session.end]
         return [each for each in left if isinstance(each, Noted)]  # before the end come notes alone
 
@@ -578,6 +578,7 @@ class Session:
             self._parts.listener.on_event(event, self._progress)
 
     def _enter(self, phase: str) -> None:
+        self._doing = ""
         optimizer = self._optimizer
         self._progress = (
             optimizer.state.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)

@@ -94,10 +94,10 @@ class HardLimit:
 
 
 HARD_SHARE = 1.15
-HARD_S = 1.5
+HARD_S = 2.0
 """What ends at `HARD_SHARE` times its budget and these seconds has some left for the report, and for Python's start."""
 
-FREE_SET_UP_S = 2.0
+FREE_SET_UP_S = 3.0
 """Starting processes and finding devices takes so long beside the budget; more counts."""
 
 
@@ -109,11 +109,12 @@ def hard_limit_s(seconds: float | None) -> float | None:
 def too_short(seconds: float, doing: str) -> BudgetTooShort:
     """The complaint about a budget that was over before there was anything to improve on."""
     return BudgetTooShort(
-        f"the budget of {seconds:g} s was over before the baseline was proven, during: {doing or 'its build'}",
+        f"the budget of {seconds:g} s was over before the baseline was proven ({doing or 'its build'})",
         hint="give more time (--budget), smaller workloads or a faster reference",
     )
 
 
-def over_words(seconds: float, doing: str) -> str:
+def over_words(seconds: float, doing: str, phase: str) -> str:
     """That a budget was over before there was a claim, and what went on then."""
-    return f"{NOT_ENOUGH}. The budget of {seconds:g} s was over during: {doing or 'the search'}; give more time"
+    what = doing or ("the final comparison" if phase == "compare" else "the search")
+    return f"{NOT_ENOUGH}. The budget of {seconds:g} s was over during {what}: give more time"

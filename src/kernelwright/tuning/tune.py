@@ -145,6 +145,7 @@ def tune(
     priors: Sequence[Prior] = (),
     listener: RunListener | None = None,
     machine: Machine | None = None,
+    earlier_s: float = 0.0,
 ) -> TuneResult:
     """Search the parameters of a problem's template on a device of this machine.
 
@@ -155,13 +156,14 @@ def tune(
         priors: what earlier runs measured, for the searcher to start from.
         listener: hears every event.
         machine: where to run; None: here.
+        earlier_s: seconds that the command has taken before this call.
 
     Raises:
         UserError: a file, a setting or the baseline is wrong; nothing was lost.
         StoreError: the run folder cannot be written.
         InfrastructureError: the device failed; `resume` continues the run.
     """
-    settings, begun = settings or TuneSettings(), RunClock()
+    settings, begun = settings or TuneSettings(), RunClock(earlier_s=earlier_s)
     if settings.data_seed is None:
         settings = dataclasses.replace(settings, data_seed=secrets.randbits(31))
     listener, machine = listener or SilentListener(), machine or LocalMachine()
@@ -471,7 +473,7 @@ class _Session:
         """What was under way when the time was over."""
         if reason != OUT_OF_TIME:
             return []
-        return [Noted("warning", over_words(self._settings.budget.seconds or 0.0, self._doing))]
+        return [Noted("warning", over_words(self._settings.budget.seconds or 0.0, self._doing, self._progress.phase))]
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -666,6 +668,7 @@ class _Session:
             self._listener.on_event(event, self._progress)
 
     def _enter(self, phase: str) -> None:
+        self._doing = ""
         self._progress = Progress(phase=phase, spent_s=self._clock.spent_s)
         self._listener.on_progress(self._progress)
 

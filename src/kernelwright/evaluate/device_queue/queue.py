@@ -41,6 +41,7 @@ from kernelwright.evaluate.device.worker import (
 )
 from kernelwright.evaluate.device_queue.confirm import (
     CONFIRMED_FROM,
+    FRESH_PROCESSES,
     Confirmation,
     FreshProcess,
     FreshTimes,
@@ -76,6 +77,9 @@ STRESS_KEPT = 3
 
 DOUBT_PAUSE_S = 1.0
 """Before doubtful times are taken for the last time: a burst of other work may be over then."""
+
+START_FACTOR = 2.0
+"""A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
 
 BASELINE_LAUNCHES = 2
 """In a fresh process before the candidate's first: a cold one, and one as they all are then."""
@@ -147,6 +151,15 @@ class DeviceLane(QuickLane):
         self._later = later
         return errors
 
+    @property
+    def confirm_s(self) -> float:
+        """What confirming a gain on every workload takes, by estimate."""
+        if not self._device.shares_host_cores:
+            return 0.0
+        names = [workload.name for workload in self._problem.workloads]
+        calls_s = sum(self._desk.judging_s(name) for name in names)
+        return FRESH_PROCESSES * (START_FACTOR * len(names) * (self._worker.start_s or 0.0) + calls_s)
+
     def begin_later(self) -> None:
         """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
         if self._later and self.can_judge_aside and not self._waits_for_claim:
@@ -174,7 +187,7 @@ class DeviceLane(QuickLane):
         if not self._later:
             return
         if self._waits_for_claim:
-            self.say(f"the datasets that were left for later: about {self.deferred_s:.0f} s")
+            self.say(f"the datasets that were left for later, about {self.deferred_s:.0f} s")
         try:
             self._calibrate_on(self._later)
         except InfrastructureError:
@@ -623,6 +636,7 @@ class DeviceLane(QuickLane):
             def launch(place: int, workload: str) -> FreshProcess | Failed:
                 return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
 
+            self.say("a gain is confirmed in fresh processes")
             Confirmation(launch, gains).refuse(wrong, doubts)
         return results, wrong
 

@@ -95,6 +95,8 @@ class FinalsCosts:
     """The part that needs the device."""
     deferred_s: float = 0.0
     """What the baseline's check has left for later, which comes before the first finalist's."""
+    confirm_s: float = 0.0
+    """What confirming a gain in fresh processes takes."""
 
     @classmethod
     def of(cls, problem: Problem, baseline: BaselineMeasured, evaluations: Sequence[Evaluated]) -> FinalsCosts:
@@ -134,6 +136,7 @@ class FinalsCosts:
             evaluation_s=max(statistics.median(latest or [0.0]), thorough_s + time_s),
             device_s=statistics.median(on_device) if on_device else quick_s + baseline.cost.time_s,
             deferred_s=baseline.cost.deferred_s,
+            confirm_s=baseline.cost.confirm_s,
         )
 
     def comparison_s(self, round_s: Sequence[float], rounds: int) -> float:
@@ -144,7 +147,7 @@ class FinalsCosts:
     def seconds(self, finalists: int, rounds: int) -> float:
         """Everything, for so many finalists that are like the best so far."""
         rounds_s = self.comparison_s([self.round_s] * finalists, rounds)
-        return self.deferred_s + finalists * self.check_s + rounds_s
+        return self.deferred_s + finalists * self.check_s + rounds_s + self.confirm_s
 
     def round_of(self, event: Evaluated) -> float:
         """One launch of this finalist on every workload."""
@@ -230,6 +233,7 @@ class FinalsPace:
         count = len(accepted) + 1
         rounds = least_rounds(count) if not accepted else max(least_rounds(count), min(self._rounds, GOOD_ROUNDS))
         needed_s = self._costs.deferred_s + self._costs.check_s + self._comparison_s([*accepted, event], rounds)
+        needed_s += self._costs.confirm_s if accepted else 0.0  # the least comparison is tried at least
         is_time = needed_s <= self._left_s() + (0.0 if accepted else self._grace_s)
         self.is_short = not accepted and not is_time
         self._is_cut = self._is_cut or not is_time
@@ -252,6 +256,7 @@ class FinalsPace:
                 continue
             self._is_cut = self._is_cut or count < len(accepted)
             more = range(claiming_rounds(self._rounds, count, self._workloads), least, -1)
+            left_s -= self._costs.confirm_s
             return count, next((n for n in more if self._comparison_s(chosen, n) <= left_s), least)
         self.is_short = True
         return 0, 0
