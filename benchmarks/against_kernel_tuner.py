@@ -96,9 +96,9 @@ def measure_ceilings(folder: Path) -> None:
     from kernelwright.roofline.speed_of_light import device_ceilings
     from kernelwright.tuning.machine import LocalMachine
     from kernelwright.tuning.settings import TuneSettings
-    from kernelwright.tuning.tune import Subject
+    from kernelwright.tuning.tune import TuningProblem
 
-    subject, machine = Subject.load(HERE / "problem.toml"), LocalMachine()
+    subject, machine = TuningProblem.load(HERE / "problem.toml"), LocalMachine()
     device = machine.device(None, subject.template.language)
     with machine.runner(subject.problem, device, TuneSettings()) as runner:
         device_ceilings(device, runner.measure_ceilings, folder=folder)
@@ -180,9 +180,9 @@ def is_right(answer: Sequence[Any], result: Sequence[Any], *, atol: float) -> bo
 
 def declared_space() -> tuple[dict[str, list[int]], list[str]]:
     """The parameters and constraints of the template, in Kernel Tuner's words (the expressions are Python)."""
-    from kernelwright.tuning.tune import Subject
+    from kernelwright.tuning.tune import TuningProblem
 
-    template = Subject.load(HERE / "problem.toml").template
+    template = TuningProblem.load(HERE / "problem.toml").template
     parameters = {each.name: list(each.values) for each in template.parameters}
     restrictions = [each.expression.text.replace(" n ", f" {SIZE} ") for each in template.constraints]
     return parameters, [f"{SIZE}{each[1:]}" if each.startswith("n ") else each for each in restrictions]
@@ -244,9 +244,9 @@ def measured_together(configs: Sequence[str], *, rounds: int = 30) -> dict[str, 
     from kernelwright.template.model import Candidate
     from kernelwright.tuning.machine import LocalMachine
     from kernelwright.tuning.settings import TuneSettings
-    from kernelwright.tuning.tune import Subject
+    from kernelwright.tuning.tune import TuningProblem
 
-    subject, machine = Subject.load(HERE / "problem.toml"), LocalMachine()
+    subject, machine = TuningProblem.load(HERE / "problem.toml"), LocalMachine()
     device = machine.device(None, subject.template.language)
     ratios: dict[str, float] = {}
     with machine.runner(subject.problem, device, TuneSettings()) as runner:

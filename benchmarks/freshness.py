@@ -74,9 +74,9 @@ def measured(problem: Path, given: argparse.Namespace) -> dict[str, Any]:
     from kernelwright.tuning.device_limits import build_space
     from kernelwright.tuning.machine import LocalMachine
     from kernelwright.tuning.settings import TuneSettings
-    from kernelwright.tuning.tune import Subject
+    from kernelwright.tuning.tune import TuningProblem
 
-    machine, subject = LocalMachine(), Subject.load(problem)
+    machine, subject = LocalMachine(), TuningProblem.load(problem)
     device = machine.device(given.device, subject.template.language)
     space = build_space(subject.problem, subject.template, device)
     rng = random.Random(4)

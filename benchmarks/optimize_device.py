@@ -27,7 +27,7 @@ from typing import Any
 from kernelwright import OptimizeResult, optimize, tune
 from kernelwright.errors import KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationRequest
-from kernelwright.evaluate.statistics import Interval, geometric_mean_interval, speedup_interval
+from kernelwright.evaluate.statistics import ConfidenceInterval, geometric_mean_interval, speedup_interval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed
 from kernelwright.results.tune_result import TuneResult
@@ -35,7 +35,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.tree.model import Node
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 EXAMPLES = Path(__file__).parents[1] / "src/kernelwright/examples" / "cuda"
 
@@ -163,12 +163,12 @@ def _known_config(file: Path | None, name: str) -> Config | None:
 
 def _compared(example: Path, made: OptimizeResult, hand: Config | None, given: argparse.Namespace) -> dict[str, Any]:
     """Baseline and both winners side by side; where the rules gained nothing their result is the baseline."""
-    subject = Subject.load(example)
+    subject = TuningProblem.load(example)
     if hand is None:
         return {"error": "no configuration of the hand-written template passed"}
     candidates = {"plain": subject.baseline, "hand": Candidate(subject.template, hand)}
     if made.winner is not None and made.best_config is not None:
-        own = Subject.load(made.winner_folder / "problem" / "problem.toml")
+        own = TuningProblem.load(made.winner_folder / "problem" / "problem.toml")
         candidates["rules"] = Candidate(own.template, made.best_config)
     machine, settings = LocalMachine(), TuneSettings(device=given.device)
     device = machine.device(given.device, subject.baseline.template.language)
@@ -210,7 +210,7 @@ def _ratios(comparison: Comparison, names: Sequence[str], weights: Mapping[str, 
     return record
 
 
-def _interval(value: Interval | None) -> dict[str, float] | None:
+def _interval(value: ConfidenceInterval | None) -> dict[str, float] | None:
     return None if value is None else {"estimate": value.estimate, "low": value.low, "high": value.high}
 
 

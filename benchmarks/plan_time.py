@@ -23,7 +23,7 @@ from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.written import written_template
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.tree.model import Node, Tree
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "tactics"))
@@ -46,7 +46,7 @@ def main() -> None:
 
 def row(folder: Path, lines: int, repeats: int) -> str:
     """A line of the table."""
-    subject = Subject.load(folder)
+    subject = TuningProblem.load(folder)
     written = written_template(subject.baseline.template)
     written = replace(written, text=long_source(written.text, lines=lines))
     device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", LIMITS)

@@ -25,7 +25,7 @@ from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.roofline.speed_of_light import device_ceilings
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 SHOWN_LOOKS = 3
@@ -101,7 +101,7 @@ def main() -> None:
 
 def measure_ceilings(given: argparse.Namespace, folder: Path) -> None:
     """What every run on this device finds already measured."""
-    subject, machine = Subject.load(given.problem), LocalMachine()
+    subject, machine = TuningProblem.load(given.problem), LocalMachine()
     device = machine.device(given.device, subject.template.language)
     with machine.runner(subject.problem, device, TuneSettings()) as runner:
         device_ceilings(device, runner.measure_ceilings, folder=folder)

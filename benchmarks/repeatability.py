@@ -23,7 +23,7 @@ from kernelwright.problem.config import Config
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings, parse_budget
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 PROBLEM = Path(__file__).parent / "kernel_tuner" / "problem.toml"
 
@@ -69,7 +69,7 @@ def one_run(given: argparse.Namespace, number: int, folder: Path) -> dict[str, A
 
 def measured(problem: Path, configs: list[dict[str, Any]], given: argparse.Namespace) -> dict[str, float]:
     """By configuration, the weighted geometric mean over workloads of how much faster than the baseline it is."""
-    subject, machine = Subject.load(problem), LocalMachine()
+    subject, machine = TuningProblem.load(problem), LocalMachine()
     device = machine.device(given.device, subject.template.language)
     texts = list(dict.fromkeys(json.dumps(config, sort_keys=True) for config in configs if config))
     candidates = [Candidate(subject.template, Config(json.loads(text))) for text in texts]

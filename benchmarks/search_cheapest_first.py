@@ -25,7 +25,7 @@ from kernelwright.tuning.device_limits import build_space
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.objective import medians_ms, objective
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 def compare(example: str, evaluations: int, seed: int) -> None:
     """One row."""
-    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
+    subject = TuningProblem.load(ROOT / "src/kernelwright/examples" / example)
     device = LocalMachine().device(None, subject.template.language)
     settings = replace(TuneSettings().evaluation(is_cpu=True, core_count=2), build_processes=1)
     configs = create("random", build_space(subject.problem, subject.template, device), seed=seed).ask(evaluations)
@@ -77,7 +77,7 @@ def compare(example: str, evaluations: int, seed: int) -> None:
 class Race:
     """One order of workloads, with the best that it has found."""
 
-    def __init__(self, runner: LocalRunner, subject: Subject) -> None:
+    def __init__(self, runner: LocalRunner, subject: TuningProblem) -> None:
         self._runner = runner
         self._workloads: Sequence[Workload] = subject.problem.workloads
         outcome = runner.calibrate(subject.baseline).outcome

@@ -37,7 +37,7 @@ from kernelwright.tuning.device_limits import build_space
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.objective import medians_ms, objective
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.search.intervals import holm
 from kernelwright_bench.search.recorded_results import RecordedResults, ResultRow, space_of
 from kernelwright_bench.search.tuners.optuna import PREFIX, OptunaSearch
@@ -120,7 +120,7 @@ def by_run(rows: Sequence[dict]) -> dict[tuple[str, int], list[dict]]:  # type: 
 
 def side_by_side(example: str, configs: Sequence[Config]) -> dict[Config, float]:
     """Times over the baseline's, geometric mean over the workloads, from interleaved rounds."""
-    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
+    subject = TuningProblem.load(ROOT / "src/kernelwright/examples" / example)
     machine = LocalMachine()
     device = machine.device(None, subject.template.language)
     candidates = [Candidate(subject.template, config) for config in configs]
@@ -184,7 +184,7 @@ def drive(
 
 def measure_runs(example: str, file: Path, searchers: Sequence[str], *, repeats: int, evaluations: int) -> None:
     """Run each searcher on the device with seeds from 0, what the file holds already apart; one line an evaluation."""
-    subject = Subject.load(ROOT / "src/kernelwright/examples" / example)
+    subject = TuningProblem.load(ROOT / "src/kernelwright/examples" / example)
     machine, settings = LocalMachine(), TuneSettings()
     device = machine.device(None, subject.template.language)
     space = build_space(subject.problem, subject.template, device)

@@ -29,7 +29,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 
 def main() -> None:
@@ -52,11 +52,11 @@ def opened(run: Path) -> OptimizeResult:
 
 def measured(results: Mapping[str, OptimizeResult], *, rounds: int, device: str | None) -> dict[str, Any]:
     """What each run claimed, and what all of them are beside each other."""
-    subject = Subject.load(Path(next(iter(results))) / "problem" / "problem.toml")
+    subject = TuningProblem.load(Path(next(iter(results))) / "problem" / "problem.toml")
     candidates: dict[str, Candidate] = {"plain": subject.baseline}
     for name, result in results.items():
         if result.winner is not None and result.best_config is not None and result.is_gain:
-            own = Subject.load(result.winner_folder / "problem" / "problem.toml")
+            own = TuningProblem.load(result.winner_folder / "problem" / "problem.toml")
             candidates[name] = Candidate(own.template, result.best_config)
     machine = LocalMachine()
     chosen = machine.device(device, subject.baseline.template.language)

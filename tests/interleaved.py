@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.llm.recorded import Exchange, Recording
-from kernelwright.remote.in_flight import Step, Steps
+from kernelwright.llm.recorded import Exchange, ExchangeLog
+from kernelwright.remote.in_flight import BackgroundTask, Steps
 from kernelwright.store.run_folder import RunFolder
 
 IDS = {"time_s", "run_id", "created", "process_id", "tree", "settings", "environment", "version"}
@@ -36,7 +36,7 @@ PATIENCE_S = 120.0
 class _Chain:
     """One step's work, in a thread that goes on when it is let."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: BackgroundTask) -> None:
         self.step = step
         self.future: Future[Any] = Future()
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
@@ -84,7 +84,7 @@ class InterleavedSteps(Steps):
     def __contains__(self, key: object) -> bool:
         return key in self._chains
 
-    def begin(self, key: object, step: Step) -> None:
+    def begin(self, key: object, step: BackgroundTask) -> None:
         self._chains[key] = _Chain(step)
 
     def take_one(self) -> object | None:
@@ -148,14 +148,14 @@ class World:
 @contextmanager
 def interleaved(monkeypatch: pytest.MonkeyPatch, seed: object) -> Iterator[World]:
     """All runs in this block take their steps in an order of chance."""
-    world, append, record = World(seed), RunFolder.append, Recording.append
+    world, append, record = World(seed), RunFolder.append, ExchangeLog.append
 
     def appended(self: RunFolder, events: Sequence[Any]) -> None:
         world.pause()
         append(self, events)
         world.behind_write(self.path, len(events))
 
-    def recorded(self: Recording, exchange: Exchange) -> None:
+    def recorded(self: ExchangeLog, exchange: Exchange) -> None:
         world.pause()
         record(self, exchange)
         world.behind_write(self.path.parent, 1)
@@ -164,7 +164,7 @@ def interleaved(monkeypatch: pytest.MonkeyPatch, seed: object) -> Iterator[World
     with monkeypatch.context() as patch:
         patch.setattr("kernelwright.optimization.session.Steps", functools.partial(InterleavedSteps, world=world))
         patch.setattr(RunFolder, "append", appended)
-        patch.setattr(Recording, "append", recorded)
+        patch.setattr(ExchangeLog, "append", recorded)
         yield world
 
 

@@ -29,7 +29,7 @@ from kernelwright.agent.model.settings import ModelSettings
 from kernelwright.agent.written import written_template
 from kernelwright.errors import ModelAuthFailed, ModelBudgetSpent, ModelReplyMissing, ModelUnavailable, UsageError
 from kernelwright.llm.base import ChatRequest
-from kernelwright.llm.recorded import Recording, decode, encode
+from kernelwright.llm.recorded import ExchangeLog, decode, encode
 from kernelwright.llm.scripted import ScriptedModel
 from kernelwright.optimization.agent import account_of, agent_of
 from kernelwright.optimization.optimize import optimize, replay_optimize, resume_optimize
@@ -525,14 +525,14 @@ def test_a_run_whose_model_dies_goes_on_and_does_not_pay_twice(plain: Path, tmp_
     result = resume_with(second, tmp_path / "run")
     assert result.is_gain
     assert second.requests[0].role == "code"
-    ids = [each.request.id for each in Recording(tmp_path / "run/replies.jsonl").exchanges]
+    ids = [each.request.id for each in ExchangeLog(tmp_path / "run/replies.jsonl").exchanges]
     assert len(ids) == len(set(ids))
 
 
 def test_a_cap_on_tokens_ends_the_asking_and_not_the_tuning(plain: Path, tmp_path: Path) -> None:
     whole = run_with(ScriptedModel(answers), plain, tmp_path / "whole")
     assert whole.is_gain
-    exchanges = Recording(tmp_path / "whole/replies.jsonl").exchanges
+    exchanges = ExchangeLog(tmp_path / "whole/replies.jsonl").exchanges
     upto = sum(each.reply.usage.total_tokens or 0 for each in exchanges[:3])
     model = ScriptedModel(answers)
     capped = run_with(model, plain, tmp_path / "capped", max_tokens=upto)

@@ -18,7 +18,7 @@ from kernelwright.llm.account import Account, AccountedModel, Caps
 from kernelwright.llm.base import ChatRequest, Reply, Usage
 from kernelwright.llm.chain import ChainModel
 from kernelwright.llm.pace import Gates, Pace
-from kernelwright.llm.recorded import RecordedModel, Recording, read_exchanges
+from kernelwright.llm.recorded import ExchangeLog, RecordedModel, read_exchanges
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.template.load import load_baseline, load_template
 from kernelwright.testing.simulated import SIMULATED_DEVICE
@@ -67,7 +67,7 @@ def test_every_thread_gets_its_own_answer_and_each_is_recorded_and_paid_once(
     context: PlanContext, tmp_path: Path
 ) -> None:
     slow, account = SlowModel(), Account()
-    recording = Recording(tmp_path / "replies.jsonl")
+    recording = ExchangeLog(tmp_path / "replies.jsonl")
     chain = ChainModel([slow], gates=Gates(Pace(in_flight=3)))
     agent = ModelAgent(RecordedModel(recording, AccountedModel(chain, account)))
     samples = [n % 10 for n in range(40)]
@@ -85,7 +85,7 @@ def test_every_thread_gets_its_own_answer_and_each_is_recorded_and_paid_once(
 
 def test_a_cap_holds_for_all_threads_but_for_what_is_under_way(context: PlanContext, tmp_path: Path) -> None:
     slow, account = SlowModel(), Account(Caps(tokens=500))
-    recording = Recording(tmp_path / "replies.jsonl")
+    recording = ExchangeLog(tmp_path / "replies.jsonl")
     agent = ModelAgent(RecordedModel(recording, AccountedModel(slow, account)))
     plans = asked_at_once(agent, context, list(range(40)))
     assert 5 <= slow.asked <= 5 + THREADS

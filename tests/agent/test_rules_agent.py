@@ -32,7 +32,7 @@ from kernelwright.tactics.base import Effect, Family, NotApplicable, Rewrite, Su
 from kernelwright.template.header import parse_header
 from kernelwright.testing.simulated import SIMULATED_DEVICE
 from kernelwright.tree.model import Failure, Node, Tree
-from kernelwright.tuning.tune import Subject as Loaded
+from kernelwright.tuning.tune import TuningProblem as Loaded
 
 
 class Adding:

@@ -19,7 +19,7 @@ from kernelwright.evaluate.device.probe import probe_devices, select_device
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.attacks.corpus import CorpusPlan, CorpusResult, Judged, all_families, choose_families, draw
 from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
 from kernelwright_bench.attacks.kernels.model import Dialect, Sample
@@ -67,7 +67,7 @@ def test_a_seed_draws_the_same_kernels_and_another_one_others(dialect: Dialect) 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_kernel_loads_as_a_template_of_its_problem(dialect: Dialect, tmp_path: Path) -> None:
     problems = {
-        name: Subject.load(write_problem(base, dialect, tmp_path / name)).problem for name, base in BASES.items()
+        name: TuningProblem.load(write_problem(base, dialect, tmp_path / name)).problem for name, base in BASES.items()
     }
     families = all_families(dialect)
     for family, sample in draw(families, 3 * len(families), secrets.randbelow(1 << 32), dialect):
@@ -146,7 +146,7 @@ SAFE = ("private array", "the stack", "the program's own writable segment")
 
 def launched_ms(source: str, base: str, device: DeviceInfo, folder: Path) -> float:
     """The shortest of some launches on the same inputs, in this process, with nothing set back between them."""
-    problem = Subject.load(write_problem(BASES[base], "opencl", folder)).problem
+    problem = TuningProblem.load(write_problem(BASES[base], "opencl", folder)).problem
     template = template_of_text(problem, source, spec=problem.kernel)
     rendered = render(Candidate(template, template.default), problem, device)
     assert isinstance(rendered, Rendered)

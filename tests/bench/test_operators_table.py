@@ -11,7 +11,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
 from kernelwright.evaluate.device.probe import probe_devices
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.problem.load.problem import load_problem
 from kernelwright_bench.operators.run import OperatorResult, Row, SuiteResult, table_floor
 from kernelwright_bench.operators.suite import SUITE, choose_operators, find_suite
@@ -19,7 +19,7 @@ from kernelwright_bench.operators.table import HEADINGS, cells, document, markdo
 
 
 def interval(value):
-    return Interval(value, 0.9 * value, 1.1 * value, 0.95)
+    return ConfidenceInterval(value, 0.9 * value, 1.1 * value, 0.95)
 
 
 def row(own_us=10.0, *, goal=None, notes=None, has_clean_goal=False, **times_us):

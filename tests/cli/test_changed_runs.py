@@ -30,7 +30,7 @@ from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tuning import tune as engine_tune
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, replay, tune
+from kernelwright.tuning.tune import TuningProblem, replay, tune
 
 SETTINGS = TuneSettings(budget=Budget(evaluations=24), searcher="random", data_seed=1, comparison_rounds=10)
 CHANGED = "is not what this run recorded"
@@ -377,7 +377,7 @@ def test_the_name_that_a_folder_gave_is_kept_with_the_run(
     names = [path.name for path in export_run(in_tmp / "run", in_tmp / "out", formats=["header", "json"])]
     assert names == ["kernelwright_fancy_saxpy.h", "fancy_saxpy.json"]
     assert "KERNELWRIGHT_FANCY_SAXPY_H" in (in_tmp / "out" / names[0]).read_text()
-    assert Subject.load(in_tmp / "run" / "problem").problem.name == "fancy_saxpy"
+    assert TuningProblem.load(in_tmp / "run" / "problem").problem.name == "fancy_saxpy"
     frozen = (in_tmp / "run" / "problem" / "problem.toml").read_bytes()
     if first:
         assert len(frozen.splitlines()) == len((folder / "problem.toml").read_bytes().splitlines()), (
@@ -396,7 +396,7 @@ def test_an_older_run_that_kept_no_name_is_exported_by_its_own(
     (folder / "problem.toml").write_text(text)
     tune(folder, settings=SETTINGS, run=in_tmp / "run", machine=machine())
     events = list(RunFolder.open(in_tmp / "run", writable=False).read())
-    subject = Subject.load(folder)
+    subject = TuningProblem.load(folder)
     files = files_as_written(subject.problem, subject.template, subject.baseline)
     assert b"name" not in files["problem.toml"].splitlines()[0]
     with RunFolder.create(in_tmp / "old", files=files) as old:

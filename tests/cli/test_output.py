@@ -22,7 +22,7 @@ from kernelwright.cli.main import main
 from kernelwright.cli.output.progress import PlainView
 from kernelwright.cli.output.tables import interval_text, print_figures
 from kernelwright.errors import SpecError, StopRun, StoreError
-from kernelwright.evaluate.statistics import Interval, least_rounds
+from kernelwright.evaluate.statistics import ConfidenceInterval, least_rounds
 from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
@@ -251,7 +251,7 @@ def test_a_result_in_a_pipe_has_all_its_numbers(
     ],
 )
 def test_an_interval_beside_one_never_reads_as_one(low: float, high: float, text: str) -> None:
-    assert interval_text(Interval(1.1, low, high, 0.95)) == text
+    assert interval_text(ConfidenceInterval(1.1, low, high, 0.95)) == text
 
 
 def test_a_replay_of_another_problem_is_refused(

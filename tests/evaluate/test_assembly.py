@@ -24,7 +24,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 NOP = '__asm__ volatile("" : "+r"(n) : : "memory");'
 KERNEL = """// /// kernelwright
@@ -80,9 +80,9 @@ def write(folder: Path, *, allowed: str = "", base: str = "") -> Path:
 @pytest.fixture(scope="module", params=["", "assembly = false", "assembly = true"])
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[LocalRunner, Subject, bool]]:
+) -> Iterator[tuple[LocalRunner, TuningProblem, bool]]:
     folder = write(tmp_path_factory.mktemp("assembly") / "problem", allowed=request.param)
-    machine, subject = LocalMachine(), Subject.load(folder)
+    machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     with machine.runner(subject.problem, machine.device("opencl:cpu", "opencl"), settings) as runner:
         assert isinstance(runner, LocalRunner)
@@ -94,7 +94,7 @@ def running(
 @pytest.mark.opencl
 @pytest.mark.parametrize("mode", [1, 2, 3])
 def test_a_candidate_with_assembly_is_refused_unless_the_problem_allows_it(
-    running: tuple[LocalRunner, Subject, bool], mode: int
+    running: tuple[LocalRunner, TuningProblem, bool], mode: int
 ) -> None:
     runner, subject, is_allowed = running
     candidate = Candidate(subject.template, Config({"MODE": mode}))
@@ -112,7 +112,7 @@ def test_a_candidate_with_assembly_is_refused_unless_the_problem_allows_it(
 
 @pytest.mark.opencl
 def test_functions_that_hold_none_pass_and_what_is_allowed_is_noted(
-    running: tuple[LocalRunner, Subject, bool],
+    running: tuple[LocalRunner, TuningProblem, bool],
 ) -> None:
     runner, subject, is_allowed = running
     candidate = Candidate(subject.template, Config({"MODE": 4}))

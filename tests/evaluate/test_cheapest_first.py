@@ -14,7 +14,7 @@ from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 pytestmark = pytest.mark.opencl
 
@@ -25,7 +25,7 @@ LARGE = '[[workloads]]\nname = "large"\nn = 65536\nweight = 2\n'
 
 
 @pytest.fixture
-def subject(saxpy: Path) -> Subject:
+def subject(saxpy: Path) -> TuningProblem:
     """The expensive workload is declared first."""
     file = saxpy / "problem.toml"
     text = file.read_text()
@@ -40,11 +40,13 @@ def subject(saxpy: Path) -> Subject:
     source.write_text(
         text.replace(LINE, f"{{ volatile float z; for (int r = 0; r < 200; r++) z = {VALUE}; y[base + k] = z; }}")
     )
-    return Subject.load(saxpy)
+    return TuningProblem.load(saxpy)
 
 
 @pytest.mark.thorough
-def test_what_is_wrong_or_hopeless_on_the_cheap_workload_is_not_run_on_the_expensive_one(subject: Subject) -> None:
+def test_what_is_wrong_or_hopeless_on_the_cheap_workload_is_not_run_on_the_expensive_one(
+    subject: TuningProblem,
+) -> None:
     template = subject.template
     names = [workload.name for workload in subject.problem.workloads]
     assert names == ["large", "small"]

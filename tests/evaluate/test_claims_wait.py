@@ -19,7 +19,7 @@ from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 pytestmark = pytest.mark.opencl
 
@@ -41,7 +41,7 @@ def runner_of(monkeypatch):
     running = []
 
     def make(folder):
-        machine, subject = LocalMachine(), Subject.load(folder)
+        machine, subject = LocalMachine(), TuningProblem.load(folder)
         settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
         runner = machine.runner(subject.problem, machine.device("opencl", "opencl"), settings)
         running.append(runner.__enter__())
@@ -164,7 +164,7 @@ def test_what_is_built_ahead_is_built_once(saxpy, runner_of, monkeypatch):
 
 
 def test_the_process_that_was_asked_for_devices_opens_one_and_a_new_one_takes_its_place(saxpy):
-    subject = Subject.load(saxpy)
+    subject = TuningProblem.load(saxpy)
     settings = replace(TuneSettings(data_seed=3).evaluation(is_cpu=True, core_count=2), build_processes=1)
     with EarlyStart(subject.problem, settings) as early:
         device = select_device(probe_devices(backends=["opencl"], hosts=early.hosts), language="opencl")
@@ -182,7 +182,7 @@ def test_the_process_that_was_asked_for_devices_opens_one_and_a_new_one_takes_it
 
 
 def test_what_no_runner_takes_over_is_removed(saxpy):
-    subject = Subject.load(saxpy)
+    subject = TuningProblem.load(saxpy)
     with EarlyStart(subject.problem, TuneSettings().evaluation(is_cpu=True, core_count=2)) as early:
         probe_devices(backends=["opencl"], hosts=early.hosts)
         host = early.hosts.take("opencl")

@@ -13,10 +13,11 @@ from kernelwright.evaluate.device_queue.confirm import (
     Confirmation,
     FreshProcess,
     FreshTimes,
+    Gains,
     not_confirmed,
     speedups,
-    to_confirm,
 )
+from kernelwright.evaluate.statistics import confidence_for, is_gain, speedup_interval
 from kernelwright.problem.outcome import Failed
 
 LOADING_MS, ASKING_MS = 0.6, 0.3
@@ -75,13 +76,41 @@ def test_no_launch_takes_no_time(first_ms: float) -> None:
     assert "its record was changed" in str(not_confirmed([process(0.3, first_ms, wall_ms=0.3)] * 3, 9.0))
 
 
+def samples(speedups: dict[str, list[float]], rounds: int = 20) -> dict[str, list[list[float]]]:
+    """A comparison in which every round gives a candidate the same speedup over a baseline of 12 ms."""
+    return {name: [[12.0 / each] * rounds for each in row] for name, row in speedups.items()}
+
+
 def test_what_would_be_announced_is_confirmed_and_the_next_best_where_that_is_wrong() -> None:
-    gains = {"small": [1.0, 4.0, 2.0, math.nan], "large": [1.0, 3.0, 3.5, math.nan]}
     weights = {"small": 1.0, "large": 1.0}
-    assert sorted(to_confirm(gains, weights, {3})) == [(1, "large"), (1, "small"), (2, "large")]
-    assert sorted(to_confirm(gains, weights, {1, 3})) == [(2, "large"), (2, "small")]
-    assert to_confirm(gains, weights, {1, 2, 3}) == []
-    assert to_confirm({"small": [1.0, 1.2]}, {"small": 1.0}, set()) == []
+    gains = Gains.of(samples({"small": [1.0, 4.0, 2.0, math.nan], "large": [1.0, 3.0, 3.5, math.nan]}), weights)
+    assert sorted(gains.announced({3})) == [(1, "large"), (1, "small"), (2, "large")]
+    assert sorted(gains.announced({1, 3})) == [(2, "large"), (2, "small")]
+    assert gains.announced({1, 2, 3}) == []
+    assert Gains.of(samples({"small": [1.0, 1.2]}), {"small": 1.0}).announced(set()) == []
+
+
+def test_below_a_gain_that_is_not_sure_the_next_one_may_be_announced_too() -> None:
+    slow = [12.0 / 9] * 11 + [13.0] * 9  # the fastest in the median, and often slower than the baseline
+    rows = {"only": [[12.0] * 20, slow, [3.0] * 20, [6.0] * 20]}
+    gains = Gains.of(rows, {"only": 1.0})
+    assert gains.sure == {2, 3}
+    assert gains.announced(set()) == [(1, "only"), (2, "only")]
+
+
+@given(st.lists(st.lists(st.floats(0.2, 30.0), min_size=6, max_size=12), min_size=2, max_size=4))
+def test_a_verdict_names_only_what_was_confirmed(rows: list[list[float]]) -> None:
+    """For random samples: the fastest place whose gain has 95 % together with all others is among the announced."""
+    rounds = min(len(row) for row in rows)
+    cut = [row[:rounds] for row in rows]
+    gains = Gains.of({"only": cut}, {"only": 1.0})
+    announced = {place for place, _ in gains.announced(set())}
+    order = sorted(range(1, len(cut)), key=lambda place: gains.totals[place], reverse=True)
+    confidence = confidence_for(len(cut) - 1)
+    for place in order:
+        if is_gain(speedup_interval(cut[0], cut[place], confidence=confidence), least_confidence=confidence):
+            assert place in announced or gains.speedups["only"][place] < CONFIRMED_FROM
+            return
 
 
 def test_speedups_are_medians_over_rounds() -> None:
@@ -91,7 +120,7 @@ def test_speedups_are_medians_over_rounds() -> None:
 
 
 def test_the_next_best_is_launched_where_the_best_is_not_confirmed_and_doubts_first() -> None:
-    gains = {"only": [1.0, 40.0, 4.0, 2.0]}
+    gains = Gains.of(samples({"only": [1.0, 40.0, 4.0, 2.0]}), {"only": 1.0})
     launched: list[int] = []
 
     def launch(place: int, workload: str) -> FreshProcess | Failed:
@@ -101,7 +130,7 @@ def test_the_next_best_is_launched_where_the_best_is_not_confirmed_and_doubts_fi
         return process(8.0, 8.0 if place == 1 else 2.0)
 
     wrong: dict[int, str] = {}
-    Confirmation(launch, gains, {"only": 1.0}).refuse(wrong, [(3, "only")])
+    Confirmation(launch, gains).refuse(wrong, [(3, "only")])
     assert list(dict.fromkeys(launched)) == [3, 1, 2]
     assert wrong.keys() == {1, 3}
     assert wrong[3] == "not confirmed on workload 'only': it failed in a fresh process"

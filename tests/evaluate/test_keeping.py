@@ -24,7 +24,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.testing.scripted_agent import ScriptedAgent
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 # ---- the rule ----
 
@@ -186,9 +186,9 @@ def write(folder: Path, *, keeps: bool) -> Path:
 @pytest.fixture(scope="module", params=[False, True], ids=["baseline-keeps-nothing", "baseline-keeps-16-bytes"])
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[LocalRunner, Subject, bool]]:
+) -> Iterator[tuple[LocalRunner, TuningProblem, bool]]:
     folder = write(tmp_path_factory.mktemp("keeping") / "problem", keeps=request.param)
-    machine, subject = LocalMachine(), Subject.load(folder)
+    machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     with machine.runner(subject.problem, machine.device("opencl:cpu", "opencl"), settings) as runner:
         assert isinstance(runner, LocalRunner)
@@ -196,17 +196,17 @@ def running(
         yield runner, subject, request.param
 
 
-def candidate(subject: Subject, mode: int) -> Candidate:
+def candidate(subject: TuningProblem, mode: int) -> Candidate:
     return Candidate(subject.template, Config({"MODE": mode}))
 
 
-def outcome(running: tuple[LocalRunner, Subject, bool], mode: int) -> Outcome:
+def outcome(running: tuple[LocalRunner, TuningProblem, bool], mode: int) -> Outcome:
     runner, subject, _ = running
     return runner.submit(EvaluationRequest(candidate(subject, mode))).result(timeout=120).outcome
 
 
 @pytest.mark.opencl
-def test_a_kernel_that_looks_its_results_up_is_refused(running: tuple[LocalRunner, Subject, bool]) -> None:
+def test_a_kernel_that_looks_its_results_up_is_refused(running: tuple[LocalRunner, TuningProblem, bool]) -> None:
     found = outcome(running, 1)
     assert isinstance(found, Failed)
     assert (found.stage, found.reason) == ("build", "keeps-state")
@@ -216,13 +216,13 @@ def test_a_kernel_that_looks_its_results_up_is_refused(running: tuple[LocalRunne
 
 @pytest.mark.opencl
 @pytest.mark.parametrize("mode", [0, 2])
-def test_tables_of_constants_are_no_state(running: tuple[LocalRunner, Subject, bool], mode: int) -> None:
+def test_tables_of_constants_are_no_state(running: tuple[LocalRunner, TuningProblem, bool], mode: int) -> None:
     assert isinstance(outcome(running, mode), Passed)
 
 
 @pytest.mark.opencl
 def test_a_counter_is_allowed_where_the_baseline_has_one_and_set_back(
-    running: tuple[LocalRunner, Subject, bool],
+    running: tuple[LocalRunner, TuningProblem, bool],
 ) -> None:
     runner, _, keeps = running
     assert isinstance(outcome(running, 3), Passed if keeps else Failed)
@@ -231,7 +231,7 @@ def test_a_counter_is_allowed_where_the_baseline_has_one_and_set_back(
 
 
 @pytest.mark.opencl
-def test_it_reproduces_nothing_and_is_compared_with_nothing(running: tuple[LocalRunner, Subject, bool]) -> None:
+def test_it_reproduces_nothing_and_is_compared_with_nothing(running: tuple[LocalRunner, TuningProblem, bool]) -> None:
     runner, subject, _ = running
     memoises = candidate(subject, 1)
     assert isinstance(runner, Reproducing)

@@ -10,7 +10,7 @@ from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.worker import CheckDone, ForgetJob, TimeDone
 from kernelwright.evaluate.device_queue import queue as lane_module
 from kernelwright.evaluate.device_queue.queue import DeviceLane
-from kernelwright.evaluate.judge.referee import Verdict
+from kernelwright.evaluate.judge.referee import Judgement
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
@@ -51,7 +51,7 @@ class Lane(DeviceLane):
         return self._judge(None, None, None)
 
     def _judge(self, built, dataset, unchanged):
-        return Verdict(WRONG, ()) if self.jobs[-1] in self.wrong_on else Verdict(None, (RIGHT,))
+        return Judgement(WRONG, ()) if self.jobs[-1] in self.wrong_on else Judgement(None, (RIGHT,))
 
     def _try_worker(self, job, timeout_s):
         assert isinstance(job, ForgetJob)

@@ -14,7 +14,7 @@ from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 pytestmark = pytest.mark.opencl
 
@@ -47,7 +47,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
 
     monkeypatch.setattr(DeviceLane, "look", watched)
     monkeypatch.setattr(processes, "DEVICE_WORKER_FACTORY", "keeping_worker:make_keeping_worker")
-    machine, subject = LocalMachine(), Subject.load(folder)
+    machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     device = machine.device("opencl", "opencl")
     found = {}

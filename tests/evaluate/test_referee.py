@@ -15,17 +15,17 @@ from kernelwright.errors import BaselineFailed, InfrastructureError, ReferenceFa
 from kernelwright.evaluate.data.datasets import Dataset, datasets_for, make_inputs
 from kernelwright.evaluate.data.layout import GUARD_BYTES, BufferLayout, guarded_image, layouts_for
 from kernelwright.evaluate.data.tolerance import Allowance
-from kernelwright.evaluate.judge.judgement import Finding, LaunchFolder, examine_output
+from kernelwright.evaluate.judge.judgement import Defect, LaunchFolder, examine_output
 from kernelwright.evaluate.judge.referee import (
     REFEREE_FACTORY,
     CalibrateJob,
     Calibration,
     JudgeJob,
+    Judgement,
     Prepared,
     PrepareJob,
     RefereeArgument,
     RestoreJob,
-    Verdict,
     make_referee,
 )
 from kernelwright.evaluate.process.worker_process import WorkerProcess, WorkerSettings
@@ -89,12 +89,12 @@ class Bench:
         assert isinstance(result, Calibration)
         return result
 
-    def judge(self, outputs: Mapping[str, Array], dataset: Dataset = DECLARED, **changes: Array) -> Verdict:
+    def judge(self, outputs: Mapping[str, Array], dataset: Dataset = DECLARED, **changes: Array) -> Judgement:
         return self.verdict(self.launch(outputs, dataset, **changes), dataset)
 
-    def verdict(self, folder: Path, dataset: Dataset = DECLARED) -> Verdict:
+    def verdict(self, folder: Path, dataset: Dataset = DECLARED) -> Judgement:
         result = self.referee(JudgeJob(self.workload.name, dataset, folder))
-        assert isinstance(result, Verdict)
+        assert isinstance(result, Judgement)
         return result
 
 
@@ -112,7 +112,7 @@ def poke(file: Path, offset: int, data: bytes) -> None:
         stream.write(data)
 
 
-def failure(verdict: Verdict) -> Failed:
+def failure(verdict: Judgement) -> Failed:
     assert verdict.failure is not None
     assert verdict.errors == ()
     assert verdict.failure.stage == "check"
@@ -605,7 +605,7 @@ def test_scalars_and_empty_buffers_are_read_and_examined(tmp_path: Path, shape: 
     assert examine_output(layout, got, expected, allowance) == OutputError("out", 0.0, 0.0)
     if count:
         found = examine_output(layout, got, expected + 1, allowance)
-        assert isinstance(found, Finding)
+        assert isinstance(found, Defect)
         assert "the worst is out = 1.5, expected 2.5" in found.message
     poke(tmp_path / "out.bin", GUARD_BYTES + 4 * count, b"\0")
     damage = launch.find_out_of_bounds()

@@ -13,7 +13,7 @@ from kernelwright.problem.outcome import Failed
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 pytestmark = pytest.mark.opencl
 
@@ -29,7 +29,11 @@ def compared(
         tmp_path_factory.mktemp("reproduction") / "saxpy",
         ("y[base + k] = a * x[base + k] + y[base + k]", f"y[base + k] = {ROUNDED} + (BLOCK == 64 && base + k == 0)"),
     )
-    machine, subject, settings = LocalMachine(), Subject.load(folder), TuneSettings(build_processes=1, data_seed=3)
+    machine, subject, settings = (
+        LocalMachine(),
+        TuningProblem.load(folder),
+        TuneSettings(build_processes=1, data_seed=3),
+    )
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
         runner.calibrate(subject.baseline)
         assert isinstance(runner, Reproducing)
@@ -70,7 +74,11 @@ def test_both_near_the_reference_can_be_too_far_from_each_other(
     folder = write_saxpy(tmp_path / "saxpy", ("y[base + k] = a * x[base + k] + y[base + k]", f"y[base + k] = {value}"))
     with (folder / "problem.toml").open("a") as file:
         file.write('\n[tolerance]\ny = { rtol = 1e-2, atol = 1e-3, because = "a test" }\n')
-    machine, subject, settings = LocalMachine(), Subject.load(folder), TuneSettings(build_processes=1, data_seed=3)
+    machine, subject, settings = (
+        LocalMachine(),
+        TuningProblem.load(folder),
+        TuneSettings(build_processes=1, data_seed=3),
+    )
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
         runner.calibrate(subject.baseline)
         assert isinstance(runner, Reproducing)

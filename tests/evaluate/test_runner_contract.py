@@ -18,7 +18,7 @@ from kernelwright.testing.simulated import SimulatedMachine, SimulatedRunner
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.recorded_runner import ReplayRunner
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 GOOD = (Config({"BLOCK": 32, "ITEMS": 1}), Config({"BLOCK": 64, "ITEMS": 4}))
 BAD = (Config({"BLOCK": 128, "ITEMS": 8}),)
@@ -29,7 +29,7 @@ def cost(config: Config, workload: Workload) -> float | Failed:
 
 
 def subject_of(folder: Path, runner: object, *, bad: tuple[Config, ...] = BAD) -> RunnerSubject:
-    loaded = Subject.load(folder)
+    loaded = TuningProblem.load(folder)
     return RunnerSubject(
         runner=runner,  # type: ignore[arg-type]
         good=[Candidate(loaded.template, config) for config in GOOD],
@@ -41,7 +41,7 @@ def subject_of(folder: Path, runner: object, *, bad: tuple[Config, ...] = BAD) -
 class TestSimulatedRunner(RunnerContract):
     @pytest.fixture
     def subject(self, saxpy: Path) -> RunnerSubject:
-        return subject_of(saxpy, SimulatedRunner(Subject.load(saxpy).problem, cost, capacity=3))
+        return subject_of(saxpy, SimulatedRunner(TuningProblem.load(saxpy).problem, cost, capacity=3))
 
 
 class TestReplayRunner(RunnerContract):
@@ -63,7 +63,7 @@ def opencl_subject(
         ("get_global_id(0) * ITEMS;", "get_global_id(0) * ITEMS + SHIFT;"),
         ("if (base + k < n)", "if (SHIFT || base + k < n)"),
     )
-    loaded = Subject.load(folder)
+    loaded = TuningProblem.load(folder)
     machine = LocalMachine()
     device = machine.device(None, "opencl")
     settings = TuneSettings(build_processes=2, seconds_per_measurement=0.1)

@@ -19,7 +19,7 @@ from kernelwright.problem.outcome import Evaluation, Passed
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 pytestmark = pytest.mark.opencl
 
@@ -36,16 +36,16 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceInfo, ...]:
 
 
 @pytest.fixture
-def subject(saxpy: Path) -> Subject:
-    return Subject.load(saxpy)
+def subject(saxpy: Path) -> TuningProblem:
+    return TuningProblem.load(saxpy)
 
 
-def runner_on(devices: tuple[DeviceInfo, ...], subject: Subject) -> LocalRunner:
+def runner_on(devices: tuple[DeviceInfo, ...], subject: TuningProblem) -> LocalRunner:
     settings = TuneSettings(seconds_per_measurement=0.1).evaluation(is_cpu=True, core_count=2)
     return LocalRunner(subject.problem, devices[0], settings, peers=devices[1:])
 
 
-def evaluate_all(runner: LocalRunner, subject: Subject) -> Iterator[Evaluation]:
+def evaluate_all(runner: LocalRunner, subject: TuningProblem) -> Iterator[Evaluation]:
     values = [(block, items) for block in (32, 64, 128) for items in (1, 2, 4)]
     futures = [
         runner.submit(EvaluationRequest(Candidate(subject.template, Config({"BLOCK": block, "ITEMS": items}))))
@@ -70,7 +70,7 @@ def lanes_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.thorough
 def test_all_devices_evaluate_and_agree(
-    devices: tuple[DeviceInfo, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
+    devices: tuple[DeviceInfo, ...], subject: TuningProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = lanes_seen(monkeypatch)
     with runner_on(devices, subject) as runner:
@@ -84,7 +84,7 @@ def test_all_devices_evaluate_and_agree(
 
 @pytest.mark.thorough
 def test_a_device_lost_in_the_middle_costs_no_evaluation(
-    devices: tuple[DeviceInfo, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
+    devices: tuple[DeviceInfo, ...], subject: TuningProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = DeviceLane.check
     lost: set[int] = set()
@@ -107,7 +107,9 @@ def test_a_device_lost_in_the_middle_costs_no_evaluation(
 
 
 @pytest.mark.thorough
-def test_a_device_that_never_worked_is_left_out_and_named(devices: tuple[DeviceInfo, ...], subject: Subject) -> None:
+def test_a_device_that_never_worked_is_left_out_and_named(
+    devices: tuple[DeviceInfo, ...], subject: TuningProblem
+) -> None:
     gone = replace(devices[1], id=devices[1].id.replace("cpu1", "cpu7"))
     with runner_on((devices[0], gone), subject) as runner:
         runner.calibrate(subject.baseline)
@@ -119,7 +121,7 @@ def test_a_device_that_never_worked_is_left_out_and_named(devices: tuple[DeviceI
 
 @pytest.mark.thorough
 def test_the_last_device_is_never_left_out(
-    devices: tuple[DeviceInfo, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
+    devices: tuple[DeviceInfo, ...], subject: TuningProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(lane: DeviceLane, *arguments: object, **options: object) -> object:
         raise InfrastructureError("power cut")
@@ -132,7 +134,9 @@ def test_the_last_device_is_never_left_out(
 
 
 @pytest.mark.thorough
-def test_the_machine_gives_a_runner_for_all_that_were_chosen(devices: tuple[DeviceInfo, ...], subject: Subject) -> None:
+def test_the_machine_gives_a_runner_for_all_that_were_chosen(
+    devices: tuple[DeviceInfo, ...], subject: TuningProblem
+) -> None:
     machine = LocalMachine()
     first = machine.device("opencl:all", "opencl")
     with machine.runner(subject.problem, first, TuneSettings()) as runner:

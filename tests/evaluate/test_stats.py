@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.evaluate.statistics import (
-    Interval,
+    ConfidenceInterval,
     confidence_for,
     geometric_mean_interval,
     is_gain,
@@ -110,8 +110,8 @@ def test_a_median_lies_in_its_interval_and_both_in_the_range(samples: list[float
 
 
 def test_too_few_samples_say_how_little_they_are_worth() -> None:
-    assert median_interval([3.0]) == Interval(3.0, 3.0, 3.0, 0.0)
-    assert median_interval([1.0, 2.0, 3.0, 4.0]) == Interval(2.5, 1.0, 4.0, 0.875)
+    assert median_interval([3.0]) == ConfidenceInterval(3.0, 3.0, 3.0, 0.0)
+    assert median_interval([1.0, 2.0, 3.0, 4.0]) == ConfidenceInterval(2.5, 1.0, 4.0, 0.875)
 
 
 # Speedups
@@ -203,7 +203,7 @@ def test_more_comparisons_need_more_confidence() -> None:
 # Several workloads
 
 
-def slow_geometric_mean(parts: list[Interval], weights: list[float]) -> tuple[float, float, float]:
+def slow_geometric_mean(parts: list[ConfidenceInterval], weights: list[float]) -> tuple[float, float, float]:
     shares = [weight / sum(weights) for weight in weights]
     logs = [(math.log(each.estimate), math.log(each.low), math.log(each.high)) for each in parts]
     middle = sum(share * each[0] for share, each in zip(shares, logs, strict=True))

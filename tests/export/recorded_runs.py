@@ -21,7 +21,7 @@ from kernelwright.store.event import (
 )
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.template.load import problem_files
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 LIMITS = {
     "max_threads_per_block": 1024,
@@ -52,7 +52,7 @@ def record_run_of(problem: Path, configs: list[Mapping[str, object]], folder: Pa
 
     On the k-th workload the k-th last config is the fastest, so that workloads differ in their best.
     """
-    subject = Subject.load(problem)
+    subject = TuningProblem.load(problem)
     workloads = subject.problem.workloads
     events: list[Event] = [_started(subject), SessionStarted(1_700_000_000.0, 1)]
     base_ms = {workload.name: 10.0 for workload in workloads}
@@ -90,7 +90,7 @@ def record_run_of(problem: Path, configs: list[Mapping[str, object]], folder: Pa
     return folder
 
 
-def _started(subject: Subject) -> RunStarted:
+def _started(subject: TuningProblem) -> RunStarted:
     template = subject.template
     constraints = [{"name": c.name, "text": c.expression.text, "origin": "template"} for c in template.constraints]
     return RunStarted(

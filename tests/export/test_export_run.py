@@ -29,7 +29,7 @@ from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 RecordRun = Callable[..., Path]
 
@@ -215,7 +215,7 @@ def test_the_exported_source_is_no_template_any_more(saxpy_run: Path, saxpy: Pat
     """Its values are fixed: nothing but the exported header should give it others."""
     (path,) = export_run(saxpy_run, tmp_path / "out", formats=["source"])
     (saxpy / "saxpy.cl").write_text(path.read_text())
-    subject = Subject.load(load_problem(saxpy))
+    subject = TuningProblem.load(load_problem(saxpy))
     assert subject.template.parameters == ()
 
 
@@ -304,7 +304,7 @@ LIMITS_BY_NAME = {f"device.{name}": value for name, value in LIMITS.items()}
 ROLES = ("input", "output", "inout", "scratch", "local", "scalar")
 
 
-def rendered_line(subject: Subject, config: Config, sizes: Mapping[str, int]) -> str:
+def rendered_line(subject: TuningProblem, config: Config, sizes: Mapping[str, int]) -> str:
     """What the program should print, from what the evaluation itself would launch."""
     workload = Workload("asked", sizes)
     device = DeviceInfo("made-up", "made-up:0", "Made up", "gpu", LIMITS)
@@ -337,7 +337,7 @@ def test_selection_and_launches_equal_python_for_random_sizes(
     (header,) = export_run(run, tmp_path / "out", formats=["header"])
     program = build(tmp_path, language, [header], PROBE)
     view = RunView.read(run)
-    subject = Subject.load(run / "problem" / "problem.toml")
+    subject = TuningProblem.load(run / "problem" / "problem.toml")
     table = dispatch_table(view, subject)
     generator = random.Random(7)
     asked = [{"n": 64, "public": 32}, {"n": 4096, "public": 128}, {"n": 4096, "public": 1}]
@@ -441,7 +441,7 @@ def test_the_t1_space_is_the_space_that_was_searched(tricky_run: Path, tmp_path:
     assert document["Kernelwright"]["UntranslatedConditions"] == []
     assert len(document["Kernelwright"]["Steps"]) == 3
     parameters, constraints, metadata = import_t1(path)
-    subject = Subject.load(tricky_run / "problem" / "problem.toml")
+    subject = TuningProblem.load(tricky_run / "problem" / "problem.toml")
     assert [(p.name, p.values, p.default) for p in parameters] == [
         (p.name, p.values, p.default) for p in subject.template.parameters
     ]
@@ -477,7 +477,7 @@ def test_the_header_of_every_example_compiles_and_supports_what_was_tuned(
 ) -> None:
     run = record_run(EXAMPLES / name, [{}])
     (header,) = export_run(run, tmp_path / "out", formats=["header"])
-    subject = Subject.load(run / "problem" / "problem.toml")
+    subject = TuningProblem.load(run / "problem" / "problem.toml")
     tests = "".join(
         f"    {{ {header.stem}_sizes s = {{ {', '.join(map(str, workload.sizes.values()))} }}; "
         f"bad += !{header.stem}_supports(&s); }}\n"

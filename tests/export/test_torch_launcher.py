@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.export.torch import runtime as torch_runtime
-from kernelwright.export.torch.runtime import Argument, KernelError, Kernels, Launch, Unit
+from kernelwright.export.torch.runtime import KernelArgument, KernelError, Kernels, Launch, Unit
 
 DRIVER = r"""
 #include <stddef.h>
@@ -106,7 +106,7 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
 int cuGetErrorString(int code, const char **text) { (void)code; *text = "no luck"; return 0; }
 """
 POINTER = 0x7F0123456780
-ARGUMENTS = (Argument("x", "input", 1024), Argument("a", "scalar", 4, torch_runtime.scalar("float32", 2.5)))
+ARGUMENTS = (KernelArgument("x", "input", 1024), KernelArgument("a", "scalar", 4, torch_runtime.scalar("float32", 2.5)))
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_clusters_and_cooperative_launches_carry_their_attributes(driver: ctypes
 
 
 def test_constants_are_filled_on_the_same_stream_before_the_launch(driver: ctypes.CDLL) -> None:
-    constant = torch_runtime.Constant("table", "x", 256)
+    constant = torch_runtime.ModuleConstant("table", "x", 256)
     launch(Kernels(), Launch("k", (1, 1, 1), (1, 1, 1), ARGUMENTS, constants=(constant,)))
     assert heard(driver)[-3:-1] == [
         "global table of 0x7fff00000007",

@@ -28,7 +28,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Workload
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 RecordRun = Callable[..., Path]
 CONFIGS: list[Mapping[str, object]] = [{"BLOCK": 256, "VEC": 4}, {"BLOCK": 64, "VEC": 2}]
@@ -93,7 +93,7 @@ def test_every_cuda_example_becomes_an_operator(name: str, record_run: RecordRun
         if file.suffix == ".py":
             ast.parse(file.read_text())
     package = next(file.parent for file in files if file.name == "dispatch.py")
-    subject = Subject.load(run / "problem" / "problem.toml")
+    subject = TuningProblem.load(run / "problem" / "problem.toml")
     with without_torch(package) as modules:
         for workload in subject.problem.workloads:
             plan = modules["dispatch"].plan(tuple(workload.sizes.values()))
@@ -135,7 +135,7 @@ def expected_launches(steps: Any) -> list[tuple[Any, ...]]:
 
 
 def test_the_choice_and_the_launches_equal_the_table_for_random_sizes(package: Path, scale_run: Path) -> None:
-    subject = Subject.load(scale_run / "problem" / "problem.toml")
+    subject = TuningProblem.load(scale_run / "problem" / "problem.toml")
     table = dispatch_table(RunView.read(scale_run), subject)
     generator = random.Random(3)
     asked = [
@@ -168,7 +168,7 @@ def test_the_choice_and_the_launches_equal_the_table_for_random_sizes(package: P
     assert seen == {"none", "baseline", "config 0", "config 1"}
 
 
-def rendered(subject: Subject, config: Config | None, sizes: Mapping[str, int]) -> Any:
+def rendered(subject: TuningProblem, config: Config | None, sizes: Mapping[str, int]) -> Any:
     candidate = subject.baseline if config is None else Candidate(subject.template, config)
     return render_workload(candidate, subject.problem, Workload("asked", sizes), DEVICE)
 

@@ -21,7 +21,7 @@ from kernelwright.store.event import Evaluated
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 pytestmark = pytest.mark.opencl
 
@@ -137,7 +137,7 @@ def test_what_a_kernel_takes_from_its_worker_is_its_own_failure_and_nobody_elses
 def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
     tmp_path: Path, mode: str, words: str
 ) -> None:
-    subject = Subject.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
+    subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
     machine = LocalMachine()
     faulty, fine = (Candidate(subject.template, Config({"MODE": each})) for each in (mode, "fine"))
     settings = TuneSettings(launch_timeout_s=3.0, seconds_per_measurement=0.2)
@@ -163,7 +163,7 @@ def test_what_goes_wrong_in_the_comparison_costs_neither_the_run_nor_the_others(
 def test_a_finalist_that_is_right_by_luck_is_rejected(
     tmp_path: Path, mode: str, reason: str | None, words: str
 ) -> None:
-    subject = Subject.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
+    subject = TuningProblem.load(write_problem(tmp_path / "problem", ("slow", "fine", mode)))
     machine = LocalMachine()
 
     def final_check(runner: MeasuringRunner, mode: str) -> Outcome:

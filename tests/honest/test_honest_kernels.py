@@ -17,14 +17,14 @@ from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 HONEST, FAULTS = honest_kernels(), near_faults()
 
 
 def outcomes_of(problem: str, folder: Path, data_seed: int) -> dict[tuple[str, str], Outcome]:
     """By problem and style, what a finalist's check on all datasets says."""
-    subject = Subject.load(write_problem(problem, folder / problem))
+    subject = TuningProblem.load(write_problem(problem, folder / problem))
     machine = LocalMachine()
     settings = TuneSettings(seconds_per_measurement=0.1, data_seed=data_seed)
     found: dict[tuple[str, str], Outcome] = {}

@@ -29,8 +29,8 @@ from kernelwright.llm.base import FAILURES, ChatRequest, Message, Reply, Usage
 from kernelwright.llm.chain import ChainModel, Clock, Patience
 from kernelwright.llm.recorded import (
     Exchange,
+    ExchangeLog,
     RecordedModel,
-    Recording,
     ReplayedModel,
     decode,
     encode,
@@ -197,7 +197,7 @@ def test_a_torn_last_line_is_cut_off_and_the_next_reply_recorded(tmp_path: Path)
     path = tmp_path / "replies.jsonl"
     lines = [encode(Exchange(ask(str(n)), reply())) for n in range(3)]
     path.write_bytes(lines[0] + lines[1] + lines[2][:50])
-    recording = Recording(path)
+    recording = ExchangeLog(path)
     assert len(recording.exchanges) == 2
     recording.append(Exchange(ask("9"), reply()))
     assert path.read_bytes() == lines[0] + lines[1] + encode(Exchange(ask("9"), reply()))
@@ -207,7 +207,7 @@ def test_a_torn_last_line_is_cut_off_and_the_next_reply_recorded(tmp_path: Path)
 def test_any_torn_tail_is_left_out(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "replies.jsonl"
     path.write_bytes(encode(Exchange(ask(), reply())) + tail)
-    assert len(Recording(path).exchanges) == 1
+    assert len(ExchangeLog(path).exchanges) == 1
 
 
 def test_damage_in_the_middle_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -215,16 +215,16 @@ def test_damage_in_the_middle_is_refused_with_its_line(tmp_path: Path) -> None:
     lines = [encode(Exchange(ask(str(n)), reply())) for n in range(3)]
     path.write_bytes(lines[0] + lines[1].replace(b"plan", b"plan2") + lines[2])
     with pytest.raises(StoreError) as caught:
-        Recording(path)
+        ExchangeLog(path)
     assert caught.value.location is not None
     assert caught.value.location.line == 2
 
 
 def test_a_reply_is_paid_for_once(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    first = RecordedModel(Recording(path), ScriptedModel(["one"]))
+    first = RecordedModel(ExchangeLog(path), ScriptedModel(["one"]))
     assert first.complete(ask()).text == "one"
-    resumed = RecordedModel(Recording(path), model := ScriptedModel([]))
+    resumed = RecordedModel(ExchangeLog(path), model := ScriptedModel([]))
     assert resumed.complete(ask()).text == "one"
     assert resumed.complete(ask(node=7)).text == "one", "the node is for the accounts only"
     assert model.requests == []
@@ -234,8 +234,8 @@ def test_a_reply_is_paid_for_once(tmp_path: Path) -> None:
 
 def test_a_replay_asks_nobody(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    RecordedModel(Recording(path), ScriptedModel(["one"])).complete(ask())
-    replay = RecordedModel(Recording(path, writable=False), None)
+    RecordedModel(ExchangeLog(path), ScriptedModel(["one"])).complete(ask())
+    replay = RecordedModel(ExchangeLog(path, writable=False), None)
     assert replay.complete(ask()).text == "one"
     with pytest.raises(ModelReplyMissing, match="of 1 plan replies"):
         replay.complete(ask("other"))
@@ -250,7 +250,7 @@ def test_the_same_request_at_the_same_time_is_asked_once(tmp_path: Path) -> None
         return "one"
 
     model = ScriptedModel(slowly)
-    recorded = RecordedModel(Recording(tmp_path / "r"), model)
+    recorded = RecordedModel(ExchangeLog(tmp_path / "r"), model)
     with ThreadPoolExecutor(4) as pool:
         replies = list(pool.map(lambda _: recorded.complete(ask()), range(4)))
     assert begun.is_set()
@@ -259,7 +259,7 @@ def test_the_same_request_at_the_same_time_is_asked_once(tmp_path: Path) -> None
 
 
 def test_a_failure_that_may_pass_is_heard_by_all_who_wait_and_not_recorded(tmp_path: Path) -> None:
-    recorded = RecordedModel(Recording(tmp_path / "r"), ScriptedModel([ModelTimedOut("late"), "now"]))
+    recorded = RecordedModel(ExchangeLog(tmp_path / "r"), ScriptedModel([ModelTimedOut("late"), "now"]))
     with pytest.raises(ModelError):
         recorded.complete(ask())
     assert recorded.complete(ask()).text == "now"
@@ -273,10 +273,10 @@ def test_a_failure_that_a_run_goes_on_from_is_repeated_by_a_replay_and_not_asked
     path = tmp_path / "replies.jsonl"
     model = ScriptedModel([kind("the \ud800 of it")])
     with pytest.raises(kind):
-        RecordedModel(Recording(path), model).complete(ask())
+        RecordedModel(ExchangeLog(path), model).complete(ask())
     told: list[str] = []
-    again = RecordedModel(Recording(path), model)
-    for repeated in (again, RecordedModel(Recording(path), None), ReplayedModel(Recording(path), told.append)):
+    again = RecordedModel(ExchangeLog(path), model)
+    for repeated in (again, RecordedModel(ExchangeLog(path), None), ReplayedModel(ExchangeLog(path), told.append)):
         with pytest.raises(kind, match="the \ufffd of it"):
             repeated.complete(ask())
     assert len(model.requests) == 1
@@ -289,11 +289,11 @@ def test_what_an_unusable_request_has_cost_counts_now_and_after_a_resume(tmp_pat
     empty.tokens = (100, 7)
     errors = [ModelAbandoned("over"), empty, ModelBudgetSpent("a cap")]
     account = Account()
-    model = RecordedModel(Recording(path), AccountedModel(ScriptedModel(errors), account))
+    model = RecordedModel(ExchangeLog(path), AccountedModel(ScriptedModel(errors), account))
     for number in range(3):
         with pytest.raises(ModelError):
             model.complete(ask(str(number)))
-    resumed = Account(paid=[(each.request, each.reply) for each in Recording(path).exchanges])
+    resumed = Account(paid=[(each.request, each.reply) for each in ExchangeLog(path).exchanges])
     for total in (account.total, resumed.total):
         assert (total.requests, total.failed, total.unknown_tokens, total.tokens) == (2, 2, 1, 107)
         assert total.cost_usd is None
@@ -304,7 +304,7 @@ def test_half_a_character_that_was_recorded_is_replaced_when_it_is_read(tmp_path
     conversation = (Message("user", "a"), Message("assistant", "b \ud800"), Message("user", "c"))
     old = [Exchange(ask("first"), Reply("b \ud800", "m")), Exchange(ChatRequest("plan", "s", conversation), reply())]
     path.write_bytes(b"".join(map(encode, old)))
-    read = RecordedModel(Recording(path), None)
+    read = RecordedModel(ExchangeLog(path), None)
     assert read.complete(ask("first")).text == "b \ufffd"
     mended = (conversation[0], Message("assistant", "b \ufffd"), conversation[2])
     assert read.complete(ChatRequest("plan", "s", mended)).text == "x"
@@ -312,8 +312,8 @@ def test_half_a_character_that_was_recorded_is_replaced_when_it_is_read(tmp_path
 
 def test_the_account_of_a_resumed_run_begins_with_what_was_paid(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    RecordedModel(Recording(path), ScriptedModel([reply()])).complete(ask())
-    recording = Recording(path)
+    RecordedModel(ExchangeLog(path), ScriptedModel([reply()])).complete(ask())
+    recording = ExchangeLog(path)
     account = Account(Caps(requests=1), [(each.request, each.reply) for each in recording.exchanges])
     model = RecordedModel(recording, AccountedModel(ScriptedModel(["no"]), account))
     assert model.complete(ask()).text == "x"

@@ -402,9 +402,9 @@ def test_a_folder_whose_problem_does_not_load_still_gets_a_report(tmp_path: Path
 def test_a_real_folder_shows_its_source_with_the_configuration(saxpy: Path, tmp_path: Path) -> None:
     from kernelwright.store.run_folder import RunFolder
     from kernelwright.template.load import problem_files
-    from kernelwright.tuning.tune import Subject
+    from kernelwright.tuning.tune import TuningProblem
 
-    subject = Subject.load(saxpy)
+    subject = TuningProblem.load(saxpy)
     events = changed(EVENTS, Evaluated, lambda e: dataclasses.replace(e, config={"BLOCK": 64, "ITEMS": 2}))
     configs = lambda e: dataclasses.replace(e, configs=({}, *({"BLOCK": 64, "ITEMS": 2} for _ in e.configs[1:])))  # noqa: E731
     files = problem_files(subject.problem, subject.template, subject.baseline)

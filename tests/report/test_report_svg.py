@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kernelwright.problem.outcome import Cost
 from kernelwright.report.charts import groups, position, thinned
 from kernelwright.report.facts import Row
-from kernelwright.report.svg import Scale, element, linear_ticks, log_ticks, number
+from kernelwright.report.svg import AxisScale, element, linear_ticks, log_ticks, number
 from kernelwright.report.text import clean
 
 POSITIVE = st.floats(1e-6, 1e6)
@@ -38,7 +38,7 @@ def test_log_ticks_are_few_increasing_and_inside(low: float, factor: float, coun
 
 @given(POSITIVE, st.floats(1.0, 1e6), POSITIVE, st.booleans())
 def test_a_scale_never_leaves_the_drawing(low: float, factor: float, value: float, is_log: bool) -> None:
-    scale = Scale(low, low * factor, 40, 500, is_log)
+    scale = AxisScale(low, low * factor, 40, 500, is_log)
     assert 40 <= scale(value) <= 500
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kernelwright.cli.main import app
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.insights.run_summary import Story, finding_words, outcome_of
 from kernelwright.insights.step_table import fastest_run_id, told_config, told_path
@@ -240,7 +240,7 @@ def test_a_node_that_is_not_there_is_refused(run: Path) -> None:
 def test_intervals_have_the_digits_that_tell_their_bounds_apart(
     low: float, estimate: float, high: float, text: str
 ) -> None:
-    assert interval_text(Interval(estimate, low, high, 0.95)) == text
+    assert interval_text(ConfidenceInterval(estimate, low, high, 0.95)) == text
 
 
 def test_a_factor_beside_one_does_not_read_as_one() -> None:
@@ -265,7 +265,7 @@ def node(predicted: float | None, status: str = "working") -> Node:
     ],
 )
 def test_predictions_are_held_against_intervals(predicted: float | None, low: float, high: float, outcome: str) -> None:
-    assert outcome_of(node(predicted), Interval((low + high) / 2, low, high, 0.95), None) == outcome
+    assert outcome_of(node(predicted), ConfidenceInterval((low + high) / 2, low, high, 0.95), None) == outcome
     assert outcome_of(node(predicted, "failed"), None, None) == "failed"
 
 

@@ -40,7 +40,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, replay, tune
+from kernelwright.tuning.tune import TuningProblem, replay, tune
 from tiers import examples
 
 # Set cover
@@ -238,7 +238,7 @@ def tuned(saxpy: Path, folder: Path, cost: CostFunction = two_regimes) -> tuple[
 
 
 def table_of(run: Path) -> DispatchTable:
-    return dispatch_table(RunView.read(run), Subject.load(run / "problem" / "problem.toml"))
+    return dispatch_table(RunView.read(run), TuningProblem.load(run / "problem" / "problem.toml"))
 
 
 def test_without_probes_the_table_stands_on_the_finalists_and_ends_at_the_tuned_sizes(
@@ -273,7 +273,7 @@ def test_a_config_near_enough_to_the_best_everywhere_serves_alone(saxpy: Path, t
     run, machine = tuned(saxpy, tmp_path / "run")
     few = probe_dispatch(run, count=4, loss=0.9, machine=machine)
     assert len(few.configs) == 1
-    many = dispatch_table(RunView.read(run), Subject.load(run / "problem" / "problem.toml"), loss=0.02)
+    many = dispatch_table(RunView.read(run), TuningProblem.load(run / "problem" / "problem.toml"), loss=0.02)
     assert len(many.configs) == 2
 
 

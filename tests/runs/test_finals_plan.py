@@ -32,7 +32,7 @@ from kernelwright.tuning.finals.time_plan import (
     reserved_s,
 )
 from kernelwright.tuning.loop import RunClock
-from kernelwright.tuning.tune import Subject, left_until
+from kernelwright.tuning.tune import TuningProblem, left_until
 
 COSTS = FinalsCosts(check_s=2.0, baseline_round_s=0.3, round_s=0.1, judge_s=0.2, around_s=0.01, evaluation_s=1.0)
 
@@ -139,7 +139,7 @@ def test_costs_are_not_reckoned_for_every_question() -> None:
 
 
 def test_costs_follow_what_was_measured(saxpy: Path) -> None:
-    subject = Subject.load(saxpy)
+    subject = TuningProblem.load(saxpy)
     samples = tuple(Measurement(workload.name, (100.0,) * 10, "simulated") for workload in subject.problem.workloads)
     baseline = BaselineMeasured("b", Passed(samples), Cost(check_s=10.0, time_s=4.0))
     before = FinalsCosts.of(subject.problem, baseline, [])
@@ -159,7 +159,7 @@ def compared(
     saxpy: Path, *, seconds: float, check_s: float, round_s: float, told: FinalsCosts = COSTS, rounds: int = 20
 ) -> tuple[Clock, SlowRunner, FinalsPace, int]:
     """A final comparison of five candidates with so much time; also how many finalists were compared."""
-    subject, clock = Subject.load(saxpy), Clock()
+    subject, clock = TuningProblem.load(saxpy), Clock()
     runner = SlowRunner(clock, check_s=check_s, round_s=round_s)
     pace = FinalsPace(told, rounds=rounds, left_s=lambda: seconds - clock.seconds, grace_s=0.1 * seconds)
     events = []
@@ -180,7 +180,7 @@ def compared(
     return clock, runner, pace, len(found.candidate_ids) - 1 if found is not None else 0
 
 
-def _configs(subject: Subject, count: int) -> list[Config]:
+def _configs(subject: TuningProblem, count: int) -> list[Config]:
     """Different configs of the template, feasible or not."""
     name, value = next((each.name, each.values) for each in subject.template.parameters if len(each.values) > 1)
     rest = [each for each in subject.template.parameters if each.name != name]
@@ -196,7 +196,7 @@ def test_with_time_all_finalists_get_all_rounds(saxpy: Path) -> None:
 
 
 def test_evaluations_of_another_source_are_compared_as_what_is_there_now(saxpy: Path) -> None:
-    subject, clock = Subject.load(saxpy), Clock()
+    subject, clock = TuningProblem.load(saxpy), Clock()
     configs = _configs(subject, 3)
     events = [dataclasses.replace(evaluated(k), config=dict(each)) for k, each in enumerate(configs)]  # other ids
     found = compare_finalists(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernelwright.agent.written import written_template
 from kernelwright.optimization.nodes.problem import node_files, to_toml
 from kernelwright.template.load import problem_files
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalar = st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | text
@@ -31,7 +31,7 @@ def test_a_document_comes_back_from_its_text(document: dict[str, object]) -> Non
 def test_a_nodes_files_are_the_same_problem_with_its_template(
     tmp_path: Path, write_saxpy: Callable[..., Path], is_beatable: bool
 ) -> None:
-    loaded = Subject.load(write_saxpy(tmp_path / "saxpy", is_beatable=is_beatable))
+    loaded = TuningProblem.load(write_saxpy(tmp_path / "saxpy", is_beatable=is_beatable))
     files = problem_files(loaded.problem, loaded.template, loaded.baseline)
     written = written_template(loaded.baseline.template)
     root = loaded.problem.baseline or loaded.problem.kernel
@@ -39,7 +39,7 @@ def test_a_nodes_files_are_the_same_problem_with_its_template(
     folder.mkdir()
     for name, content in node_files(loaded.problem, files, text=written.text, options=("-w",), root=root).items():
         (folder / name).write_bytes(content)
-    node = Subject.load(folder / "problem.toml")
+    node = TuningProblem.load(folder / "problem.toml")
     assert node.template.source == written.text
     assert node.template.options == ("-w",)
     assert node.baseline.template.source == loaded.baseline.template.source

@@ -28,7 +28,7 @@ from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tuning.listener import Progress, SilentListener
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, replay
+from kernelwright.tuning.tune import TuningProblem, replay
 from kernelwright_bench.policies.stark import Stark
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
@@ -307,7 +307,7 @@ def test_what_is_made_from_the_given_template_keeps_its_kernel_and_options(
     made = {node.index: node for node in result.tree if node.tactic == "tile"}
     assert made
     for node in made.values():
-        subject = Subject.load(result.node_folder(node.index) / "problem" / "problem.toml")
+        subject = TuningProblem.load(result.node_folder(node.index) / "problem" / "problem.toml")
         is_given = any(step.role == "given" for step in result.tree.path(node.index))
         assert subject.template.steps[0].entry == ("saxpy" if is_given else "slow_saxpy")
         assert subject.template.options == (() if is_given else ("-w",))

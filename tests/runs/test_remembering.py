@@ -22,7 +22,7 @@ from kernelwright.store.event import MemoryRecalled
 from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
 from kernelwright.testing.simulated import SIMULATED_DEVICE, SimulatedMachine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 LIFT = ScriptedTactic("lift", 1.0, "launch")
 GOOD = ScriptedTactic("good", 1.2, "memory", values=(1, 2, 4, 8, 16, 32))
@@ -123,7 +123,7 @@ def test_a_resume_uses_what_was_recorded_and_not_the_library(plain: Path, tmp_pa
 def test_a_replay_recalls_what_the_replayed_run_did(plain: Path, tmp_path: Path) -> None:
     run(plain, tmp_path / "first")
     second = run(plain, tmp_path / "second")
-    subject = Subject.load(plain)
+    subject = TuningProblem.load(plain)
     task = Task(subject.problem, SIMULATED_DEVICE)
     written = written_template(subject.baseline.template)
     Library().forget(lambda lesson: True)
@@ -149,7 +149,7 @@ def test_lessons_reach_a_models_context_and_strangers_records_do_not_break_it(pl
     records = (*second.view.recalled.lessons, {"kind": "step"}, {"kind": "failure", "relevance": "x"})
     remembered = Remembered(MemoryRecalled(records))
     assert len(remembered.lessons) == len(second.view.recalled.lessons)
-    subject = Subject.load(plain)
+    subject = TuningProblem.load(plain)
     task = remembered.task(Task(subject.problem, SIMULATED_DEVICE), entry="another")
     assert any("good on elementwise kernels gains" in each for each in task.lessons)
     assert task.example is not None
@@ -157,7 +157,7 @@ def test_lessons_reach_a_models_context_and_strangers_records_do_not_break_it(pl
 
 
 def test_circumstances_are_pattern_device_and_kind_of_shapes(plain: Path) -> None:
-    subject = Subject.load(plain)
+    subject = TuningProblem.load(plain)
     device = dataclasses.replace(SIMULATED_DEVICE, kind="cpu", limits={"last_level_cache": 1 << 20})
     where = circumstances(Task(subject.problem, device), written_template(subject.baseline.template))
     assert (where.pattern, where.architecture, where.shape, where.dtype) == ("elementwise", "cpu", "cached", "float32")

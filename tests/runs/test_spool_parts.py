@@ -25,16 +25,16 @@ from kernelwright.remote.messages import (
     Race,
     Refused,
     Request,
-    Work,
+    RequestContext,
     all_files,
     kind_of,
     parse,
 )
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.worker.claims import Claim, Claims
+from kernelwright.worker.claims import Lease, Claims
 
 ID = content_id("some request")
-WORK = Work("saxpy", {"problem.toml": digest(b"x")}, TuneSettings(budget=Budget(seconds=1.0)).as_record(), "opencl")
+WORK = RequestContext("saxpy", {"problem.toml": digest(b"x")}, TuneSettings(budget=Budget(seconds=1.0)).as_record(), "opencl")
 NODE = NodeAsked(
     WORK,
     "run",
@@ -229,7 +229,7 @@ def test_one_worker_has_a_request_until_its_lease_is_over(tmp_path: Path) -> Non
 
 def test_a_claim_of_a_process_that_is_gone_is_over_at_once(tmp_path: Path) -> None:
     claims = Claims(tmp_path, now=Time())
-    gone = Claim(claims._host, 2**22 + 1, 1e12, 2)
+    gone = Lease(claims._host, 2**22 + 1, 1e12, 2)
     claims._written(gone).replace(tmp_path / f"{ID}.json")
     assert claims.earlier_attempts(ID) == 2
     taken = claims.take(ID)

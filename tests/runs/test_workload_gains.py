@@ -20,7 +20,7 @@ from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import sample_events
 from kernelwright.testing.simulated import SimulatedMachine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 
 if TYPE_CHECKING:
     from kernelwright.problem.config import Config
@@ -172,7 +172,7 @@ def test_the_export_uses_the_winner_where_it_is_faster_and_the_baseline_elsewher
     result = TuneResult(view)
     assert not result.is_gain
     assert result.partial is not None
-    subject = Subject.load(partly_faster / "problem" / "problem.toml")
+    subject = TuningProblem.load(partly_faster / "problem" / "problem.toml")
     table = dispatch_table(view, subject)
     faster = {each.workload for each in result.partial.faster}
     assert faster
@@ -188,5 +188,5 @@ def test_what_is_exported_of_a_gain_over_all_workloads_is_as_before(beatable_sax
     machine = SimulatedMachine(lambda config, _workload: 0.5 if config else 1.0, noise=0.01)
     result = tune(beatable_saxpy, settings=settings, run=tmp_path / "run", machine=machine)
     assert result.is_gain
-    table = dispatch_table(result.view, Subject.load(tmp_path / "run" / "problem" / "problem.toml"))
+    table = dispatch_table(result.view, TuningProblem.load(tmp_path / "run" / "problem" / "problem.toml"))
     assert None not in table.configs

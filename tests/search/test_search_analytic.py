@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kernelwright.problem.config import Config
-from kernelwright.search.analytic import SOURCE_NAME, DeviceShape, Launch, analytic_priors, estimate
+from kernelwright.search.analytic import SOURCE_NAME, DeviceShape, LaunchShape, analytic_priors, estimate
 from kernelwright.search.registry import create
 from kernelwright.testing.synthetic import matmul_space
 
 DEVICE = DeviceShape(multiprocessors=100, threads=2048, shared_bytes=100_000, balance=2.0)
-GOOD = Launch(threads=256, blocks=80_000, results=8)
+GOOD = LaunchShape(threads=256, blocks=80_000, results=8)
 
 
 def time_of(**changed: Any) -> float:
@@ -49,10 +49,10 @@ def test_too_many_results_spill() -> None:
 def test_estimates_are_a_source_that_leaves_out_what_is_not_known() -> None:
     space = matmul_space()
 
-    def launch_of(config: Config) -> Launch | None:
+    def launch_of(config: Config) -> LaunchShape | None:
         threads = int(config["BLOCK_M"]) * int(config["BLOCK_N"]) // int(config["THREAD_M"]) // int(config["THREAD_N"])
         results = float(int(config["THREAD_M"]) * int(config["THREAD_N"]))
-        return Launch(threads, 1024**2 // int(threads * results), results) if config["PREFETCH"] else None
+        return LaunchShape(threads, 1024**2 // int(threads * results), results) if config["PREFETCH"] else None
 
     priors = analytic_priors(space, launch_of, DEVICE, limit=500)
     assert 100 < len(priors) < 500

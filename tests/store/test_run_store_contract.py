@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernelwright.store.log import EventLog
-from kernelwright.testing.contracts_store import MemoryPlace, RunStoreContract, StorePlace
+from kernelwright.testing.contracts_store import MemoryPlace, RunStoreContract, StoreLocation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,11 +42,11 @@ class FilePlace:
 
 class TestFileStore(RunStoreContract):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> StorePlace:
+    def place(self, tmp_path: Path) -> StoreLocation:
         return FilePlace(tmp_path)
 
 
 class TestMemoryStore(RunStoreContract):
     @pytest.fixture
-    def place(self) -> StorePlace:
+    def place(self) -> StoreLocation:
         return MemoryPlace()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import plain_kernels
 import pytest
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from plain_kernel_case import Case
 
 from kernelwright.errors import SpecError
@@ -14,7 +15,6 @@ from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.words import read_words
 from kernelwright.infer.work import MOST_BYTES
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX
 from kernelwright.scaffold.signature import read_kernels
 
 SUFFIX = {"opencl": ".cl", "cuda": ".cu", "hip": ".hip"}

@@ -14,7 +14,7 @@ from kernelwright.problem.model import Problem
 from kernelwright.source.syntax import parse
 from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import DeviceFacts, Effect, NotApplicable, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, declaration_start, top
+from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, top
 from kernelwright.tactics.common.launches import extent
 from kernelwright.tactics.registry import tactic
 from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
@@ -111,7 +111,7 @@ def test_a_subject_needs_a_launch_of_its_kernel() -> None:
 
 
 def _plan(subject: Subject) -> Rewrite:
-    plan = Plan(subject, "test", "launch")
+    plan = RewriteBuilder(subject, "test", "launch")
     name = plan.parameter("BLOCK", (32, 64), 64, "threads")
     plan.draft = plan.draft.relaunched("softmax", grid=(f"ceil_div(rows, {name})",), block=(name,))
     plan.prelude.append("// before the kernel\n")
@@ -131,7 +131,7 @@ def test_a_finished_plan_is_a_template_that_loads(tmp_path: Path) -> None:
 
 def test_names_of_parameters_avoid_what_is_there() -> None:
     _, subject = _softmax()
-    plan = Plan(subject, "test", "launch")
+    plan = RewriteBuilder(subject, "test", "launch")
     assert plan.fresh("rows") == "rows_2"
     assert plan.fresh("highest") == "highest_2"
     assert plan.fresh("NEW") == "NEW"
@@ -140,7 +140,7 @@ def test_names_of_parameters_avoid_what_is_there() -> None:
 
 def test_a_constraint_that_the_defaults_break_makes_a_tactic_unfit() -> None:
     def rule(subject: Subject) -> Rewrite:
-        plan = Plan(subject, "bad", "launch")
+        plan = RewriteBuilder(subject, "bad", "launch")
         plan.parameter("BLOCK", (3, 5), 3, "threads")
         plan.constraint("divides", "cols % BLOCK == 0")
         return plan.finish("It fails.", Effect(1.0, "nothing"))

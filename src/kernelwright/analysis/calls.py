@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.analysis.evaluator import Evaluator
-from kernelwright.analysis.facts import NO_SOURCES, Access, Barrier, Exchange, MathCall, Reduction, Sources
+from kernelwright.analysis.facts import NO_SOURCES, Access, Barrier, MathCall, Reduction, Sources, ThreadExchange
 from kernelwright.analysis.polynomial import Polynomial, number
 from kernelwright.analysis.state import Integer, State
 from kernelwright.analysis.values import Pointer, Value
@@ -146,7 +146,7 @@ class Calls:
         values = [self.expressions.value(argument) for argument in node.arguments]
         scope = "block" if node.function.startswith("work_group") else "warp"
         self.state.exchanges.append(
-            Exchange(node.function, scope, node.place.span, self.state.inlined_in)  # type: ignore[arg-type]
+            ThreadExchange(node.function, scope, node.place.span, self.state.inlined_in)  # type: ignore[arg-type]
         )
         result = self.expressions.unknown(*values, is_float=True)
         self.state.exchanged |= result.names

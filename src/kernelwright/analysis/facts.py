@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelwright.analysis.polynomial import Polynomial
-from kernelwright.source.nodes import Parameter
+from kernelwright.source.nodes import FunctionParameter
 from kernelwright.source.preprocess import Mark
 from kernelwright.source.span import Span
 
@@ -76,7 +76,7 @@ class ThreadIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Relation:
     """`left operator right`, for integers."""
 
     left: Polynomial
@@ -98,7 +98,7 @@ class Guard:
     """`early-exit`: after `if (...) return;`. `expression`: inside `?:`, `&&` or `||`."""
     text: str
     """The condition as written; of an early exit and an else, the condition that does not hold."""
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Relation, ...]
     """What holds, as far as it is understood."""
     is_complete: bool
     """Whether the comparisons say all of the condition."""
@@ -108,7 +108,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class IndexStep:
     """What a loop's index does from one iteration to the next."""
 
     kind: Literal["add", "multiply", "divide"]
@@ -130,7 +130,7 @@ class LoopFact:
     operator: str
     """How the index is compared with the bound."""
     bound: Polynomial | None
-    step: Step | None
+    step: IndexStep | None
     parent: int | None
     """The loop around it."""
     sweep: LoopSweep
@@ -242,7 +242,7 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ThreadExchange:
     """Values passed between the threads of a warp or work-group without memory."""
 
     function: str
@@ -317,7 +317,7 @@ class KernelFacts:
     name: str
     span: Span
     body: Span
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FunctionParameter, ...]
     attributes: tuple[Mark, ...]
     template_parameters: tuple[str, ...]
     atoms: Mapping[str, Atom]
@@ -333,7 +333,7 @@ class KernelFacts:
     reuses: tuple[Reuse, ...]
     reductions: tuple[Reduction, ...]
     barriers: tuple[Barrier, ...]
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[ThreadExchange, ...]
     math: tuple[MathCall, ...]
     literals: tuple[LiteralFact, ...]
     casts: tuple[CastFact, ...]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernelwright.analysis.expressions import Expressions
-from kernelwright.analysis.facts import Atom, Comparison, LoopFact, LoopSweep, Sources, Step
+from kernelwright.analysis.facts import Atom, IndexStep, LoopFact, LoopSweep, Relation, Sources
 from kernelwright.analysis.polynomial import ONE, Polynomial, named
 from kernelwright.analysis.state import OpenLoop, State
 from kernelwright.analysis.values import Pointer, Truth, Value
 from kernelwright.analysis.wraparound import common
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.loop_headers import LoopHeader, read_header
 
 _SIDES = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "!=": "!="}
 
@@ -67,7 +67,7 @@ class Loops:
                     found.add(name)
         return frozenset(found)
 
-    def _open(self, node: nodes.Loop, header: Header | None) -> int:
+    def _open(self, node: nodes.Loop, header: LoopHeader | None) -> int:
         state = self.state
         index = len(state.loops)
         parent = state.open_loops[-1].index if state.open_loops else None
@@ -101,7 +101,7 @@ class Loops:
         c_type = self.state.declared_types.get(name, "auto")
         return self.state.atoms.is_float(value) or self.state.is_float_type(c_type)
 
-    def _count(self, node: nodes.Loop, header: Header, index: int, before: dict[str, Value]) -> None:
+    def _count(self, node: nodes.Loop, header: LoopHeader, index: int, before: dict[str, Value]) -> None:
         """The index of a loop that counts: an atom with a start, a bound and a step."""
         state, atoms = self.state, self.state.atoms
         integers = self.expressions.integers
@@ -116,9 +116,9 @@ class Loops:
             bound = atoms.integer(integers.followed(bound, both))
         amount = ONE if header.step is None else self.expressions.integer(header.step)
         kind = header.step_kind
-        step = Step("add", -amount) if kind == "subtract" else Step(kind, amount)
+        step = IndexStep("add", -amount) if kind == "subtract" else IndexStep(kind, amount)
         if kind == "add" and amount.is_small and not self._is_steady(amount):
-            step = Step("add", atoms.fresh("unknown"))
+            step = IndexStep("add", atoms.fresh("unknown"))
         sweep = self._sweep(start, step)
         state.loops[index] = replace(
             state.loops[index], start=start, operator=header.operator, bound=bound, step=step, sweep=sweep
@@ -127,7 +127,7 @@ class Loops:
     def _is_steady(self, amount: Polynomial) -> bool:
         return all(self.state.atoms.by_name[name].kind not in ("carried", "data") for name in amount.names)
 
-    def _sweep(self, start: Polynomial, step: Step) -> LoopSweep:
+    def _sweep(self, start: Polynomial, step: IndexStep) -> LoopSweep:
         """Who walks a loop together, from how far apart its threads start and how far they step."""
         names = {name for name in start.names if self.state.atoms.by_name[name].kind != "size"}
         if step.kind != "add":
@@ -173,7 +173,7 @@ class Loops:
     # What else counts
 
     def _follow_secondary(
-        self, node: nodes.Loop, header: Header | None, index: int, before: dict[str, Value]
+        self, node: nodes.Loop, header: LoopHeader | None, index: int, before: dict[str, Value]
     ) -> None:  # fmt: skip
         """Variables that move by the same amount in every iteration, until the statement that moves them."""
         state = self.state
@@ -185,7 +185,7 @@ class Loops:
             if moved is not None:
                 state.variables[name] = moved
 
-    def _steady_moves(self, node: nodes.Loop, header: Header) -> dict[str, nodes.Expression | None]:
+    def _steady_moves(self, node: nodes.Loop, header: LoopHeader) -> dict[str, nodes.Expression | None]:
         """By variable, what is added to it once in every iteration."""
         places: list[nodes.Expression] = list(header.rest)
         body = node.body.statements if isinstance(node.body, nodes.Block) else (node.body,)
@@ -228,7 +228,7 @@ class Loops:
 
     # The body, and after
 
-    def _body(self, node: nodes.Loop, header: Header | None, index: int) -> None:
+    def _body(self, node: nodes.Loop, header: LoopHeader | None, index: int) -> None:
         state = self.state
         truth = self._condition(node, header, index)
         guards = len(state.active_guards)
@@ -243,13 +243,13 @@ class Loops:
             self.expressions.value(update)
         del state.active_guards[guards:]
 
-    def _condition(self, node: nodes.Loop, header: Header | None, index: int) -> Truth:
+    def _condition(self, node: nodes.Loop, header: LoopHeader | None, index: int) -> Truth:
         if header is None and node.condition is not None:
             return self.expressions.truth(node.condition)
         loop = self.state.loops[index]
         if header is None or loop.bound is None or header.operator not in _SIDES:
             return Truth((), (), says_all_of_yes=False, says_all_of_no=False, sources=self.state.atoms.sources(ONE))
-        holds = Comparison(named(loop.atom), header.operator, loop.bound)  # type: ignore[arg-type]
+        holds = Relation(named(loop.atom), header.operator, loop.bound)  # type: ignore[arg-type]
         return Truth((holds,), (), says_all_of_yes=True, says_all_of_no=False, sources=self.state.atoms.sources(ONE))
 
     def _leave(self, changed: frozenset[str], before: dict[str, Value], index: int) -> None:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from kernelwright.analysis import facts
-from kernelwright.analysis.facts import NO_SOURCES, Access, AccessKind, Array, Comparison, Guard, Opaque, Sources
+from kernelwright.analysis.facts import NO_SOURCES, Access, AccessKind, Array, Guard, Opaque, Relation, Sources
 from kernelwright.analysis.polynomial import ONE, Polynomial
 from kernelwright.analysis.values import Atoms, Pointer, Truth, Value
 from kernelwright.problem.dtypes import dtype_of_c_type
-from kernelwright.problem.model import Language
 from kernelwright.source import nodes
+from kernelwright.source.language import Language
 from kernelwright.source.lowering_expressions import vector_width
 from kernelwright.source.preprocess import Place
 from kernelwright.source.span import Span
@@ -79,7 +79,7 @@ class State:
     accesses: list[Access] = field(default_factory=list)
     reductions: list[facts.Reduction] = field(default_factory=list)
     barriers: list[facts.Barrier] = field(default_factory=list)
-    exchanges: list[facts.Exchange] = field(default_factory=list)
+    exchanges: list[facts.ThreadExchange] = field(default_factory=list)
     math: list[facts.MathCall] = field(default_factory=list)
     casts: list[facts.CastFact] = field(default_factory=list)
     opaque: dict[Opaque, None] = field(default_factory=dict)
@@ -268,7 +268,7 @@ class State:
         return Sources(frozenset((access.index,))) | before
 
 
-def negated(comparison: Comparison) -> Comparison:
+def negated(comparison: Relation) -> Relation:
     """The comparison that holds where this one does not."""
     opposite = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
     return replace(comparison, operator=opposite[comparison.operator])  # type: ignore[arg-type]

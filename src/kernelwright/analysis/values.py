@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kernelwright.analysis.facts import NO_SOURCES, Atom, AtomKind, Comparison, Sources
+from kernelwright.analysis.facts import NO_SOURCES, Atom, AtomKind, Relation, Sources
 from kernelwright.analysis.polynomial import Polynomial, named, number
 
 
@@ -36,8 +36,8 @@ class Lanes:
 class Truth:
     """The result of a comparison: what holds when it is true, and when it is false."""
 
-    yes: tuple[Comparison, ...]
-    no: tuple[Comparison, ...]
+    yes: tuple[Relation, ...]
+    no: tuple[Relation, ...]
     says_all_of_yes: bool
     says_all_of_no: bool
     sources: Sources

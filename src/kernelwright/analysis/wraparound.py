@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelwright.analysis.facts import Comparison
+from kernelwright.analysis.facts import Relation
 from kernelwright.analysis.polynomial import ZERO, Polynomial, named, number
 from kernelwright.analysis.state import Integer, State, negated
 from kernelwright.analysis.values import Pointer, Truth, Value
@@ -206,7 +206,7 @@ class Integers:
         if kind is not None and not kind.is_signed:
             is_equality = operator not in _ORDERED
             left, right = (self._in_range(each, kind, is_equality=is_equality) for each in (left, right))
-        holds = Comparison(left, operator, right)  # type: ignore[arg-type]
+        holds = Relation(left, operator, right)  # type: ignore[arg-type]
         plain = Truth((holds,), (negated(holds),), says_all_of_yes=True, says_all_of_no=True, sources=sources)
         if kind is not None and kind.is_signed:
             return plain
@@ -235,16 +235,16 @@ class Integers:
                 found.append(named(name))
         return tuple(found)
 
-    def _wrapped(self, holds: Comparison, nothing: Truth) -> Truth:
+    def _wrapped(self, holds: Relation, nothing: Truth) -> Truth:
         """`a - c < n`: below 0 it is a large number, so that c <= a, too, where it holds."""
         is_upper = holds.operator in ("<", "<=")
         below = holds if is_upper else negated(holds)
-        both = (Comparison(holds.left, ">=", ZERO, holds.needs), below)
+        both = (Relation(holds.left, ">=", ZERO, holds.needs), below)
         if is_upper:
             return replace(nothing, yes=both, says_all_of_yes=True)
         return replace(nothing, no=both, says_all_of_no=True)
 
-    def _equality(self, holds: Comparison, kind: Integer | None, nothing: Truth) -> Truth | None:
+    def _equality(self, holds: Relation, kind: Integer | None, nothing: Truth) -> Truth | None:
         """Numbers that differ by less than 2^N are equal where they are equal modulo 2^N."""
         if kind is not None:
             return None

@@ -42,7 +42,7 @@ from kernelwright.tuning.finals.time_plan import claiming_rounds
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 DEFAULT_PROBES = 12
 
@@ -109,7 +109,7 @@ def probe_dispatch(
         view = RunView.of(folder.read(), folder=folder.path)
         if view.started.settings.get("replay"):
             raise StoreError("this run is a replay: it has no device to measure on", hint="name the recorded run")
-        subject = Subject.of_run(folder, view.started)
+        subject = TuningProblem.of_run(folder, view.started)
         space = ShapeSpace.of(subject.problem, ranges)
         listener.on_progress(Progress(phase="prepare"))
         settings = TuneSettings.from_record(view.started.settings)
@@ -127,7 +127,7 @@ def probe_dispatch(
         return dispatch_table(RunView.of(folder.read(), folder=folder.path), subject, loss=loss)
 
 
-def _pool(view: RunView, subject: Subject, loss: float) -> tuple[Config, ...]:
+def _pool(view: RunView, subject: TuningProblem, loss: float) -> tuple[Config, ...]:
     """The configs worth measuring: the general winner, each workload's best, the smallest set by the search's times.
 
     Raises:
@@ -170,7 +170,7 @@ class _Prober:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: TuningProblem,
         device: DeviceInfo,
         settings: TuneSettings,
         machine: Machine,
@@ -317,7 +317,7 @@ class _Prober:
     def _session(self, shapes: Sequence[Workload], places: Sequence[int], *, is_tuned: bool) -> None:
         with tempfile.TemporaryDirectory(prefix="kernelwright-dispatch-") as scratch:
             problem = with_shapes(self._subject.problem, shapes, Path(scratch) / "problem")
-            subject = Subject.load(problem)
+            subject = TuningProblem.load(problem)
             # Ids are made of content, so that those of the copied files are those of the run.
             candidates = {place: Candidate(subject.template, self._candidates[place].config) for place in places}
             with self._machine.runner(problem, self._device, self._settings) as runner:

@@ -31,7 +31,7 @@ from kernelwright.results.configured_source import recorded_limits
 from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Template
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 DEFAULT_LOSS = 0.02
 """What a shape may lose against its own best config, as a fraction."""
@@ -43,7 +43,7 @@ Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredShape:
+class _MeasuredShape:
     """One shape that the configs were measured on."""
 
     name: str
@@ -64,7 +64,7 @@ class MeasuredShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class _Domain:
     """The sizes that a table answers for: those between measured ones, no larger in memory than the largest of them."""
 
     ranges: Mapping[str, SizeRange]
@@ -98,9 +98,9 @@ class DispatchTable:
     """None: the baseline, where it is faster than every config."""
     rule: Rule
     """Its leaves hold places in `configs`."""
-    shapes: tuple[MeasuredShape, ...]
+    shapes: tuple[_MeasuredShape, ...]
     size_names: tuple[str, ...]
-    domain: Domain
+    domain: _Domain
     constraints: tuple[Expression, ...]
     """What every config must meet for sizes, with the device's limits."""
     limits: Mapping[str, Value]
@@ -149,11 +149,11 @@ class DispatchTable:
                 found.append(self._loss(fit_rule(others, self.size_names), shape))
         return tuple(loss for loss in found if loss is not None)
 
-    def _loss(self, rule: Rule, shape: MeasuredShape) -> float | None:
+    def _loss(self, rule: Rule, shape: _MeasuredShape) -> float | None:
         place = chosen_in(rule, shape.case)
         return None if place is None else shape.losses[place]
 
-    def served(self, place: int) -> tuple[MeasuredShape, ...]:
+    def served(self, place: int) -> tuple[_MeasuredShape, ...]:
         """The measured shapes that a config serves."""
         return tuple(shape for shape in self.shapes if chosen_in(self.rule, shape.case) == place)
 
@@ -196,7 +196,7 @@ class Timings:
     """By shape: a row a config, as many samples as the baseline has there; an empty row: not feasible there."""
 
 
-def dispatch_table(view: RunView, subject: Subject, *, loss: float | None = None) -> DispatchTable:
+def dispatch_table(view: RunView, subject: TuningProblem, *, loss: float | None = None) -> DispatchTable:
     """The table of a run: from its probes, else from the finalists on the tuned workloads, else from the search.
 
     Args:
@@ -294,7 +294,7 @@ def make_table(
         rule=Leaf((0,)),
         shapes=tuple(_restricted(shape, chosen) for shape in shapes),
         size_names=tuple(free),
-        domain=Domain(
+        domain=_Domain(
             ranges={name: _seen([sizes[name] for sizes in known]) for name in free},
             derived=derived,
             bytes=size_bytes,
@@ -308,7 +308,7 @@ def make_table(
     return replace(table, rule=_shortened(fit_rule([shape.case for shape in table.shapes], free), table.configs))
 
 
-def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
+def _measured(timings: Timings, name: str, loss: float) -> _MeasuredShape:
     """One shape, with the baseline as the last place."""
     rows = [*timings.samples_ms[name], timings.baseline_ms[name]]
     medians = [statistics.median(row) if row else math.inf for row in rows]
@@ -325,7 +325,7 @@ def _measured(timings: Timings, name: str, loss: float) -> MeasuredShape:
             ratio = speedup_interval(row, rows[best])
             losses.append(max(ratio.estimate - 1, 0.0))
             is_over.append(losses[-1] > loss and ratio.side == "above")
-    return MeasuredShape(
+    return _MeasuredShape(
         name, timings.shapes[name], name in timings.tuned, medians[-1], medians[best], tuple(losses), tuple(is_over)
     )
 
@@ -338,14 +338,14 @@ def _of_one(timings: Timings, config: Config) -> Timings:
     )
 
 
-def _left_to_the_baseline(shape: MeasuredShape) -> MeasuredShape:
+def _left_to_the_baseline(shape: _MeasuredShape) -> _MeasuredShape:
     """The same where no config is surely faster than the baseline, which comes last: as if it lost against that."""
     others = shape.losses[:-1]
     losses = (*(max(loss, NOT_SURE) for loss in others), 0.0)
     return replace(shape, best_ms=shape.baseline_ms, losses=losses, is_over=(*[True] * len(others), False))
 
 
-def _chosen(shapes: Sequence[MeasuredShape], config_count: int) -> tuple[int, ...]:
+def _chosen(shapes: Sequence[_MeasuredShape], config_count: int) -> tuple[int, ...]:
     """Places of the smallest set of configs; then the baseline's, if on some shape nothing else will do."""
     covers = [
         frozenset(number for number, shape in enumerate(shapes) if not shape.is_over[place])
@@ -360,7 +360,7 @@ def _chosen(shapes: Sequence[MeasuredShape], config_count: int) -> tuple[int, ..
     return (*chosen, config_count) if needs_baseline else chosen
 
 
-def _restricted(shape: MeasuredShape, places: Sequence[int]) -> MeasuredShape:
+def _restricted(shape: _MeasuredShape, places: Sequence[int]) -> _MeasuredShape:
     return replace(
         shape,
         losses=tuple(shape.losses[place] for place in places),

@@ -28,7 +28,7 @@ MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """An estimate with a confidence interval."""
 
     estimate: float
@@ -50,7 +50,7 @@ class Interval:
         return "below" if round(self.high, MOST_DIGITS) < 1 else "around"
 
 
-def median_interval(samples: Sequence[float] | Floats, *, confidence: float = 0.95) -> Interval:
+def median_interval(samples: Sequence[float] | Floats, *, confidence: float = 0.95) -> ConfidenceInterval:
     """The median and a distribution-free interval between two order statistics.
 
     Needs no assumption but independence. Below 6 samples (at 95 %) the interval is the whole range.
@@ -65,7 +65,7 @@ def median_interval(samples: Sequence[float] | Floats, *, confidence: float = 0.
     achieved = confidence
     if rank == 0:
         rank, achieved = 1, max(0.0, 1 - 2.0 ** (1 - ordered.size))
-    return Interval(float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), achieved)
+    return ConfidenceInterval(float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), achieved)
 
 
 @lru_cache(maxsize=4096)
@@ -101,7 +101,7 @@ def speedup_interval(
     *,
     confidence: float = 0.95,
     rng: np.random.Generator | None = None,
-) -> Interval:
+) -> ConfidenceInterval:
     """How many times faster the candidate is: above 1 is a gain.
 
     Both have one sample from each interleaved round. The estimate is the median over the rounds of the ratio
@@ -125,7 +125,7 @@ def geometric_mean_interval(
     weights: Sequence[float],
     confidence: float = 0.95,
     rng: np.random.Generator | None = None,
-) -> Interval:
+) -> ConfidenceInterval:
     """The weighted geometric mean speedup over workloads that were measured independently of each other.
 
     The distances of each workload's limits from its estimate add like deviations (the square-and-add rule of
@@ -156,10 +156,12 @@ def geometric_mean_interval(
         below += (share * (log_estimate - math.log(part.low))) ** 2
         above += (share * (math.log(part.high) - log_estimate)) ** 2
     achieved = min(part.confidence for part in parts)
-    return _exponential(Interval(estimate, estimate - math.sqrt(below), estimate + math.sqrt(above), achieved))
+    return _exponential(
+        ConfidenceInterval(estimate, estimate - math.sqrt(below), estimate + math.sqrt(above), achieved)
+    )
 
 
-def is_gain(interval: Interval, *, least_confidence: float = 0.95) -> bool:
+def is_gain(interval: ConfidenceInterval, *, least_confidence: float = 0.95) -> bool:
     """Whether a speedup may be claimed: the interval lies above 1, and has the confidence that it should.
 
     Selection is not in it: the samples must be fresh, not those by which the candidate was chosen. Where the
@@ -168,7 +170,7 @@ def is_gain(interval: Interval, *, least_confidence: float = 0.95) -> bool:
     return interval.side == "above" and has_confidence(interval, least_confidence)
 
 
-def has_confidence(interval: Interval, wanted: float) -> bool:
+def has_confidence(interval: ConfidenceInterval, wanted: float) -> bool:
     """Whether there were rounds enough for the confidence that was asked for."""
     return interval.confidence >= wanted - 1e-9
 
@@ -191,8 +193,10 @@ def _log_ratios(baseline_samples: Sequence[float], candidate_samples: Sequence[f
     return ratios
 
 
-def _exponential(interval: Interval) -> Interval:
-    return Interval(math.exp(interval.estimate), math.exp(interval.low), math.exp(interval.high), interval.confidence)
+def _exponential(interval: ConfidenceInterval) -> ConfidenceInterval:
+    return ConfidenceInterval(
+        math.exp(interval.estimate), math.exp(interval.low), math.exp(interval.high), interval.confidence
+    )
 
 
 # Selection ----------------------------------------------------------------------------------------

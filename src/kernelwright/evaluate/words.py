@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from kernelwright.evaluate.statistics import MOST_DIGITS, Interval
+from kernelwright.evaluate.statistics import MOST_DIGITS, ConfidenceInterval
 
 LEAST_UNITS = 5
 """The least units of the last digit between two bounds."""
@@ -37,13 +37,13 @@ def factor_text(value: float, *, times: str = "x") -> str:
     return f"{value:.{digits_for(value)}f}{times}"
 
 
-def bounds_text(interval: Interval, *, between: str = ", ") -> str:
+def bounds_text(interval: ConfidenceInterval, *, between: str = ", ") -> str:
     """`1.20, 1.26`."""
     digits = digits_for(interval.low, interval.high)
     return f"{interval.low:.{digits}f}{between}{interval.high:.{digits}f}"
 
 
-def interval_text(interval: Interval | None, *, times: str = "x") -> str:
+def interval_text(interval: ConfidenceInterval | None, *, times: str = "x") -> str:
     """`1.23x [1.20, 1.26]`, `1.0031x [1.0016, 1.0046]`; what there is none of was `not compared`."""
     if interval is None:
         return "not compared"

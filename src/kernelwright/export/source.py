@@ -7,7 +7,7 @@ import re
 from kernelwright.errors import UserError
 from kernelwright.export.pairing import Pairing
 from kernelwright.export.subject import ExportedRun, one_line
-from kernelwright.results.configured_source import Macro, configured_source, recorded_names
+from kernelwright.results.configured_source import ConfiguredMacro, configured_source, recorded_names
 from kernelwright.template.header import parse_header
 from kernelwright.template.model import Candidate
 
@@ -55,7 +55,7 @@ def source_text(run: ExportedRun) -> str:
     return f"{head}\n{guard}{defaults}\n{_without_marks(source.body, run)}"
 
 
-def _default(macro: Macro) -> str:
+def _default(macro: ConfiguredMacro) -> str:
     """The value of the general winner, unless one is given from outside."""
     if macro.others:  # which says why, and has its guard
         return "".join(f"{line}\n" for line in macro.lines)

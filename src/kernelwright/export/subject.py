@@ -20,7 +20,7 @@ from kernelwright.results.tune_result import TuneResult
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Template
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ExportedRun:
     """A run, read once for all formats."""
 
     result: TuneResult
-    subject: Subject
+    subject: TuningProblem
     loss: float | None = None
     """What a shape may lose against its best config; None: what the run was probed for, else the default."""
     faster_elsewhere: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ExportedRun:
             view = result.tuned(result.used.index).view if result.used is not None else view
             view = dataclasses.replace(view, notes=tuple(dict.fromkeys([*whole.notes, *view.notes])))
         with RunFolder.open(run, writable=False) as folder:
-            subject = Subject.of_run(folder, view.started)
+            subject = TuningProblem.of_run(folder, view.started)
         return cls(TuneResult(view), subject, loss, elsewhere)
 
     @property

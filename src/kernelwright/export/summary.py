@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelwright.dispatching.rule import Leaf, Rule, chosen_in
 from kernelwright.dispatching.table import DispatchTable, mean_and_worst
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.export.subject import ExportedRun
 from kernelwright.insights.verdict_words import caveats
 from kernelwright.problem.dtypes import DTYPES
@@ -160,7 +160,7 @@ def _sizes(run: ExportedRun, name: str) -> dict[str, int]:
     return next((dict(each.sizes) for each in run.problem.workloads if each.name == name), {})
 
 
-def interval_record(interval: Interval | None) -> dict[str, float] | None:
+def interval_record(interval: ConfidenceInterval | None) -> dict[str, float] | None:
     """An interval as data."""
     if interval is None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kernelwright.analysis.facts import Access, Atom, Comparison, KernelFacts, LoopFact
+from kernelwright.analysis.facts import Access, Atom, KernelFacts, LoopFact, Relation
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.infer.symbols import Symbols
 
@@ -20,7 +20,7 @@ AXES = "xyz"
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class Inequality:
     """`left <= right`."""
 
     left: Polynomial
@@ -57,7 +57,7 @@ class Bounds:
         self._has_launch = has_launch
         self._steps = 0
 
-    def of_access(self, access: Access) -> tuple[Constraint, ...]:
+    def of_access(self, access: Access) -> tuple[Inequality, ...]:
         """What the conditions around an access say."""
         comparisons = [each for index in access.guards for each in self.facts.guards[index].comparisons]
         found = [constraint for comparison in comparisons for constraint in self.of_comparison(comparison)]
@@ -66,18 +66,18 @@ class Bounds:
                 found += self._excluded(each, found)
         return tuple(found)
 
-    def _excluded(self, comparison: Comparison, known: list[Constraint]) -> Iterator[Constraint]:
+    def _excluded(self, comparison: Relation, known: list[Inequality]) -> Iterator[Inequality]:
         """One end of a range that a condition excludes: `x != 0` of a thread, `x != n - 1` where `x < n`."""
         left, right = self.symbols.plain(comparison.left), self.symbols.plain(comparison.right)
         name = left.single_name
         if name is None or self.symbols.is_size(name) or self.symbols.moving(right):
             return
         if self.facts.atoms[name].kind == "thread" and not right.terms:
-            yield Constraint(-left, -ONE)
-        if Constraint(left, right) in known:
-            yield Constraint(left, right - ONE)
+            yield Inequality(-left, -ONE)
+        if Inequality(left, right) in known:
+            yield Inequality(left, right - ONE)
 
-    def of_comparison(self, comparison: Comparison) -> Iterator[Constraint]:
+    def of_comparison(self, comparison: Relation) -> Iterator[Inequality]:
         """One or two constraints; none where it has no direction, or holds for other sizes only."""
         for need in comparison.needs:
             value = self.symbols.number(need)
@@ -89,13 +89,13 @@ class Bounds:
         if comparison.operator in (">", ">=", "=="):
             yield self._constraint(right, left - (ONE if comparison.operator == ">" else ZERO))
 
-    def _constraint(self, left: Polynomial, right: Polynomial) -> Constraint:
+    def _constraint(self, left: Polynomial, right: Polynomial) -> Inequality:
         """With everything that moves on the left."""
         difference = left - right
         sizes = difference.without(self.symbols.moving(difference))
-        return Constraint(difference - sizes, -sizes)
+        return Inequality(difference - sizes, -sizes)
 
-    def upper(self, value: Polynomial, constraints: tuple[Constraint, ...] = ()) -> Polynomial:
+    def upper(self, value: Polynomial, constraints: tuple[Inequality, ...] = ()) -> Polynomial:
         """The most that a value can be, in sizes.
 
         Raises:
@@ -114,7 +114,7 @@ class Bounds:
             raise Unbounded(access.reason or "its index")
         return self.upper(access.element + access.width - ONE, self.of_access(access))
 
-    def _upper(self, value: Polynomial, constraints: tuple[Constraint, ...], depth: int) -> Polynomial:
+    def _upper(self, value: Polynomial, constraints: tuple[Inequality, ...], depth: int) -> Polynomial:
         moving = self.symbols.moving(value)
         if not moving:
             return value
@@ -145,7 +145,7 @@ class Bounds:
         order = {"loop": 0, "quotient": 1, "remainder": 1, "select": 1, "data": 2, "thread": 3}
         return min(moving, key=lambda name: (order.get(self.facts.atoms[name].kind, 4), name))
 
-    def _without(self, value: Polynomial, name: str, constraint: Constraint) -> Polynomial | None:
+    def _without(self, value: Polynomial, name: str, constraint: Inequality) -> Polynomial | None:
         """The value with `name` eliminated by a constraint; None where it does not help."""
         own, theirs = value.coefficient(name), constraint.left.coefficient(name)
         if own is None or theirs is None or theirs.constant in (None, 0) or self.symbols.moving(own):
@@ -160,8 +160,8 @@ class Bounds:
         return rest
 
     def _about(
-        self, name: str, value: Polynomial, constraints: tuple[Constraint, ...], depth: int
-    ) -> Iterator[Constraint]:
+        self, name: str, value: Polynomial, constraints: tuple[Inequality, ...], depth: int
+    ) -> Iterator[Inequality]:
         """What is known of a name: from conditions, and from what it is."""
         yield from (each for each in constraints if name in each.left.names)
         atom, own = self.facts.atoms[name], value.coefficient(name)
@@ -172,31 +172,31 @@ class Bounds:
             case "loop":
                 yield from self._loop(name)
             case "quotient" | "remainder":
-                yield Constraint(-named(name), ZERO)
+                yield Inequality(-named(name), ZERO)
                 if grows:
                     yield from self._division(name, atom, constraints, depth)
             case "data":
                 low, high = self._range(name, atom)
-                yield Constraint(named(name), high)
-                yield Constraint(-named(name), -low)
+                yield Inequality(named(name), high)
+                yield Inequality(-named(name), -low)
             case "select":
                 yield from self._select(name, atom, constraints, depth, grows=grows)
 
-    def _thread(self, name: str) -> Iterator[Constraint]:
-        yield Constraint(-named(name), ZERO)
+    def _thread(self, name: str) -> Iterator[Inequality]:
+        yield Inequality(-named(name), ZERO)
         kind, _, axis = name.partition(".")
         if name == "warp.lane":
-            yield Constraint(named(name), number(31))
+            yield Inequality(named(name), number(31))
         if axis not in AXES or not axis:
             return
         if kind == "thread" and f"block_size.{axis}" in self.symbols.fixed:
-            yield Constraint(named(name), number(self.symbols.fixed[f"block_size.{axis}"] - 1))
+            yield Inequality(named(name), number(self.symbols.fixed[f"block_size.{axis}"] - 1))
         if self._has_launch and kind in ("block", "global"):
             blocks = named(f"grid_size.{axis}")
             threads = number(self.symbols.fixed[f"block_size.{axis}"]) if kind == "global" else ONE
-            yield Constraint(named(name), blocks * threads - ONE)
+            yield Inequality(named(name), blocks * threads - ONE)
 
-    def _loop(self, name: str) -> Iterator[Constraint]:
+    def _loop(self, name: str) -> Iterator[Inequality]:
         loop = self.loops.get(name)
         if loop is None or loop.step is None or loop.start is None:
             return
@@ -214,14 +214,14 @@ class Bounds:
             if bound is not None and loop.operator in ("<", "<=", "!="):
                 yield self._constraint(named(name), bound - (ZERO if loop.operator == "<=" else ONE))
 
-    def _division(self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int) -> Iterator[Constraint]:
+    def _division(self, name: str, atom: Atom, constraints: tuple[Inequality, ...], depth: int) -> Iterator[Inequality]:
         dividend, divisor = (self.symbols.plain(part) for part in atom.parts)
         if self.symbols.moving(divisor):
             raise Unbounded(name)
         if atom.kind == "remainder":
-            yield Constraint(named(name), divisor - ONE)
+            yield Inequality(named(name), divisor - ONE)
         most = self._upper(dividend, constraints, depth + 1)
-        yield Constraint(named(name), most if atom.kind == "remainder" else self.symbols.floor(most, divisor))
+        yield Inequality(named(name), most if atom.kind == "remainder" else self.symbols.floor(most, divisor))
 
     def _range(self, name: str, atom: Atom) -> tuple[Polynomial, Polynomial]:
         array = self.source_of(atom)
@@ -235,22 +235,22 @@ class Bounds:
         return arrays.pop() if len(arrays) == 1 else None
 
     def _select(
-        self, name: str, atom: Atom, constraints: tuple[Constraint, ...], depth: int, *, grows: bool
-    ) -> Iterator[Constraint]:
+        self, name: str, atom: Atom, constraints: tuple[Inequality, ...], depth: int, *, grows: bool
+    ) -> Iterator[Inequality]:
         """One of several values: the largest, or, where it keeps an index inside its range, that range's end."""
         if not grows and atom.usual is not None and any(not part.terms for part in atom.parts):
-            yield Constraint(-named(name), ZERO)
+            yield Inequality(-named(name), ZERO)
             return
         if not grows:
             lows = [
                 self.symbols.number(-self._upper(-self.symbols.plain(p), constraints, depth + 1)) for p in atom.parts
             ]
             if atom.parts and all(low is not None for low in lows):
-                yield Constraint(-named(name), number(-min(low for low in lows if low is not None)))
+                yield Inequality(-named(name), number(-min(low for low in lows if low is not None)))
             return
         ends = [part for part in map(self.symbols.plain, atom.parts) if self._is_last_index(part)]
         if atom.usual is not None and len(ends) == 1:
-            yield Constraint(named(name), ends[0])
+            yield Inequality(named(name), ends[0])
             return
         values: list[tuple[int, Polynomial]] = []
         for part in atom.parts:
@@ -260,7 +260,7 @@ class Bounds:
                 raise Unbounded(name)
             values.append((size, most))
         if values:
-            yield Constraint(named(name), max(values, key=lambda each: each[0])[1])
+            yield Inequality(named(name), max(values, key=lambda each: each[0])[1])
 
     def _is_last_index(self, value: Polynomial) -> bool:
         """Whether a value is `size - 1`: what an index is kept below."""

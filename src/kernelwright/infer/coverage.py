@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelwright.analysis.facts import Access
 from kernelwright.analysis.polynomial import Polynomial, named
-from kernelwright.infer.bounds import Bounds, Constraint, Unbounded
+from kernelwright.infer.bounds import Bounds, Inequality, Unbounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def _covers(write: Access, guards: Sequence[int], total: int, bounds: Bounds) ->
         return False
     if any(facts.loops[index].ends_early for index in write.loops):
         return False
-    constraints: list[Constraint] = []
+    constraints: list[Inequality] = []
     for index in guards:
         guard = facts.guards[index]
         if not guard.is_complete:
@@ -68,7 +68,7 @@ def _covers(write: Access, guards: Sequence[int], total: int, bounds: Bounds) ->
     return reach >= total
 
 
-def _others_happen(constraints: Sequence[Constraint], moving: Sequence[str], bounds: Bounds) -> bool:
+def _others_happen(constraints: Sequence[Inequality], moving: Sequence[str], bounds: Bounds) -> bool:
     """Whether some thread meets the conditions on what the index does not depend on: `thread.x == 0`."""
     for each in constraints:
         if not set(moving).isdisjoint(each.left.names) or not each.left.names:
@@ -80,7 +80,7 @@ def _others_happen(constraints: Sequence[Constraint], moving: Sequence[str], bou
 
 
 def _places(
-    element: Polynomial, moving: Sequence[str], own: Sequence[Constraint], bounds: Bounds
+    element: Polynomial, moving: Sequence[str], own: Sequence[Inequality], bounds: Bounds
 ) -> list[_Places] | None:
     """The index as coordinates that each start at 0 and have no gaps; None where that is not seen."""
     symbols = bounds.symbols
@@ -113,7 +113,7 @@ def _places(
     return found
 
 
-def _is_used(constraint: Constraint, own: Sequence[Constraint], found: Sequence[_Places]) -> bool:
+def _is_used(constraint: Inequality, own: Sequence[Inequality], found: Sequence[_Places]) -> bool:
     """Whether the same condition has been counted already: it stands in two nested guards."""
     return bool(found) and sum(1 for each in own if each == constraint) > 1
 

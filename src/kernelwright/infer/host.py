@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelwright.problem.source_scan import mask_comments, matching
+from kernelwright.source.lexer import definitions_of, masked, matching
 
 _TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)[uUlLzZ]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[-+*/%()]|,))")
 _CASTS = re.compile(
@@ -17,12 +17,12 @@ _ROUND = re.compile(r"(?i)(?:.*(?:round_?up|align_?up|roundup|next_?multiple).*)
 _NESTING = 12
 
 
-class Untranslatable(Exception):
+class _Untranslatable(Exception):
     """An expression of the host that is none of a problem's."""
 
 
 @dataclass(frozen=True, slots=True)
-class HostLaunch:
+class _HostLaunch:
     """One launch, as expressions in names of the host's code."""
 
     grid: tuple[str, ...]
@@ -40,18 +40,18 @@ class HostLaunch:
     line: int
 
 
-def find_launch(source: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> HostLaunch | None:
+def find_launch(source: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> _HostLaunch | None:
     """The one launch of a kernel in a file; None where there is none, or several that differ.
 
     `said`: names that a person gives a value to, which stay names although the host's code sets them.
     """
-    code = _without_text(mask_comments(source), source)
+    code = _without_text(masked(source), source)
     found = [*_chevrons(code, kernel, parameters, said), *_enqueues(code, kernel, said | set(parameters))]
     distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
     return next(iter(distinct.values())) if len(distinct) == 1 else None
 
 
-def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> Iterator[HostLaunch]:
+def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset[str]) -> Iterator[_HostLaunch]:
     for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?:<[^<>;]*>)?\s*<<<", code):
         end = code.find(">>>", match.end())
         if end < 0:
@@ -63,24 +63,24 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
             code[end + 3 + opening.end() : closing - 1]
         )  # fmt: skip
         names, literals = _passed(actuals, parameters)
-        reader = HostReader(code[: match.start()], said | set(names), names)
+        reader = _HostReader(code[: match.start()], said | set(names), names)
         try:
             grid, block = reader.extents(configured[0]), reader.extents(configured[1])
             shared = reader.text(configured[2]) if len(configured) > 2 else "0"
-        except (Untranslatable, IndexError):
+        except (_Untranslatable, IndexError):
             continue
-        yield HostLaunch(
+        yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
             code.count("\n", 0, match.start()) + 1,
         )  # fmt: skip
 
 
-def _without_text(masked: str, source: str) -> str:
+def _without_text(code: str, source: str) -> str:
     """The code without comments, but with names in quotes: `clCreateKernel(program, "saxpy", ...)`."""
     found = re.finditer(r'clCreateKernel\s*\([^;]*?,\s*("\w+")', source)
     for match in found:
-        masked = masked[: match.start(1)] + match[1] + masked[match.end(1) :]
-    return masked
+        code = code[: match.start(1)] + match[1] + code[match.end(1) :]
+    return code
 
 
 def _passed(actuals: Sequence[str], parameters: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -98,7 +98,7 @@ def _passed(actuals: Sequence[str], parameters: Sequence[str]) -> tuple[dict[str
     return names, literals
 
 
-def _enqueues(code: str, kernel: str, said: frozenset[str]) -> Iterator[HostLaunch]:
+def _enqueues(code: str, kernel: str, said: frozenset[str]) -> Iterator[_HostLaunch]:
     """Calls of `clEnqueueNDRangeKernel`, where the file makes one kernel object or one of that name."""
     objects = dict(re.findall(r'(\w+)\s*=\s*clCreateKernel\s*\(\s*\w+\s*,\s*"(\w+)"', code))
     for match in re.finditer(r"\bclEnqueueNDRangeKernel\s*\(", code):
@@ -111,15 +111,15 @@ def _enqueues(code: str, kernel: str, said: frozenset[str]) -> Iterator[HostLaun
         made = objects.get(passed[1].strip())
         if made is not None and made != kernel:
             continue
-        reader = HostReader(code[: match.start()], said, {})
+        reader = _HostReader(code[: match.start()], said, {})
         try:
             count = int(reader.text(passed[2]))
             total = reader.array(passed[4], count)
             local = reader.array(passed[5], count) if not re.fullmatch(r"NULL|nullptr|0", passed[5].strip()) else ()
-        except (Untranslatable, ValueError):
+        except (_Untranslatable, ValueError):
             continue
         grid = tuple(_divided(whole, part) for whole, part in zip(total, local, strict=False)) if local else total
-        yield HostLaunch(grid, local, "", (), {}, {}, reader.numbers(), code.count("\n", 0, match.start()) + 1)
+        yield _HostLaunch(grid, local, "", (), {}, {}, reader.numbers(), code.count("\n", 0, match.start()) + 1)
 
 
 def _divided(total: str, local: str) -> str:
@@ -159,7 +159,7 @@ def split_commas(text: str) -> list[str]:
     return [*parts, last] if last or parts else []
 
 
-class HostReader:
+class _HostReader:
     """Expressions of host code, in the names that it does not compute: `blocks` as `ceil_div(n, 256)`."""
 
     def __init__(self, before: str, kept: frozenset[str] | set[str], renamed: Mapping[str, str]) -> None:
@@ -174,8 +174,9 @@ class HostReader:
         found: dict[str, list[str]] = {}
         for name, value in re.findall(r"\b(\w+)\s*=\s*(\d+)\s*(?=[,;])", self._before):
             found.setdefault(name, []).append(value)
-        for name, value in re.findall(r"#[ \t]*define[ \t]+(\w+)[ \t]+(\d+)[ \t]*$", self._before, re.MULTILINE):
-            found.setdefault(name, []).append(value)
+        for each in definitions_of(self._before):
+            if each.parameters is None and each.body.strip().isdecimal():
+                found.setdefault(each.name, []).append(each.body.strip())
         return {
             name: int(values[0])
             for name, values in found.items()
@@ -192,7 +193,7 @@ class HostReader:
         """What a `dim3`, a number or a variable of either says, x first.
 
         Raises:
-            Untranslatable: it is computed in a way that is not read here.
+            _Untranslatable: it is computed in a way that is not read here.
         """
         value = text.strip()
         made = re.fullmatch(r"dim3\s*[({](.*)[)}]", value, re.DOTALL)
@@ -201,7 +202,7 @@ class HostReader:
         if re.fullmatch(r"[A-Za-z_]\w*", value):
             name = re.escape(value)
             if re.search(rf"\b{name}\s*\.\s*[xyz]\s*[-+*/%]?=(?!=)", self._before):
-                raise Untranslatable(value)
+                raise _Untranslatable(value)
             patterns = (
                 rf"\bdim3\s+(?:[^;]*,\s*)?{name}\s*[({{]",
                 rf"\bdim3\s+{name}\s*=\s*(?:dim3\s*)?[({{]",
@@ -210,7 +211,7 @@ class HostReader:
             for pattern in patterns:
                 found = list(re.finditer(pattern, self._before))
                 if len(found) > 1:
-                    raise Untranslatable(value)
+                    raise _Untranslatable(value)
                 if found:
                     start = found[0].end() - 1
                     return self._components(self._before[start + 1 : _closing(self._before, start)])
@@ -219,7 +220,7 @@ class HostReader:
     def _components(self, inside: str) -> tuple[str, ...]:
         parts = tuple(self.text(part) for part in split_commas(inside))
         if not 1 <= len(parts) <= 3:
-            raise Untranslatable(inside)
+            raise _Untranslatable(inside)
         while len(parts) > 1 and parts[-1] == "1":
             parts = parts[:-1]
         return parts
@@ -232,23 +233,23 @@ class HostReader:
         name = re.escape(value)
         found = list(re.finditer(rf"\b{name}\s*(?:\[[^\]]*\])?\s*=?\s*\{{", self._before))
         if len(found) != 1:
-            raise Untranslatable(value)
+            raise _Untranslatable(value)
         start = found[0].end() - 1
         parts = tuple(self.text(part) for part in split_commas(self._before[start + 1 : _closing(self._before, start)]))
         if len(parts) != count:
-            raise Untranslatable(value)
+            raise _Untranslatable(value)
         return parts
 
     def text(self, expression: str) -> str:
         """A C integer expression in the language of problems.
 
         Raises:
-            Untranslatable: it uses something that is not read here.
+            _Untranslatable: it uses something that is not read here.
         """
         self._nesting += 1
         try:
             if self._nesting > _NESTING:
-                raise Untranslatable(expression)
+                raise _Untranslatable(expression)
             return _Translation(self, _tokens(_CASTS.sub("", expression))).whole()
         finally:
             self._nesting -= 1
@@ -261,7 +262,7 @@ class HostReader:
             index = "xyz".index(component)
             return extents[index] if index < len(extents) else "1"
         if dot or "::" in name:
-            raise Untranslatable(name)
+            raise _Untranslatable(name)
         if name in self._kept:
             return self._renamed.get(name, name)
         known = self.numbers().get(name)
@@ -273,7 +274,7 @@ class HostReader:
         if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
         if assigned or again:
-            raise Untranslatable(name)
+            raise _Untranslatable(name)
         return name
 
 
@@ -283,7 +284,7 @@ def _closing(text: str, start: int) -> int:
         depth += (text[index] in "({[") - (text[index] in ")}]")
         if depth == 0:
             return index
-    raise Untranslatable(text[start : start + 20])
+    raise _Untranslatable(text[start : start + 20])
 
 
 def _tokens(text: str) -> list[str]:
@@ -292,7 +293,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise Untranslatable(text)
+            raise _Untranslatable(text)
         number, name, sign = match.groups()
         found.append(str(int(number, 0)) if number else name or sign)
         at = match.end()
@@ -304,7 +305,7 @@ def _tokens(text: str) -> list[str]:
 class _Translation:
     """A recursive descent over `+ - * / % << >>`, brackets, names and calls."""
 
-    def __init__(self, reader: HostReader, tokens: list[str]) -> None:
+    def __init__(self, reader: _HostReader, tokens: list[str]) -> None:
         self._reader = reader
         self._tokens = tokens
         self._at = 0
@@ -312,7 +313,7 @@ class _Translation:
     def whole(self) -> str:
         text, _ = self._sum()
         if self._at != len(self._tokens):
-            raise Untranslatable(" ".join(self._tokens))
+            raise _Untranslatable(" ".join(self._tokens))
         return text
 
     def _peek(self) -> str:
@@ -343,7 +344,7 @@ class _Translation:
                 continue
             if sign in ("<<", ">>"):
                 if not right.isdigit():
-                    raise Untranslatable(right)
+                    raise _Untranslatable(right)
                 sign, right = ("*" if sign == "<<" else "//"), str(1 << int(right))
             text, binding = f"{_bound(text, binding, 1)} {sign} {right}", 1
         return text, binding
@@ -366,12 +367,12 @@ class _Translation:
         if word == "(":
             text, binding = self._sum()
             if self._take() != ")":
-                raise Untranslatable(text)
+                raise _Untranslatable(text)
             return (text, 2) if binding == 2 else (f"({text})", 2)
         if word.isdigit():
             return word, 2
         if not word or not (word[0].isalpha() or word[0] == "_"):
-            raise Untranslatable(word or "nothing")
+            raise _Untranslatable(word or "nothing")
         if self._peek() == "(":
             return self._call(word), 2
         text = self._reader.variable(word)
@@ -384,7 +385,7 @@ class _Translation:
             self._take()
             arguments.append(self._sum()[0])
         if self._take() != ")":
-            raise Untranslatable(function)
+            raise _Untranslatable(function)
         bare = function.rpartition("::")[2]
         if bare in ("min", "max") and len(arguments) == 2:
             return f"{bare}({', '.join(arguments)})"
@@ -398,7 +399,7 @@ class _Translation:
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"
         if len(arguments) == 2 and _CEIL.fullmatch(bare):
             return f"ceil_div({arguments[0]}, {arguments[1]})"
-        raise Untranslatable(function)
+        raise _Untranslatable(function)
 
 
 def _bound(text: str, binding: int, least: int) -> str:

@@ -26,12 +26,12 @@ from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import KernelParameter, KernelSignature, scan_kernels, used_words
 from kernelwright.problem.toml.file import did_you_mean, read_text
 from kernelwright.scaffold.guesses import argument_names
 from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.polynomial import ONE, Polynomial, named, number
-from kernelwright.infer.bounds import AXES, Bounds, Constraint, Unbounded
+from kernelwright.infer.bounds import AXES, Bounds, Inequality, Unbounded
 from kernelwright.infer.model import InferredLaunch, Question
 from kernelwright.infer.symbols import Symbols
-from kernelwright.problem.source_scan import KernelSignature, mask_comments
+from kernelwright.problem.source_scan import KernelSignature
+from kernelwright.source.lexer import masked
 
 USUAL_BLOCKS = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
 """By axes in use: what many kernels are launched with."""
@@ -129,7 +130,7 @@ class LaunchReader:
         return ""
 
     def _required(self) -> tuple[int, ...]:
-        before = mask_comments(self._analysis.source)[: self._signature.body[0]]
+        before = masked(self._analysis.source)[: self._signature.body[0]]
         found = list(re.finditer(r"reqd_work_group_size\s*\(([^()]*)\)", before))
         if not found or re.search(r"[;}]", before[found[-1].end() :]):
             return ()
@@ -137,7 +138,7 @@ class LaunchReader:
         return tuple(each for each in extents if each) if all(extents) else ()
 
     def _launch_bounds(self) -> int | None:
-        before = mask_comments(self._analysis.source)[: self._signature.body[0]]
+        before = masked(self._analysis.source)[: self._signature.body[0]]
         found = list(re.finditer(r"__launch_bounds__\s*\(\s*([^(),]*)", before))
         if not found or re.search(r"[;}]", before[found[-1].end() :]):
             return None
@@ -325,7 +326,7 @@ class LaunchReader:
         blocks = None if along.blocks is None else self._symbols.number(along.blocks)
         return None if blocks is None else blocks * extent
 
-    def _asked(self, axis: str, extent: int, constraint: Constraint) -> _Along | None:
+    def _asked(self, axis: str, extent: int, constraint: Inequality) -> _Along | None:
         """What one condition says: `global.x < n`, `block.x < rows`, `32*block.x + thread.x < width`."""
         count = constraint.right + ONE
         value = self._symbols.number(count)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kernelwright.problem.dtypes import Dtype
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Language, Role
+from kernelwright.problem.model import Role
+from kernelwright.source.language import Language
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from pathlib import Path
 from kernelwright.errors import KernelwrightError, SpecError
 from kernelwright.infer.device_text import device_text
 from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.source_scan import mask_comments
 from kernelwright.problem.toml.file import read_text
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
-_QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _GENERATED = "# Inferred from"
 MOST_FOLDERS = 1000
 
@@ -163,7 +162,7 @@ def headers_of(source: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     while waiting:
         current = waiting.pop()
         text = read_text(current, what="the kernel source" if len(seen) == 1 else "the header")
-        for name in _QUOTED_INCLUDE.findall(_without_comments(text)):
+        for name in (each.name for each in includes_in(text) if each.is_quoted and not each.is_macro):
             path = Path(os.path.normpath(current.parent / name))
             if path in seen:
                 continue
@@ -174,10 +173,3 @@ def headers_of(source: Path) -> tuple[dict[str, str], tuple[str, ...]]:
             waiting.append(path)
             files[path.relative_to(folder).as_posix()] = read_text(path, what="the header")
     return files, tuple(notes)
-
-
-def _without_comments(text: str) -> str:
-    """Lines whose directive is not inside a comment; the name in quotes stays readable."""
-    masked = mask_comments(text).splitlines()
-    kept = zip(text.splitlines(), masked, strict=False)
-    return "\n".join(line for line, code in kept if re.match(r"[ \t]*#[ \t]*include\b", code))

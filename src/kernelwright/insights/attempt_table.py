@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"\b\d[\d.,]*\b")
 
 
 @dataclass(frozen=True, slots=True)
-class RunAttempts:
+class _RunAttempts:
     """One run."""
 
     run: Path
@@ -59,10 +59,10 @@ class RunAttempts:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptTable:
+class _AttemptTable:
     """Several runs."""
 
-    runs: tuple[RunAttempts, ...]
+    runs: tuple[_RunAttempts, ...]
 
     @property
     def mistakes(self) -> tuple[tuple[str, int], ...]:
@@ -133,13 +133,13 @@ _HEADINGS = (
 )  # fmt: skip
 
 
-def attempt_table(runs: Iterable[Path]) -> AttemptTable:
+def attempt_table(runs: Iterable[Path]) -> _AttemptTable:
     """The figures of these runs of `optimize`; a folder that holds runs below it stands for all of them, by name.
 
     Raises:
         StoreError: there is no run of `optimize`, or one is damaged.
     """
-    return AttemptTable(tuple(_of_run(run) for path in runs for run in _runs_in(Path(path))))
+    return _AttemptTable(tuple(_of_run(run) for path in runs for run in _runs_in(Path(path))))
 
 
 def _runs_in(path: Path) -> Iterator[Path]:
@@ -154,7 +154,7 @@ def _runs_in(path: Path) -> Iterator[Path]:
     yield from runs
 
 
-def _of_run(run: Path) -> RunAttempts:
+def _of_run(run: Path) -> _RunAttempts:
     view = RunView.read(run)
     if not is_optimize_run(view):
         raise StoreError(f"{run} is a run of `tune`, which asks for no structures", hint="name a run of `optimize`")
@@ -164,7 +164,7 @@ def _of_run(run: Path) -> RunAttempts:
     answered = [each for each in exchanges if not each.reply.failure]
     complaints = [each.request.messages[-1].text for each in answered if len(each.request.messages) > 1]
     promised, slower = _promises(result.tree)
-    return RunAttempts(
+    return _RunAttempts(
         run=run,
         problem=view.started.problem_name,
         model=settings.model.partition("@")[0],
@@ -208,7 +208,7 @@ def kind_of(complaint: str) -> str:
     return kind if len(kind) <= MOST_KIND else kind[: MOST_KIND - 4] + " ..."
 
 
-def _row(run: RunAttempts) -> tuple[str, ...]:
+def _row(run: _RunAttempts) -> tuple[str, ...]:
     figures = run.figures
     return (
         run.run.name,

@@ -6,7 +6,6 @@ Everything is read from the run's record: its log, its nodes' own runs, its reco
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 import statistics
@@ -16,8 +15,9 @@ from functools import cached_property
 from typing import Literal
 
 from kernelwright.errors import KernelwrightError, StoreError
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.insights.difference import LineKind, difference
 from kernelwright.insights.step_table import told_config, told_gain, told_path, told_row, told_total
 from kernelwright.insights.verdict_words import ceiling_words, counted, tried_words, verdict_text
 from kernelwright.llm.account import Account, Spent
@@ -36,7 +36,6 @@ BEST_CONFIGS = 5
 MOST_ASIDE = 8
 """Nodes beside the winner's path that the story names."""
 
-MOST_DIFF_LINES = 400
 AS_PREDICTED = 0.1
 """A search's gain within 10 % of the prediction is as predicted."""
 
@@ -46,7 +45,7 @@ Outcome = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class NodeCost:
+class _NodeCost:
     """What one node has cost."""
 
     evaluations: int = 0
@@ -60,7 +59,7 @@ class NodeCost:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueLine:
+class _ValueLine:
     """One value of a parameter in a node's landscape."""
 
     value: Value
@@ -71,7 +70,7 @@ class ValueLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigLine:
+class _ConfigLine:
     """One config of a node."""
 
     config: Mapping[str, Value]
@@ -88,15 +87,15 @@ class NodeFacts:
     outcome: Outcome
     happened: str
     """Predicted and measured, in a sentence."""
-    gain: Interval | None
+    gain: ConfidenceInterval | None
     """Over its parent, from interleaved rounds."""
-    total: Interval | None
+    total: ConfidenceInterval | None
     """Over the baseline, likewise."""
     search_gain: float | None
     proof: TemplateProven | None
-    cost: NodeCost
-    best: tuple[ConfigLine, ...]
-    landscape: Mapping[str, tuple[ValueLine, ...]]
+    cost: _NodeCost
+    best: tuple[_ConfigLine, ...]
+    landscape: Mapping[str, tuple[_ValueLine, ...]]
     limits: tuple[str, ...]
     """What limits its best config, a sentence a workload."""
     exchanges: tuple[Exchange, ...]
@@ -223,12 +222,12 @@ class Story:
         except StoreError:
             return None
 
-    def _cost(self, node: Node, own: RunView | None) -> NodeCost:
+    def _cost(self, node: Node, own: RunView | None) -> _NodeCost:
         model = self.account.by_node.get(node.index, Spent())
         if own is None:
-            return NodeCost(node.tuning.evaluated_count, budget_s=node.tuning.spent_s, model=model)
+            return _NodeCost(node.tuning.evaluated_count, budget_s=node.tuning.spent_s, model=model)
         costs = [event.cost for event in own.evaluations if event.source == "measured"]
-        return NodeCost(
+        return _NodeCost(
             evaluations=len(costs),
             build_s=sum(each.build_s for each in costs),
             device_s=sum(each.check_s + each.time_s for each in costs),
@@ -236,7 +235,7 @@ class Story:
             model=model,
         )
 
-    def diff(self, index: int) -> list[tuple[str, str]]:
+    def diff(self, index: int) -> list[tuple[LineKind, str]]:
         """A node's template against its parent's: (`head`, `hunk`, `add`, `del` or `same`, line) for each line.
 
         Empty where one of the two has no text.
@@ -248,17 +247,7 @@ class Story:
             before, after = self._result.source(node.parent), self._result.source(index)
         except KernelwrightError:
             return []
-        lines = difflib.unified_diff(
-            before.splitlines(), after.splitlines(), f"node {node.parent}", f"node {index}", lineterm=""
-        )
-        found = []
-        for place, line in enumerate(lines):
-            if place == MOST_DIFF_LINES:
-                found.append(("hunk", "… cut here; the node's folder has the whole text"))
-                break
-            kind = "head" if place < 2 else {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
-            found.append((kind, line))
-        return found
+        return difference(before, after, f"node {node.parent}", f"node {index}")
 
     # -- the whole -----------------------------------------------------------------------------------------------
 
@@ -345,7 +334,7 @@ class Story:
             yield f"and {len(others) - MOST_ASIDE} more"
 
 
-def outcome_of(node: Node, gain: Interval | None, search_gain: float | None) -> Outcome:
+def outcome_of(node: Node, gain: ConfidenceInterval | None, search_gain: float | None) -> Outcome:
     """What came of a prediction."""
     if not node.is_working:
         return "failed"
@@ -369,7 +358,7 @@ def _against(measured: float, predicted: float) -> Outcome:
 
 
 def _happened(
-    result: OptimizeResult, node: Node, outcome: Outcome, gain: Interval | None, search_gain: float | None
+    result: OptimizeResult, node: Node, outcome: Outcome, gain: ConfidenceInterval | None, search_gain: float | None
 ) -> str:
     predicted = f"predicted {factor_text(node.predicted_gain)}" if node.predicted_gain is not None else "no prediction"
     if node.failure is not None:
@@ -417,17 +406,17 @@ def _sentence(text: str) -> str:
     return text if not text or text[-1] in ".!?…" else f"{text}."
 
 
-def _best(view: RunView) -> Iterator[ConfigLine]:
+def _best(view: RunView) -> Iterator[_ConfigLine]:
     ordered = sorted((each for each in view.passed if each.value), key=lambda each: (each.value or 0.0, each.index))
     for each in ordered[:BEST_CONFIGS]:
-        yield ConfigLine(each.config, 1 / (each.value or 1.0), is_partial(each))
+        yield _ConfigLine(each.config, 1 / (each.value or 1.0), is_partial(each))
 
 
-def _landscape(view: RunView) -> dict[str, tuple[ValueLine, ...]]:
+def _landscape(view: RunView) -> dict[str, tuple[_ValueLine, ...]]:
     """By parameter that was varied: the best that each of its values came to."""
     declared = view.started.space.get("parameters", {})
     names = list(declared) if isinstance(declared, Mapping) else []
-    found: dict[str, tuple[ValueLine, ...]] = {}
+    found: dict[str, tuple[_ValueLine, ...]] = {}
     for name in names:
         groups: dict[Value, list[Evaluated]] = {}
         for event in view.evaluations:
@@ -442,10 +431,10 @@ def _order(value: Value) -> tuple[bool, float, str]:
     return (True, 0.0, value) if isinstance(value, str) else (False, float(value), "")
 
 
-def _value_line(value: Value, events: Sequence[Evaluated]) -> ValueLine:
+def _value_line(value: Value, events: Sequence[Evaluated]) -> _ValueLine:
     passed = [1 / event.value for event in events if event.value]
     failed = sum(isinstance(event.outcome, Failed) for event in events)
-    return ValueLine(value, max(passed, default=None), len(events), failed)
+    return _ValueLine(value, max(passed, default=None), len(events), failed)
 
 
 def _limits(view: RunView) -> Iterator[str]:
@@ -473,7 +462,7 @@ def spent_words(spent: Spent) -> str:
     )
 
 
-def cost_words(cost: NodeCost) -> str:
+def cost_words(cost: _NodeCost) -> str:
     """What a node has cost, in a line."""
     parts = []
     if cost.evaluations:
@@ -487,7 +476,7 @@ def cost_words(cost: NodeCost) -> str:
     return "; ".join(parts)
 
 
-def facts_record(facts: NodeFacts, diff: Sequence[tuple[str, str]]) -> dict[str, object]:
+def facts_record(facts: NodeFacts, diff: Sequence[tuple[LineKind, str]]) -> dict[str, object]:
     """One node for `--json`."""
     node = facts.node
     return {

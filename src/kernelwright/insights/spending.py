@@ -19,7 +19,7 @@ from kernelwright.tree.model import Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class _Spending:
     """A sum. Seconds of work that went on at the same time count each."""
 
     model: Spent = field(default_factory=Spent)
@@ -32,7 +32,7 @@ class Spending:
     attempts: int = 0
     """Structures that were proposed, refused ones included."""
 
-    def plus(self, cost: Cost) -> Spending:
+    def plus(self, cost: Cost) -> _Spending:
         """With one more evaluation."""
         return replace(
             self,
@@ -46,11 +46,11 @@ class Spending:
 class RunSpending:
     """The sums of a run."""
 
-    total: Spending
+    total: _Spending
     """Everything, the baseline and all nodes; the final comparison's time is not recorded, and so not in it."""
-    by_role: Mapping[str, Spending]
+    by_role: Mapping[str, _Spending]
     """By who proposed: replies of the role, and the evaluations of the nodes that it wrote."""
-    by_node: Mapping[int, Spending]
+    by_node: Mapping[int, _Spending]
     """By node: replies that were asked for it, and its evaluations."""
 
 
@@ -61,13 +61,13 @@ def spending_of(run: Path) -> RunSpending:
         StoreError: the run, or a node's, cannot be read.
     """
     view = RunView.read(run)
-    total, by_role, by_node = Spending(), dict[str, Spending](), dict[int, Spending]()
+    total, by_role, by_node = _Spending(), dict[str, _Spending](), dict[int, _Spending]()
     if view.baseline is not None:
-        total = by_node[0] = by_role["baseline"] = replace(Spending().plus(view.baseline.cost), evaluations=0)
+        total = by_node[0] = by_role["baseline"] = replace(_Spending().plus(view.baseline.cost), evaluations=0)
     for node in Tree.of(view.tree_events):
         attempt = int(node.role in ("code", "debug"))
-        own = by_node.get(node.index, Spending())
-        role = by_role.get(node.role, Spending())
+        own = by_node.get(node.index, _Spending())
+        role = by_role.get(node.role, _Spending())
         for cost in _costs(run / NODES_FOLDER / f"{node.index:03d}"):
             own, role, total = own.plus(cost), role.plus(cost), total.plus(cost)
         by_node[node.index] = replace(own, attempts=own.attempts + attempt)
@@ -77,9 +77,9 @@ def spending_of(run: Path) -> RunSpending:
     if account is not None:
         total = replace(total, model=account.total)
         for name, spent in account.by_role.items():
-            by_role[name] = replace(by_role.get(name, Spending()), model=spent)
+            by_role[name] = replace(by_role.get(name, _Spending()), model=spent)
         for index, spent in account.by_node.items():
-            by_node[index] = replace(by_node.get(index, Spending()), model=spent)
+            by_node[index] = replace(by_node.get(index, _Spending()), model=spent)
     return RunSpending(total, by_role, by_node)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.problem.config import Config
 from kernelwright.results.optimize_result import OptimizeResult, PathStep
 from kernelwright.results.verdict import compared_interval
@@ -29,7 +29,7 @@ def told_config(result: OptimizeResult, index: int) -> Config | None:
     return Config(comparison.configs[row]) if row and comparison is not None else None
 
 
-def told_gain(result: OptimizeResult, index: int) -> Interval | None:
+def told_gain(result: OptimizeResult, index: int) -> ConfidenceInterval | None:
     """A node over what it was made from, from interleaved rounds; None where one of the two was not compared."""
     before = result.tree.ancestor(index)
     if before is None:
@@ -37,7 +37,7 @@ def told_gain(result: OptimizeResult, index: int) -> Interval | None:
     return compared_interval(result.view, told_row(result, before), told_row(result, result.tree[index]))
 
 
-def told_total(result: OptimizeResult, index: int) -> Interval | None:
+def told_total(result: OptimizeResult, index: int) -> ConfidenceInterval | None:
     """A node over the baseline, likewise; of the fastest it is what the run claims."""
     return compared_interval(result.view, 0, told_row(result, result.tree[index])) if index else None
 

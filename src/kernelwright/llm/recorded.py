@@ -137,7 +137,7 @@ def read_exchanges(path: Path) -> tuple[tuple[Exchange, ...], int]:
     return tuple(found), size_bytes
 
 
-class Recording:
+class ExchangeLog:
     """The exchanges of one run, in one file; safe to use from several threads of one process."""
 
     def __init__(self, path: Path, *, writable: bool = True) -> None:
@@ -209,7 +209,7 @@ class RecordedModel:
     So are failures that a run takes for an answer (`llm.base.FAILURES`); after all others the same is asked again.
     """
 
-    def __init__(self, recording: Recording, model: ChatModel | None) -> None:
+    def __init__(self, recording: ExchangeLog, model: ChatModel | None) -> None:
         """`model` None: a replay, which asks nobody."""
         self._recording = recording
         self._model = model
@@ -284,7 +284,7 @@ def _hand_on(
         future.set_exception(error)
 
 
-def _missing(recording: Recording, request: ChatRequest) -> ModelReplyMissing:
+def _missing(recording: ExchangeLog, request: ChatRequest) -> ModelReplyMissing:
     same = [each for each in recording.exchanges if each.request.role == request.role]
     return ModelReplyMissing(
         f"no recorded reply to this {request.role} request {request.id} (of {len(same)} {request.role} replies)",
@@ -299,7 +299,7 @@ class ReplayedModel:
     what was decided can then still be repeated after a prompt has changed.
     """
 
-    def __init__(self, recording: Recording, tell: Callable[[str], None]) -> None:
+    def __init__(self, recording: ExchangeLog, tell: Callable[[str], None]) -> None:
         """`tell` hears of every request that is not as it was."""
         self._recording = recording
         self._tell = tell

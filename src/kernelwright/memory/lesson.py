@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.identity import content_id
 from kernelwright.memory import text as safe
@@ -58,16 +58,16 @@ class Measured:
     """None with no interval: the search's own measurements, which claim nothing."""
 
     @classmethod
-    def of(cls, interval: Interval) -> Measured:
+    def of(cls, interval: ConfidenceInterval) -> Measured:
         """From interleaved rounds."""
         return cls(interval.estimate, interval.low, interval.high, interval.confidence)
 
     @property
-    def interval(self) -> Interval | None:
+    def interval(self) -> ConfidenceInterval | None:
         """From interleaved rounds; None: provisional."""
         if self.low is None or self.high is None:
             return None
-        return Interval(self.estimate, self.low, self.high, self.confidence or 0.0)
+        return ConfidenceInterval(self.estimate, self.low, self.high, self.confidence or 0.0)
 
     def __str__(self) -> str:
         """`1.23x [1.20, 1.26]`, or `about 1.23x` where nothing is claimed."""

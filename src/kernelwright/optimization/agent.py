@@ -20,7 +20,7 @@ from kernelwright.llm.base import ChatModel
 from kernelwright.llm.chain import Patience
 from kernelwright.llm.pace import Gates, TimeLeft
 from kernelwright.llm.providers import open_models
-from kernelwright.llm.recorded import FILE_NAME, RecordedModel, Recording, ReplayedModel, encode, read_exchanges
+from kernelwright.llm.recorded import FILE_NAME, ExchangeLog, RecordedModel, ReplayedModel, encode, read_exchanges
 from kernelwright.optimization.evidence import NodeEvidence
 from kernelwright.optimization.roles_file import RULES, Roles, roles_of
 from kernelwright.optimization.settings import REPLAY, OptimizeSettings
@@ -108,7 +108,7 @@ def _opened(
     settings: OptimizeSettings, roles: Roles, folder: RunFolder, opener: Opener, stack: contextlib.ExitStack
 ) -> dict[str, ChatModel]:
     """By name every model of the run, all with one recording and one account."""
-    recording = Recording(folder.path / FILE_NAME)
+    recording = ExchangeLog(folder.path / FILE_NAME)
     account = Account(
         Caps(cost_usd=settings.max_cost_usd, tokens=settings.max_tokens),
         [(each.request, each.reply) for each in recording.exchanges],
@@ -126,7 +126,7 @@ def _replayed(
     """The same names, all answered from one recording."""
     path = folder.path / FILE_NAME
     _copy_recording(Path(settings.model.removeprefix(REPLAY)), path)
-    recording = Recording(path, writable=False)
+    recording = ExchangeLog(path, writable=False)
     replay: ChatModel = RecordedModel(recording, None) if tell is None else ReplayedModel(recording, tell)
     return dict.fromkeys(_names(settings, roles), replay)
 

@@ -44,7 +44,7 @@ from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.registry import DIRECT
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.machine import LocalMachine, Machine
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 
 def optimize(
@@ -82,7 +82,7 @@ def optimize(
     listener = listener or SilentListener()
     machine = machine or _machine_of(settings, listener)
     listener.on_progress(Progress(phase="prepare"))
-    subject = Subject.load(problem)
+    subject = TuningProblem.load(problem)
     device = None
     if not isinstance(machine, SpoolMachine):
         device = machine.device(settings.tune.device, subject.baseline.template.language)
@@ -93,7 +93,7 @@ def optimize(
         _removed_if_useless(folder),
         _agent(agent, settings, folder, time_left := TimeLeft()) as own,
     ):
-        subject = Subject.load(folder.problem_file)
+        subject = TuningProblem.load(folder.problem_file)
         if isinstance(machine, SpoolMachine):
             listener.on_progress(Progress(phase="baseline"))
             site: Site = machine.begin(subject, files, settings.tune)
@@ -134,7 +134,7 @@ def resume_optimize(
         if runner and not settings.runner:
             raise UsageError("this run was measured here, not through a spool", hint="resume it without --runner")
         settings = dataclasses.replace(settings, runner=runner or settings.runner)
-        subject, files = Subject.load(folder.problem_file), folder.problem_files()
+        subject, files = TuningProblem.load(folder.problem_file), folder.problem_files()
         site = _site_again(machine or _machine_of(settings, listener), subject, files, settings, view)
         try:
             with _agent(agent, settings, folder, time_left := TimeLeft()) as own:
@@ -188,7 +188,7 @@ def replay_optimize(
     differences: list[str] = []
     with WatchedFolder.create(path, files=files) as folder, _removed_if_useless(folder):
         folder.recorded = known
-        subject = Subject.load(folder.problem_file)
+        subject = TuningProblem.load(folder.problem_file)
         asked = settings if settings.model == "rules" else dataclasses.replace(settings, model=f"{REPLAY}{known.run}")
         replaying = agent_of(asked, folder, tell=differences.append)
         with contextlib.nullcontext(agent) if agent is not None else replaying as own:
@@ -230,7 +230,7 @@ def _machine_of(settings: OptimizeSettings, listener: RunListener) -> Machine | 
 
 def _site_again(
     machine: Machine | SpoolMachine,
-    subject: Subject,
+    subject: TuningProblem,
     files: Mapping[str, bytes],
     settings: OptimizeSettings,
     view: RunView,

@@ -145,14 +145,14 @@ class Remembered:
 
     def agent(self, agent: Agent) -> Agent:
         """The agent, its ideas in the order that experience suggests."""
-        return RememberingAgent(agent, self.lessons) if self.lessons else agent
+        return _RememberingAgent(agent, self.lessons) if self.lessons else agent
 
     def start(self, tactics: Sequence[str]) -> Mapping[str, Value]:
         """Values at which the search of a template that was made by these tactics may begin."""
         return remembered_values(tactics, self.lessons)[0]
 
 
-class RememberingAgent:
+class _RememberingAgent:
     """Plays every role as another agent does; what that one plans is predicted anew from what was measured before."""
 
     def __init__(self, agent: Agent, lessons: Sequence[Recalled]) -> None:

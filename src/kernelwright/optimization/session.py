@@ -23,7 +23,7 @@ from kernelwright.identity import content_id
 from kernelwright.llm.pace import TimeLeft
 from kernelwright.optimization.learning import learn
 from kernelwright.optimization.loop import Optimizer
-from kernelwright.optimization.nodes.run import Shared, evaluated_counts, new_incumbent, unlimited
+from kernelwright.optimization.nodes.run import NodeContext, evaluated_counts, new_incumbent, unlimited
 from kernelwright.optimization.remembering import Remembered, recalled_or_note
 from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.optimization.state import OptimizerParts
@@ -65,7 +65,7 @@ from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.run_start import run_started
 from kernelwright.tuning.time_spent import BASELINE, FINALS, SET_UP, Ledger
-from kernelwright.tuning.tune import COMPARISON_SHARE, Subject, baseline_note, left_until
+from kernelwright.tuning.tune import COMPARISON_SHARE, TuningProblem, baseline_note, left_until
 
 SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
 """What the default searcher imports when it is made."""
@@ -75,7 +75,7 @@ SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
 class SessionParts:
     """What a session is made of."""
 
-    subject: Subject
+    subject: TuningProblem
     settings: OptimizeSettings
     site: Site
     folder: RunFolder
@@ -175,7 +175,7 @@ class Session:
         parts = self._remembering(parts, view)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
         if self._parts.time_left is not None:
-            self._parts.time_left.is_told_by(optimizer.seconds_for_models)
+            self._parts.time_left.is_told_by(optimizer.state.seconds_for_models)
         try:
             reason = optimizer.run()
             comparison = None
@@ -192,18 +192,18 @@ class Session:
                 self._remember(parts)
             self._append([*self._late_notes(), self._finished(reason)])
         finally:
-            optimizer.close()
+            optimizer.state.close()
         self._enter("done")
 
     def _finish_nodes(self, optimizer: Optimizer, comparison: FinalistsCompared | None, reason: str) -> None:
         """Record the end in every node's log; a replay of what was killed takes in first what had been evaluated."""
         recorded = self._parts.recorded
         if recorded is not None and reason == "interrupted":
-            for index, run in optimizer.runs.items():
+            for index, run in optimizer.state.runs.items():
                 run.take(NodeDone(recorded.of_node(index)[len(run.evaluations) :], ""))
             if recorded.finished is None and not recorded.session.is_last:
                 return
-        for index, run in optimizer.runs.items():
+        for index, run in optimizer.state.runs.items():
             run.finish(of_node(comparison, index) if comparison else None, reason)
 
     def _late_notes(self) -> list[Noted]:
@@ -220,7 +220,7 @@ class Session:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         weights = {workload.name: workload.weight for workload in subject.problem.workloads}
-        shared = Shared(
+        shared = NodeContext(
             started=started,
             baseline=baseline,
             baseline_ms=baseline_ms,
@@ -366,12 +366,12 @@ class Session:
         spent_on = self._ledger.seconds if recorded is None else known.spent_on if known is not None else {}
         return RunFinished(reason, self._clock.spent_s, spent_on)
 
-    def _compare(self, optimizer: Optimizer, shared: Shared) -> FinalistsCompared | None:
+    def _compare(self, optimizer: Optimizer, shared: NodeContext) -> FinalistsCompared | None:
         """The final comparison over all nodes; None when nothing can be compared."""
         self._enter("compare")
         baseline_ms = shared.baseline_ms
-        evaluations = {index: run.evaluations for index, run in optimizer.runs.items()}
-        templates = {index: run.template for index, run in optimizer.runs.items()}
+        evaluations = {index: run.evaluations for index, run in optimizer.state.runs.items()}
+        templates = {index: run.template for index, run in optimizer.state.runs.items()}
         count = self._parts.settings.tune.finalists
 
         def choose(rejected: frozenset[str]) -> list[Entrant]:
@@ -379,7 +379,7 @@ class Session:
                 index: [event for event in events if event.candidate_id not in rejected]
                 for index, events in evaluations.items()
             }
-            return entrants(optimizer.tree, usable, templates, count=count)
+            return entrants(optimizer.state.tree, usable, templates, count=count)
 
         first = choose(frozenset())
         least_s = least_rounds(len(first)) * 1e-3 * _round_ms(baseline_ms, first)
@@ -387,7 +387,7 @@ class Session:
         comparing = Comparing(
             baseline=self._parts.subject.baseline,
             choose=choose,
-            files=optimizer.files,
+            files=optimizer.state.files,
             rounds=self._rounds(baseline_ms, first),
             seconds=None if seconds is None else self._seconds_for_checks(seconds, least_s),
             on_step=lambda: self._enter("compare"),
@@ -415,7 +415,7 @@ class Session:
 
     def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:
         """Lets finalists in as far as the time goes."""
-        costs, tune, end_s = optimizer.costs(), self._parts.settings.tune, self._limit_s(baseline)
+        costs, tune, end_s = optimizer.state.costs(), self._parts.settings.tune, self._limit_s(baseline)
         workloads = len(self._parts.subject.problem.workloads)
         if end_s is None or tune.budget.seconds is None:
             return FinalsPace(costs, rounds=tune.comparison_rounds, left_s=lambda: math.inf, workloads=workloads)
@@ -475,7 +475,7 @@ class Session:
 
     def progress(self, running: Progress) -> Progress:
         """Where the whole run stands while a node is searched."""
-        return self._optimizer.progress("search", running=running) if self._optimizer else running
+        return self._optimizer.state.progress("search", running=running) if self._optimizer else running
 
     def tell(self, event: Event, progress: Progress) -> None:
         """A node's event, with the whole run's progress."""
@@ -494,7 +494,9 @@ class Session:
 
     def _enter(self, phase: str) -> None:
         optimizer = self._optimizer
-        self._progress = optimizer.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)
+        self._progress = (
+            optimizer.state.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)
+        )
         self._parts.listener.on_progress(self._progress)
 
     def _result(self) -> OptimizeResult:

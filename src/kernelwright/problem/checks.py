@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expressions.syntax import ARITY
-from kernelwright.problem.toml.file import Table, did_you_mean
+from kernelwright.problem.toml.file import TomlTable, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def shown_path(path: Path) -> Path:
         return path
 
 
-def file_beside(table: Table, key: str, value: str, *, folder: Path, what: str) -> Path:
+def file_beside(table: TomlTable, key: str, value: str, *, folder: Path, what: str) -> Path:
     """The existing file that `value`, written under `key`, names inside the problem's `folder`.
 
     A problem is one folder that can be copied, so paths are relative and stay inside it, links included.
@@ -130,7 +130,7 @@ def file_beside(table: Table, key: str, value: str, *, folder: Path, what: str) 
     )
 
 
-def folder_beside(table: Table, key: str, index: int, value: str, *, folder: Path) -> Path:
+def folder_beside(table: TomlTable, key: str, index: int, value: str, *, folder: Path) -> Path:
     """The existing folder that item `index` of the list under `key` names inside the problem's `folder`.
 
     Raises:

@@ -13,15 +13,7 @@ from typing import Literal
 
 from kernelwright.errors import Location
 from kernelwright.problem.expressions.expression import Expression
-
-Language = Literal["opencl", "cuda", "hip", "triton"]
-
-LANGUAGE_OF_SUFFIX: Mapping[str, Language] = {
-    ".cl": "opencl",
-    ".cu": "cuda",
-    ".hip": "hip",
-    ".py": "triton",
-}
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 
 Role = Literal["input", "output", "inout", "scalar", "scratch", "local"]
 """`scratch`: global memory that no one reads afterwards (its shape may use parameters). `local`: an OpenCL `__local`

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.toml.file import Table
+from kernelwright.problem.toml.file import TomlTable
 
 _PARTS = re.compile(r"\{\{|\}\}|\{(?P<expression>[^{}]*)\}|(?P<loose>[{}])")
 
 
-def read_options(table: Table) -> tuple[str, ...] | None:
+def read_options(table: TomlTable) -> tuple[str, ...] | None:
     """The `options` of a table, None when absent; their expressions can be read.
 
     Raises:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, ReferenceFailed, SpecError
 from kernelwright.problem.checks import shown_path
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, ReferenceSpec
+from kernelwright.problem.model import ReferenceSpec
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.problem.toml.file import did_you_mean, read_text
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -77,7 +77,7 @@ class Finalist:
 
 
 @dataclass(frozen=True, slots=True)
-class CompareJob:
+class FinalistsJob:
     """Finalists with the problems of their nodes."""
 
     nodes: Mapping[int, Mapping[str, bytes]]
@@ -100,7 +100,7 @@ class Elsewhere(Protocol):
         """
         ...
 
-    def compare(self, job: CompareJob) -> FinalistsCompared | None:
+    def compare(self, job: FinalistsJob) -> FinalistsCompared | None:
         """The comparison; None when nothing can be compared.
 
         Raises:

@@ -26,7 +26,7 @@ from kernelwright.errors import InfrastructureError, KernelwrightError, StoreErr
 from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import STAGES, Evaluation, Failed, Passed
-from kernelwright.remote.base import CompareJob, Elsewhere, NodeDone, NodeJob
+from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
     Begin,
@@ -39,8 +39,8 @@ from kernelwright.remote.messages import (
     Race,
     Refused,
     Request,
+    RequestContext,
     Result,
-    Work,
     WorkerSeen,
 )
 from kernelwright.remote.site import Comparing, compare_job
@@ -58,7 +58,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.tuning.environment import environment
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 _R = TypeVar("_R", bound=Result)
 
@@ -76,7 +76,7 @@ TELL_S = 30.0
 
 
 @dataclass(slots=True)
-class Meter:
+class _Meter:
     """Seconds that workers have spent on a run: what its budget counts, because a copy may take any time."""
 
     _seconds: float = 0.0
@@ -101,7 +101,7 @@ class SpoolMachine:
         self._poll_s = poll_s
         self._say = say
 
-    def begin(self, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
+    def begin(self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings) -> SpoolSite:
         """Ask for the device's facts and the baseline's times, and wait for them.
 
         Raises:
@@ -122,7 +122,7 @@ class SpoolMachine:
         return SpoolSite(mailbox, work, _device(begun.device), begun)
 
     def again(
-        self, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings, started: RunStarted
+        self, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings, started: RunStarted
     ) -> SpoolSite:
         """The same for a run that has begun: everything that it needs to know is recorded."""
         mailbox = Mailbox(SpoolFolder(self.path), poll_s=self._poll_s, say=self._say)
@@ -134,7 +134,7 @@ class Mailbox:
 
     def __init__(self, folder: SpoolFolder, *, poll_s: float, say: Callable[[str], None] | None) -> None:
         self.folder = folder
-        self.meter = Meter()
+        self.meter = _Meter()
         self._poll_s = poll_s
         self._say = say
         self._stopped = threading.Event()
@@ -214,7 +214,7 @@ class Mailbox:
 class SpoolSite:
     """A run's other machine."""
 
-    def __init__(self, mailbox: Mailbox, work: Work, device: DeviceInfo, begun: Begun | None) -> None:
+    def __init__(self, mailbox: Mailbox, work: RequestContext, device: DeviceInfo, begun: Begun | None) -> None:
         """`begun` None: the run is resumed."""
         self._mailbox = mailbox
         self._work = dataclasses.replace(work, device_name=device.name)
@@ -318,7 +318,7 @@ class SpoolSite:
             raise StoreError(f"the result of node {job.index} holds the proof of something else")
         return NodeDone(found, answer.reason, _failed(answer.failure), proof)
 
-    def compare(self, comparing: Comparing | CompareJob) -> FinalistsCompared | None:
+    def compare(self, comparing: Comparing | FinalistsJob) -> FinalistsCompared | None:
         """Ask for a comparison, and wait."""
         job = compare_job(comparing) if isinstance(comparing, Comparing) else comparing
         if job is None:
@@ -379,8 +379,10 @@ class _Run:
     baseline_ms: Mapping[str, float]
 
 
-def _work(mailbox: Mailbox, subject: Subject, files: Mapping[str, bytes], settings: TuneSettings) -> Work:
-    return Work(
+def _work(
+    mailbox: Mailbox, subject: TuningProblem, files: Mapping[str, bytes], settings: TuneSettings
+) -> RequestContext:
+    return RequestContext(
         problem_name=subject.problem.name,
         files=mailbox.folder.put_files(files),
         settings=settings.as_record(),

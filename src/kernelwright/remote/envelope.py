@@ -45,7 +45,7 @@ class SpoolTooNew(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class _Envelope:
     """A whole file."""
 
     kind: str
@@ -76,7 +76,7 @@ def _jsonable(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def decode(data: bytes, *, file: Path) -> Envelope | None:
+def decode(data: bytes, *, file: Path) -> _Envelope | None:
     """What a file holds; None: it is incomplete, or no file of a spool.
 
     Raises:
@@ -96,7 +96,7 @@ def decode(data: bytes, *, file: Path) -> Envelope | None:
         )
     if head["bytes"] != len(body) or head["sha256"] != digest(body):
         return None
-    return Envelope(head["kind"], head["id"], body)
+    return _Envelope(head["kind"], head["id"], body)
 
 
 def _head(line: bytes) -> dict[str, Any] | None:

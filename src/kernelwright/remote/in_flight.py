@@ -21,11 +21,11 @@ WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BackgroundTask:
     """Work that touches nothing of the caller's, and what the caller does with its result."""
 
     work: Callable[[], Any]
-    then: Callable[[Any], Step | None]
+    then: Callable[[Any], BackgroundTask | None]
     """Gives what comes next, None: nothing."""
     is_recording: bool = False
     """Whether the work records measurements: then it must have ended before anybody else goes on with the run."""
@@ -37,7 +37,7 @@ class Steps:
     def __init__(self, size: int) -> None:
         """At a `size` of 1 every step is done where it is begun, in the caller's thread."""
         self.size = size
-        self._running: dict[object, tuple[Step, Future[Any]]] = {}
+        self._running: dict[object, tuple[BackgroundTask, Future[Any]]] = {}
         self._is_stopping = threading.Event()
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Steps:
         """Whether the threads should end."""
         return self._is_stopping.is_set()
 
-    def begin(self, key: object, step: Step) -> None:
+    def begin(self, key: object, step: BackgroundTask) -> None:
         """Begin a chain; `key` names it."""
         if self.size == 1:
             done: Future[Any] = Future()
@@ -93,7 +93,7 @@ class Steps:
         wait([future for step, future in self._running.values() if step.is_recording], timeout=PATIENCE_S)
 
 
-def _run(step: Step, future: Future[Any]) -> None:
+def _run(step: BackgroundTask, future: Future[Any]) -> None:
     """A thread's work: whatever it raises is the caller's to hear."""
 
     def hand_over(kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:

@@ -32,7 +32,7 @@ Files = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RequestContext:
     """What every request says: what is computed, how it is measured, and on which device."""
 
     problem_name: str
@@ -49,7 +49,7 @@ class Work:
 class Begin:
     """Describe the device, measure what it can do at most, prove and time the baseline."""
 
-    work: Work
+    work: RequestContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Race:
 class NodeAsked:
     """Prove a node's template where that was not done, and search its parameters."""
 
-    work: Work
+    work: RequestContext
     run_id: str
     started: str
     """The line of the run's `RunStarted`."""
@@ -135,7 +135,7 @@ class Entry:
 class CompareAsked:
     """Check finalists on every dataset and measure them side by side with the baseline."""
 
-    work: Work
+    work: RequestContext
     run_id: str
     nodes: Mapping[str, Files]
     """By node: the files of its problem."""
@@ -231,7 +231,7 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def work_of(request: Request) -> Work:
+def work_of(request: Request) -> RequestContext:
     """What every request says."""
     return request.work
 

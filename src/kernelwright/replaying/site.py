@@ -12,8 +12,8 @@ from typing import Self
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.problem.outcome import Cost, Evaluation, Failed
-from kernelwright.remote.base import CompareJob, Elsewhere, NodeDone, NodeJob
-from kernelwright.remote.in_flight import Step, Steps
+from kernelwright.remote.base import Elsewhere, FinalistsJob, NodeDone, NodeJob
+from kernelwright.remote.in_flight import BackgroundTask, Steps
 from kernelwright.remote.site import Comparing
 from kernelwright.replaying.record import Recorded, ReplayDiverged
 from kernelwright.store.event import (
@@ -68,7 +68,7 @@ class RecordedClock(RunClock):
         return self._now()
 
 
-class RecordedRunner:
+class _RecordedRunner:
     """Only there to be none: whatever a node asks is answered from the record before it comes here."""
 
     capacity = 1
@@ -110,7 +110,7 @@ class ReplaySite:
         self.recorded = recorded
         self._started = recorded.view.started
         self._is_elsewhere = "worker" in self._started.environment  # then whole nodes went to another machine
-        self._runner = RecordedRunner()
+        self._runner = _RecordedRunner()
 
     @property
     def device(self) -> DeviceInfo:
@@ -119,7 +119,7 @@ class ReplaySite:
         return DeviceInfo(**{name: value for name, value in self._started.device.items() if name in known})
 
     @property
-    def runner(self) -> RecordedRunner | None:
+    def runner(self) -> _RecordedRunner | None:
         """None where whole nodes went elsewhere."""
         return None if self._is_elsewhere else self._runner
 
@@ -170,7 +170,7 @@ class ReplaySite:
     def calibrate_again(self, baseline: Candidate) -> None:
         """Nothing: no process needs it."""
 
-    def compare(self, comparing: Comparing | CompareJob) -> FinalistsCompared | None:
+    def compare(self, comparing: Comparing | FinalistsJob) -> FinalistsCompared | None:
         """The comparison as it was measured.
 
         Raises:
@@ -178,7 +178,7 @@ class ReplaySite:
             KeyboardInterrupt: the recorded session ended in it.
         """
         known = self.recorded.comparison
-        if isinstance(comparing, CompareJob) or known is None:
+        if isinstance(comparing, FinalistsJob) or known is None:
             return known
         chosen = [each.candidate.id for each in comparing.choose(frozenset())]
         missing = [each for each in chosen[:1] if each not in (*known.candidate_ids, *known.rejected)]
@@ -209,7 +209,7 @@ class OneRecordedStep(Steps):
         super().__init__(1)
         self._recorded = recorded
 
-    def begin(self, key: object, step: Step) -> None:
+    def begin(self, key: object, step: BackgroundTask) -> None:
         """As `Steps.begin`.
 
         Raises:
@@ -227,7 +227,7 @@ class RecordedSteps(Steps):
         super().__init__(size)
         self._recorded = recorded
         self._tree = tree
-        self._chains: dict[object, Step] = {}
+        self._chains: dict[object, BackgroundTask] = {}
 
     def __len__(self) -> int:
         return len(self._chains)
@@ -235,7 +235,7 @@ class RecordedSteps(Steps):
     def __contains__(self, key: object) -> bool:
         return key in self._chains
 
-    def begin(self, key: object, step: Step) -> None:
+    def begin(self, key: object, step: BackgroundTask) -> None:
         """Keep it until its turn."""
         self._chains[key] = step
 

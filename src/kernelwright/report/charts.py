@@ -136,7 +136,7 @@ def distribution(rows: Sequence[Row], width: int) -> Markup:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class _Group:
     """Configs that share a value (or a range of values) of one parameter."""
 
     label: str
@@ -149,7 +149,7 @@ class Group:
         return max(timed, key=lambda row: row.speedup or 0.0, default=None)
 
 
-def groups(rows: Sequence[Row], name: str, declared: Sequence[Value] = ()) -> tuple[Group, ...]:
+def groups(rows: Sequence[Row], name: str, declared: Sequence[Value] = ()) -> tuple[_Group, ...]:
     """Rows by value of a parameter, in the declared order; numbers beyond `MOST_GROUPS` values go into ranges."""
     seen: dict[Value, list[Row]] = {value: [] for value in declared}
     for row in rows:
@@ -157,14 +157,14 @@ def groups(rows: Sequence[Row], name: str, declared: Sequence[Value] = ()) -> tu
             seen.setdefault(row.config[name], []).append(row)
     filled = {value: tuple(members) for value, members in seen.items() if members}
     if len(filled) <= MOST_GROUPS:
-        return tuple(Group(value_text(value), members) for value, members in filled.items())
+        return tuple(_Group(value_text(value), members) for value, members in filled.items())
     ordered = list(filled)
     if all(isinstance(value, int | float) for value in ordered):
         ordered.sort(key=float)
     size = math.ceil(len(ordered) / MOST_GROUPS)
     parts = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     return tuple(
-        Group(
+        _Group(
             value_text(part[0]) if len(part) == 1 else f"{value_text(part[0])}–{value_text(part[-1])}",
             tuple(row for value in part for row in filled[value]),
         )
@@ -236,7 +236,7 @@ def _jitter(index: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class _Cell:
     """One pair of values in the interaction table."""
 
     best: float | None
@@ -247,16 +247,16 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Heatmap:
+class _Heatmap:
     """The best speedup for each pair of values of two parameters."""
 
     first: str
     second: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    rows: tuple[tuple[str, tuple[_Cell, ...]], ...]
 
 
-def heatmap(rows: Sequence[Row], first: str, second: str, declared: Mapping[str, Sequence[Value]]) -> Heatmap:
+def heatmap(rows: Sequence[Row], first: str, second: str, declared: Mapping[str, Sequence[Value]]) -> _Heatmap:
     """A table with the values of `first` as rows and of `second` as columns."""
     timed = [row for row in rows if row.speedup is not None]
     down = groups(timed, first, declared.get(first, ()))
@@ -272,10 +272,10 @@ def heatmap(rows: Sequence[Row], first: str, second: str, declared: Mapping[str,
     logs = [math.log(best) for line in table for best, _ in line if best is not None]
     low, spread = min(logs, default=0.0), (max(logs, default=1.0) - min(logs, default=0.0)) or 1.0
     cells = [
-        tuple(Cell(best, count, 0.0 if best is None else (math.log(best) - low) / spread) for best, count in line)
+        tuple(_Cell(best, count, 0.0 if best is None else (math.log(best) - low) / spread) for best, count in line)
         for line in table
     ]
-    return Heatmap(
+    return _Heatmap(
         first,
         second,
         tuple(group.label for group in across),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.evaluate.words import bounds_text
 from kernelwright.insights.verdict_words import caveats, counted, outweighed_words, rounds_words, unclaimed_words
 from kernelwright.problem.config import Value
@@ -135,7 +135,7 @@ def _uncompared(result: TuneResult) -> Headline:
     return Headline(result.verdict.kind, f"About {factor(1 / winner.ratio)}", " the baseline's speed so far", detail)
 
 
-def _between(interval: Interval) -> str:
+def _between(interval: ConfidenceInterval) -> str:
     """Both bounds, with as many digits as tell them apart from each other and from 1."""
     return bounds_text(interval, between="–")
 
@@ -150,7 +150,7 @@ def _finalists(verdict: Verdict) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Speedup:
+class _Speedup:
     """A speedup with its interval, ready to be drawn as a mark on a line."""
 
     text: str
@@ -163,7 +163,7 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadLine:
+class _WorkloadLine:
     """One row of the table by workload."""
 
     name: str
@@ -171,12 +171,12 @@ class WorkloadLine:
     weight: float
     baseline_ms: float | None
     winner_ms: float
-    speedup: Speedup | None
+    speedup: _Speedup | None
     estimate: float | None
     """Without an interval, when there was no comparison."""
     special_ms: float | None
     """The best configuration for this workload alone, when it is another one than the winner."""
-    special_speedup: Speedup | None
+    special_speedup: _Speedup | None
     special_changes: tuple[tuple[str, Value], ...]
     special_place: str
     """Which structure that is, where it is another one than the winner's; else empty."""
@@ -193,7 +193,7 @@ class WorkloadLine:
 class WorkloadTable:
     """All rows, with the scale that their intervals share."""
 
-    lines: tuple[WorkloadLine, ...]
+    lines: tuple[_WorkloadLine, ...]
     ticks: tuple[tuple[float, str], ...]
     unit_percent: float
     """Where 1, the baseline, is on the scale."""
@@ -222,11 +222,11 @@ def workload_table(result: TuneResult) -> WorkloadTable:
     high = max([1.0, *(interval.high for interval in known)])
     low, high = low / (high / low) ** 0.06 / 1.02, high * (high / low) ** 0.06 * 1.02
 
-    def drawn(interval: Interval | None) -> Speedup | None:
+    def drawn(interval: ConfidenceInterval | None) -> _Speedup | None:
         if interval is None:
             return None
         start, end = position(interval.low, low, high), position(interval.high, low, high)
-        return Speedup(
+        return _Speedup(
             factor(interval.estimate),
             _between(interval),
             interval.side == "around",
@@ -243,7 +243,7 @@ def workload_table(result: TuneResult) -> WorkloadTable:
         is_special = each.specialised_config != winner.config
         baseline_ms = None if math.isnan(each.baseline_ms) else each.baseline_ms
         lines.append(
-            WorkloadLine(
+            _WorkloadLine(
                 name=clean(each.workload),
                 sizes="" if _squeezed(sizes_text(record)) == _squeezed(each.workload) else sizes_text(record),
                 weight=float(record.get("weight", 1.0)),
@@ -334,6 +334,6 @@ def _rate(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
-def known_rates(lines: Sequence[WorkloadLine]) -> bool:
+def known_rates(lines: Sequence[_WorkloadLine]) -> bool:
     """Whether any workload's distance to the limit is known."""
     return any(line.limit_ms is not None for line in lines)

@@ -14,7 +14,7 @@ from kernelwright.store.view import RunView
 
 
 @dataclass(frozen=True, slots=True)
-class ServedShape:
+class _ServedShape:
     """One measured shape."""
 
     name: str
@@ -35,7 +35,7 @@ class DispatchSection:
     configs: tuple[tuple[str, str], ...] = ()
     """Name and values."""
     rule: str = ""
-    shapes: tuple[ServedShape, ...] = ()
+    shapes: tuple[_ServedShape, ...] = ()
     note: str = ""
 
 
@@ -76,12 +76,12 @@ def _values(table: DispatchTable, place: int) -> str:
     return "" if config is None else clean(" ".join(f"{name}={value_text(value)}" for name, value in config.items()))
 
 
-def _shapes(table: DispatchTable) -> list[ServedShape]:
+def _shapes(table: DispatchTable) -> list[_ServedShape]:
     found = []
     for shape in table.shapes:
         place = next((k for k in range(len(table.configs)) if shape in table.served(k)), None)
         found.append(
-            ServedShape(
+            _ServedShape(
                 name=clean(shape.name),
                 sizes=clean(", ".join(f"{name} = {value}" for name, value in shape.sizes.items())),
                 is_tuned=shape.is_tuned,

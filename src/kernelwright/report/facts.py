@@ -65,7 +65,7 @@ def _row(view: RunView, evaluated: Evaluated) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureExample:
+class _FailureExample:
     """One failed evaluation that stands for its group."""
 
     place: str
@@ -77,7 +77,7 @@ class FailureExample:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureGroup:
+class _FailureGroup:
     """Failures with the same stage and reason."""
 
     stage: str
@@ -85,10 +85,10 @@ class FailureGroup:
     count: int
     share: float
     """The share of all evaluations."""
-    examples: tuple[FailureExample, ...]
+    examples: tuple[_FailureExample, ...]
 
 
-def failure_groups(runs: Mapping[str, RunView], *, examples: int = 2) -> tuple[FailureGroup, ...]:
+def failure_groups(runs: Mapping[str, RunView], *, examples: int = 2) -> tuple[_FailureGroup, ...]:
     """Failures by stage in pipeline order and by reason, each with its first examples that differ.
 
     Args:
@@ -102,26 +102,26 @@ def failure_groups(runs: Mapping[str, RunView], *, examples: int = 2) -> tuple[F
             key = (event.outcome.stage, event.outcome.reason)
             found.setdefault(key, []).append((f"{place}#{event.index}", event, event.outcome))
     total = sum(len(view.evaluations) for view in runs.values())
-    groups: list[FailureGroup] = []
+    groups: list[_FailureGroup] = []
     for (stage, reason), members in sorted(found.items(), key=lambda item: (STAGES.index(item[0][0]), -len(item[1]))):
-        chosen: dict[str, FailureExample] = {}
+        chosen: dict[str, _FailureExample] = {}
         for place, event, outcome in members:
             if len(chosen) < examples:
                 chosen.setdefault(outcome.message + outcome.log, _example(place, event, outcome))
-        groups.append(FailureGroup(stage, clean(reason), len(members), len(members) / total, tuple(chosen.values())))
+        groups.append(_FailureGroup(stage, clean(reason), len(members), len(members) / total, tuple(chosen.values())))
     return tuple(groups)
 
 
-def _example(place: str, evaluated: Evaluated, outcome: Failed) -> FailureExample:
+def _example(place: str, evaluated: Evaluated, outcome: Failed) -> _FailureExample:
     log = clean(outcome.log)
     if len(log) > MOST_LOG_CHARACTERS:
         half = MOST_LOG_CHARACTERS // 2
         log = f"{log[:half]}\n… {len(log) - 2 * half} characters left out …\n{log[-half:]}"
-    return FailureExample(place, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config)
+    return _FailureExample(place, clean(outcome.message), log, clean(outcome.workload or ""), evaluated.config)
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class _Phase:
     """One part of where the time went."""
 
     name: str
@@ -141,7 +141,7 @@ PHASES = (
 )
 
 
-def phases(runs: Sequence[RunView]) -> tuple[Phase, ...]:
+def phases(runs: Sequence[RunView]) -> tuple[_Phase, ...]:
     """Seconds by phase over all evaluations of these searches and their baseline, once.
 
     Builds that ran side by side count each.
@@ -152,7 +152,7 @@ def phases(runs: Sequence[RunView]) -> tuple[Phase, ...]:
     totals = {name: sum(getattr(cost, f"{name}_s") for cost in costs) for name, _ in PHASES}
     everything = sum(totals.values()) or 1.0
     return tuple(
-        Phase(
+        _Phase(
             name,
             what,
             totals[name],
@@ -164,7 +164,7 @@ def phases(runs: Sequence[RunView]) -> tuple[Phase, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class _Setting:
     """One parameter of the winner."""
 
     name: str
@@ -190,14 +190,16 @@ def declared_values(view: RunView) -> Mapping[str, tuple[Value, ...]]:
     return {str(name): tuple(values) for name, values in parameters.items() if isinstance(values, list | tuple)}
 
 
-def settings_of_winner(view: RunView, defaults: Mapping[str, Value], reasons: Mapping[str, str]) -> tuple[Setting, ...]:
+def settings_of_winner(
+    view: RunView, defaults: Mapping[str, Value], reasons: Mapping[str, str]
+) -> tuple[_Setting, ...]:
     """The winning config as a table, beside the defaults; empty when nothing won."""
     leader = decide(view).leader
     if leader is None:
         return ()
     declared = declared_values(view)
     return tuple(
-        Setting(
+        _Setting(
             name,
             value,
             defaults.get(name),

@@ -38,7 +38,7 @@ MOST_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class _Effect:
     """One parameter's share of what the time depends on."""
 
     name: str
@@ -49,7 +49,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class _Pair:
     """Two parameters whose effects depend on each other."""
 
     first: str
@@ -66,9 +66,9 @@ class Importance:
     """One sentence for a person."""
     explained: float
     """Held-out R² of the forest, or the variance that all main effects explain together; at most 1."""
-    effects: tuple[Effect, ...]
+    effects: tuple[_Effect, ...]
     """Strongest first."""
-    pair: Pair | None
+    pair: _Pair | None
     row_count: int
 
     @property
@@ -105,10 +105,10 @@ def _encode(column: Sequence[Value | None]) -> Matrix:
     return np.asarray([rank[value] for value in column], dtype=np.float64)
 
 
-def _ranked(names: Sequence[str], strengths: Sequence[float]) -> tuple[Effect, ...]:
+def _ranked(names: Sequence[str], strengths: Sequence[float]) -> tuple[_Effect, ...]:
     positive = [max(0.0, strength) for strength in strengths]
     total = sum(positive) or 1.0
-    effects = [Effect(name, p / total, s) for name, p, s in zip(names, positive, strengths, strict=True)]
+    effects = [_Effect(name, p / total, s) for name, p, s in zip(names, positive, strengths, strict=True)]
     return tuple(sorted(effects, key=lambda effect: -effect.share))
 
 
@@ -119,7 +119,7 @@ def _by_variance(names: Sequence[str], encoded: Matrix, target: Matrix) -> Impor
     if len(effects) > 1:
         columns = {name: encoded[:, index] for index, name in enumerate(names)}
         scored = [
-            Pair(a.name, b.name, _pair_epsilon(columns[a.name], columns[b.name], target))
+            _Pair(a.name, b.name, _pair_epsilon(columns[a.name], columns[b.name], target))
             for a, b in itertools.combinations(effects[:4], 2)
         ]
         pair = max((each for each in scored if each.strength > 0), key=lambda each: each.strength, default=None)
@@ -196,13 +196,13 @@ def _permuted_errors(forest: Any, encoded: Matrix, target: Matrix, repeats: int 
     return error, grown
 
 
-def _strongest_pair(forest: Any, names: Sequence[str], encoded: Matrix, effects: Sequence[Effect]) -> Pair | None:
+def _strongest_pair(forest: Any, names: Sequence[str], encoded: Matrix, effects: Sequence[_Effect]) -> _Pair | None:
     """The pair, among the four strongest parameters, with the largest non-additive partial dependence."""
     top = [names.index(effect.name) for effect in effects[:4]]
     rows = encoded[np.random.default_rng(2).permutation(len(encoded))[:60]]
     spread = float(np.var(forest.predict(encoded))) or 1.0
     pairs = [
-        Pair(names[a], names[b], _non_additive(forest, rows, encoded, a, b) / spread)
+        _Pair(names[a], names[b], _non_additive(forest, rows, encoded, a, b) / spread)
         for a, b in itertools.combinations(top, 2)
     ]
     return max(pairs, key=lambda pair: pair.strength, default=None)

@@ -110,7 +110,7 @@ def _heatmap_lead(found: Importance | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueLine:
+class _ValueLine:
     """One value of one parameter in the table behind the strip charts."""
 
     name: str
@@ -121,13 +121,15 @@ class ValueLine:
     best: float | None
 
 
-def _value_lines(rows: Sequence[Row], names: Sequence[str], declared: Mapping[str, Sequence[Value]]) -> list[ValueLine]:
+def _value_lines(
+    rows: Sequence[Row], names: Sequence[str], declared: Mapping[str, Sequence[Value]]
+) -> list[_ValueLine]:
     lines = []
     for name in names:
         for group in groups(rows, name, declared.get(name, ())):
             speedups = [row.speedup for row in group.rows if row.speedup is not None]
             lines.append(
-                ValueLine(
+                _ValueLine(
                     name,
                     group.label,
                     len(group.rows),

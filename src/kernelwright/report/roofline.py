@@ -17,7 +17,7 @@ from kernelwright.store.view import RunView
 
 
 @dataclass(frozen=True, slots=True)
-class RoofLine:
+class _RoofLine:
     """One kernel on one workload."""
 
     workload: str
@@ -35,9 +35,24 @@ class Roofline:
     """The section: a chart when both bytes and operations are known, else a table, else why not."""
 
     lead: str
-    lines: tuple[RoofLine, ...]
+    lines: tuple[_RoofLine, ...]
     chart: Markup | None
     note: str
+
+    @property
+    def knows_bytes(self) -> bool:
+        """Whether any rate of bytes is known, so that a column for them says something."""
+        return any(line.bytes_per_s is not None for line in self.lines)
+
+    @property
+    def knows_operations(self) -> bool:
+        """Whether any rate of operations is known."""
+        return any(line.operations_per_s is not None for line in self.lines)
+
+    @property
+    def knows_limit(self) -> bool:
+        """Whether the distance to the limit is known on any workload."""
+        return any(line.limit_percent is not None for line in self.lines)
 
 
 def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "winner") -> Roofline:
@@ -70,9 +85,9 @@ def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "wi
     )
 
 
-def _line(name: str, kernel: str, time_ms: float, record: Mapping[str, float], limit: float | None) -> RoofLine:
+def _line(name: str, kernel: str, time_ms: float, record: Mapping[str, float], limit: float | None) -> _RoofLine:
     moved, work = record.get("bytes"), record.get("operations")
-    return RoofLine(
+    return _RoofLine(
         clean(name),
         kernel,
         time_ms,
@@ -111,7 +126,7 @@ def _lead(bytes_per_s: float | None, operations_per_s: float | None, *, has_poin
     )
 
 
-def _note(lines: list[RoofLine]) -> str:
+def _note(lines: list[_RoofLine]) -> str:
     if any(line.limit_percent is not None and line.limit_percent > 105 for line in lines):
         return (
             "More than 100\u00a0% means that the data stayed in a cache between launches, which a copy of a large "

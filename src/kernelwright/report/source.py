@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,7 @@ from markupsafe import Markup, escape
 
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.imports import require
+from kernelwright.insights.difference import change_count, difference
 from kernelwright.problem.config import Value
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
@@ -19,7 +19,7 @@ from kernelwright.results.verdict import decide
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 MOST_LINES = 4000
 """A longer source is cut, and says so."""
@@ -33,20 +33,21 @@ _EXTRA_KEYWORDS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSection:
+class _SourceSection:
     """What the page says about the source."""
 
     lead: str
     text: Markup | None = None
     diff: Markup | None = None
     diff_note: str = ""
+    lines_changed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenProblem:
     """The problem as it was when the run started, if it can still be read."""
 
-    subject: Subject | None = None
+    subject: TuningProblem | None = None
     baseline_source: str | None = None
     complaint: str = ""
     defaults: Mapping[str, Value] = field(default_factory=dict)
@@ -67,7 +68,7 @@ def frozen_problem(view: RunView) -> FrozenProblem:
     RunFolder.open(view.folder, writable=False).problem_files()
     try:
         with RunFolder.open(view.folder, writable=False) as folder:
-            subject = Subject.load(folder.problem_file)
+            subject = TuningProblem.load(folder.problem_file)
             blob = view.baseline.source_blob if view.baseline is not None else ""
             baseline = _text_of(folder, blob) or subject.baseline.template.source if blob else None
     except KernelwrightError as error:
@@ -90,17 +91,17 @@ def _text_of(folder: RunFolder, blob: str) -> str | None:
         return None
 
 
-def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner") -> SourceSection:
+def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner") -> _SourceSection:
     """The best candidate's source with its configuration, or the reason why there is none to show.
 
     `best` is what it is called: it has won only where a gain may be claimed.
     """
     if problem.subject is None:
-        return SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
+        return _SourceSection(f"The frozen problem in the run folder could not be read: {problem.complaint}.")
     template = problem.subject.template
     leader = decide(view).leader
     if leader is None:
-        return SourceSection(
+        return _SourceSection(
             "Nothing won, so this is the template as it is, without a configuration.",
             highlighted(template.source, template.language),
         )
@@ -109,7 +110,7 @@ def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner
             Candidate(template, leader.config), recorded_names(view.started, problem.subject.problem)
         )
     except KernelwrightError as error:
-        return SourceSection(
+        return _SourceSection(
             f"The winning configuration does not apply to the frozen template: {clean(error.message)}."
         )
     text = f"{source.define_block}\n{source.body}" if source.macros else source.body
@@ -117,7 +118,7 @@ def source_section(view: RunView, problem: FrozenProblem, *, best: str = "winner
     lead = f"{clean(template.file.name)} with the {which} as macros on top, as the compiler got it."
     if best == "winner":
         lead += " kernelwright export writes it to a file."
-    return SourceSection(lead, highlighted(text, template.language), *_difference(problem, template.source, best))
+    return _SourceSection(lead, highlighted(text, template.language), *_difference(problem, template.source, best))
 
 
 _WHICH = {
@@ -127,23 +128,20 @@ _WHICH = {
 }
 
 
-def _difference(problem: FrozenProblem, source: str, best: str) -> tuple[Markup | None, str]:
+def _difference(problem: FrozenProblem, source: str, best: str) -> tuple[Markup | None, str, str]:
+    """The marked lines, what is said where there are none, and how many lines came and went."""
     if problem.baseline_source is None:
-        return None, "The baseline's source is not recorded."
+        return None, "The baseline's source is not recorded.", ""
     if problem.baseline_source == source:
-        return (
-            None,
-            "The baseline is this same source at its default configuration, so only the macros differ.",
-        )
-    lines = difflib.unified_diff(
-        clean(problem.baseline_source).splitlines(),
-        clean(source).splitlines(),
-        "baseline",
-        best,
-        lineterm="",
-    )
-    kinds = {"+": "add", "-": "del", "@": "hunk"}
-    return Markup("").join(element("span", line or " ", class_=kinds.get(line[:1], "same")) for line in lines), ""
+        return None, "The baseline is this same source at its default configuration, so only the macros differ.", ""
+    lines = difference(problem.baseline_source, source, "baseline", best, most=MOST_LINES)
+    return marked(lines), "", change_count(lines)
+
+
+def marked(lines: Sequence[tuple[str, str]]) -> Markup:
+    """Lines of a difference, each in the colour of its kind; every character of them escaped."""
+    spans = (element("span", clean(line) or " ", class_="hunk" if kind == "head" else kind) for kind, line in lines)
+    return Markup("").join(spans)
 
 
 def highlighted(text: str, language: str) -> Markup:

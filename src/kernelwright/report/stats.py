@@ -16,7 +16,7 @@ from kernelwright.store.view import RunView, is_partial
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class _Stat:
     """One number under the headline."""
 
     name: str
@@ -24,27 +24,27 @@ class Stat:
     more: str = ""
 
 
-def run_stats(view: RunView, rows: Sequence[Row]) -> list[Stat]:
+def run_stats(view: RunView, rows: Sequence[Row]) -> list[_Stat]:
     """The figures of one search: what was tried, what it took, and what going on would bring."""
     failed = sum(row.status == "failed" for row in rows)
     stopped = sum(row.status == "stopped early" for row in rows)
     feasible, raw = view.started.space.get("feasible_count"), view.started.space.get("raw_count")
     stats = [
-        Stat("Configurations tried", number(len(rows)), _stopped_text(stopped)),
-        Stat("Failed", number(failed), _failed_text(failed, len(rows))),
+        _Stat("Configurations tried", number(len(rows)), _stopped_text(stopped)),
+        _Stat("Failed", number(failed), _failed_text(failed, len(rows))),
     ]
     if isinstance(feasible, int):
         share = (
             f"{number(100 * len({row.candidate_id for row in rows}) / feasible, 2)}\u00a0% tried" if feasible else ""
         )
         raw_text = f"of {number(raw)} combinations" if isinstance(raw, int) and raw != feasible else ""
-        stats.append(Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
+        stats.append(_Stat("Feasible", number(feasible), "; ".join(filter(None, [raw_text, share]))))
     rate = _rate_text(len(rows), view.spent_s)
-    stats += [Stat("Time spent", duration(view.spent_s), rate), _ended(view), *_prospect(view, "faster")]
+    stats += [_Stat("Time spent", duration(view.spent_s), rate), _ended(view), *_prospect(view, "faster")]
     return [*stats, *_searcher(view)]
 
 
-def tree_stats(result: OptimizeResult, runs: Mapping[int, RunView], spent: Spent) -> list[Stat]:
+def tree_stats(result: OptimizeResult, runs: Mapping[int, RunView], spent: Spent) -> list[_Stat]:
     """The figures of a whole run with a tree: structures, all their configurations, failures, time and cost.
 
     Args:
@@ -65,15 +65,15 @@ def tree_stats(result: OptimizeResult, runs: Mapping[int, RunView], spent: Spent
     costs += [view.baseline.cost] if view.baseline is not None else []
     device_s, build_s = sum(each.check_s + each.time_s for each in costs), sum(each.build_s for each in costs)
     stats = [
-        Stat("Structures", number(len(nodes)), ", ".join(parts) if nodes else ""),
-        Stat("Configurations tried", number(len(evaluations)), _stopped_text(stopped) or "of all structures"),
-        Stat("Failed", number(failed), _failed_text(failed, len(evaluations))),
-        Stat("Time spent", duration(view.spent_s), rate),
-        Stat("Device", duration(device_s), f"of checks and timing; {duration(build_s)} of compilers"),
+        _Stat("Structures", number(len(nodes)), ", ".join(parts) if nodes else ""),
+        _Stat("Configurations tried", number(len(evaluations)), _stopped_text(stopped) or "of all structures"),
+        _Stat("Failed", number(failed), _failed_text(failed, len(evaluations))),
+        _Stat("Time spent", duration(view.spent_s), rate),
+        _Stat("Device", duration(device_s), f"of checks and timing; {duration(build_s)} of compilers"),
     ]
     if spent.requests:
         cost = f"${spent.cost_usd:.2f}" if spent.cost_usd is not None else "price unknown"
-        stats.append(Stat("Models", cost, f"{spent.requests} replies, {duration(spent.seconds)} of waiting"))
+        stats.append(_Stat("Models", cost, f"{spent.requests} replies, {duration(spent.seconds)} of waiting"))
     stats.append(_ended(view))
     own = runs.get(result.fastest.index) if result.fastest is not None else None
     if own is not None and result.fastest is not None:
@@ -97,38 +97,38 @@ def _failed_text(failed: int, tried: int) -> str:
     return f"{100 * failed / tried:.0f}\u00a0% of those tried" if tried and failed else ""
 
 
-def _ended(view: RunView) -> Stat:
+def _ended(view: RunView) -> _Stat:
     reason = view.finished.reason if view.finished is not None else "not finished"
     sessions = f"{len(view.sessions)} sessions" if len(view.sessions) > 1 else ""
-    return Stat("Ended", _ENDINGS.get(reason, clean(reason)), sessions)
+    return _Stat("Ended", _ENDINGS.get(reason, clean(reason)), sessions)
 
 
-def _prospect(view: RunView, what: str) -> Iterator[Stat]:
+def _prospect(view: RunView, what: str) -> Iterator[_Stat]:
     prospect = prospect_of(view)
     if prospect is not None:
         bound = f"{prospect.expected.confidence:.0%} sure of at most {percent_text(prospect.expected.bound_fraction)}"
-        yield Stat(
+        yield _Stat(
             f"Another {duration_text(max(1, prospect.seconds))}",
             f"about {percent_text(prospect.expected.fraction)}",
             f"{what}, as forecast; {bound}",
         )
 
 
-def _searcher(view: RunView) -> Iterator[Stat]:
+def _searcher(view: RunView) -> Iterator[_Stat]:
     searcher = view.started.settings.get("searcher")
     if searcher:
         seed = view.started.settings.get("seed")
-        yield Stat("Searcher", clean(str(searcher)), f"seed {seed}" if seed is not None else "")
+        yield _Stat("Searcher", clean(str(searcher)), f"seed {seed}" if seed is not None else "")
 
 
-def _proposer(view: RunView) -> Iterator[Stat]:
+def _proposer(view: RunView) -> Iterator[_Stat]:
     settings = view.started.settings
     found = settings.get("optimize")
     record = {**settings, **found} if isinstance(found, Mapping) else dict(settings)
     model = record.get("model")
     if model:
         policy = record.get("policy")
-        yield Stat("Proposed by", clean(str(model)), f"policy {clean(str(policy))}" if policy else "")
+        yield _Stat("Proposed by", clean(str(model)), f"policy {clean(str(policy))}" if policy else "")
 
 
 _ENDINGS: Mapping[str, str] = {

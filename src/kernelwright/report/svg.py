@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class AxisScale:
     """Maps data in `low..high` to pixels in `start_px..end_px`, linearly or by logarithm (then `low > 0`)."""
 
     low: float
@@ -169,14 +169,14 @@ class Plot:
     _marks: list[Markup] = field(default_factory=list)
 
     @property
-    def x(self) -> Scale:
+    def x(self) -> AxisScale:
         """The horizontal scale."""
-        return Scale(*self.x_range, self.left_px, self.width - self.right_px, self.is_x_log)
+        return AxisScale(*self.x_range, self.left_px, self.width - self.right_px, self.is_x_log)
 
     @property
-    def y(self) -> Scale:
+    def y(self) -> AxisScale:
         """The vertical scale; larger values are higher up."""
-        return Scale(*self.y_range, self.height - self.bottom_px - self.floor_px, self.top_px, self.is_y_log)
+        return AxisScale(*self.y_range, self.height - self.bottom_px - self.floor_px, self.top_px, self.is_y_log)
 
     def add(self, *marks: Markup) -> None:
         """Draw marks over those already there."""

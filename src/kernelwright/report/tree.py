@@ -37,7 +37,7 @@ MOST_TEXTS = 1_500_000
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyEntry:
+class _ReplyEntry:
     """One request to a model with its reply."""
 
     title: str
@@ -47,7 +47,7 @@ class ReplyEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeEntry:
+class _NodeEntry:
     """One node as the page shows it."""
 
     index: int
@@ -77,8 +77,8 @@ class NodeEntry:
     refused: tuple[tuple[str, str], ...]
     """Tactics that did not apply to it, and why."""
     diff: Markup | None
-    replies: tuple[ReplyEntry, ...]
-    children: tuple[NodeEntry, ...]
+    replies: tuple[_ReplyEntry, ...]
+    children: tuple[_NodeEntry, ...]
 
     @property
     def is_open(self) -> bool:
@@ -87,7 +87,7 @@ class NodeEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class StepEntry:
+class _StepEntry:
     """One step of the path from the baseline to the winner."""
 
     index: int
@@ -100,7 +100,7 @@ class StepEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionEntry:
+class _ActionEntry:
     """One decision of the policy."""
 
     node: int
@@ -110,14 +110,14 @@ class ActionEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeSection:
+class _TreeSection:
     """The sections, as plain data."""
 
     lead: str
-    root: NodeEntry
+    root: _NodeEntry
     chart: Markup
-    path: tuple[StepEntry, ...]
-    actions: tuple[ActionEntry, ...]
+    path: tuple[_StepEntry, ...]
+    actions: tuple[_ActionEntry, ...]
     story: tuple[Paragraph, ...]
     spent: str
     """What models have cost; empty: none was asked."""
@@ -127,20 +127,20 @@ class TreeSection:
     """Whether a step has no other figure than the search's."""
 
 
-def tree_section(result: OptimizeResult, story: Story) -> TreeSection | None:
+def tree_section(result: OptimizeResult, story: Story) -> _TreeSection | None:
     """The tree of a run of `optimize`; None while it has no node."""
     if not len(result.tree):
         return None
     working = sum(node.is_working for node in result.tree) - 1
     count = len(result.tree) - 1
     path = {step.node.index for step in result.path}
-    return TreeSection(
+    return _TreeSection(
         lead=_lead(story, count, working),
         root=_Entries(result, story, path).entry(result.tree[0]),
         chart=tree_chart(result, path),
         path=tuple(_step(step) for step in told_path(result)[1:]),
         actions=tuple(
-            ActionEntry(each.node, f"{each.action} {each.idea}".strip(), clean(each.reason), each.elapsed_s)
+            _ActionEntry(each.node, f"{each.action} {each.idea}".strip(), clean(each.reason), each.elapsed_s)
             for each in result.tree.actions
         ),
         story=tuple(_cleaned(each) for each in story.paragraphs()),
@@ -230,10 +230,10 @@ class _Entries:
         self._path = path
         self._room = MOST_TEXTS
 
-    def entry(self, node: Node) -> NodeEntry:
+    def entry(self, node: Node) -> _NodeEntry:
         facts = self._story.node(node.index)
         fastest, failure, proof = self._result.fastest, node.failure, facts.proof
-        return NodeEntry(
+        return _NodeEntry(
             index=node.index,
             label=clean(node.label),
             role=clean(node.role),
@@ -267,13 +267,13 @@ class _Entries:
         parts = [element("span", clean(line) or " ", class_="hunk" if kind == "head" else kind) for kind, line in lines]
         return Markup("").join(parts) or None
 
-    def _reply(self, exchange: Exchange) -> ReplyEntry:
+    def _reply(self, exchange: Exchange) -> _ReplyEntry:
         request, reply = exchange.request, exchange.reply
         prompt = "\n\n".join([request.system, *(f"[{each.role}]\n{each.text}" for each in request.messages)])
         usage = reply.usage
         tokens = f"{usage.input_tokens or 'unknown'} tokens in, {usage.output_tokens or 'unknown'} out"
         price = f"${reply.cost_usd:.4f}" if reply.cost_usd is not None else "price unknown"
-        return ReplyEntry(
+        return _ReplyEntry(
             title=clean(f"{request.role}: asked {reply.model}"),
             cost=f"{tokens}, {price}, {reply.seconds:.1f} s",
             prompt=self._shortened(prompt),
@@ -317,9 +317,9 @@ def _landscape(facts: NodeFacts) -> Iterator[tuple[str, tuple[tuple[str, str, bo
         )
 
 
-def _step(step: PathStep) -> StepEntry:
+def _step(step: PathStep) -> _StepEntry:
     provisional = f"≈ {factor_text(step.search_gain, times='×')} in the search" if step.search_gain is not None else "–"
-    return StepEntry(
+    return _StepEntry(
         index=step.node.index,
         label=clean(step.node.label),
         instruction=clean(step.node.instruction),

@@ -13,7 +13,7 @@ from kernelwright.template.model import Candidate
 
 
 @dataclass(frozen=True, slots=True)
-class Macro:
+class ConfiguredMacro:
     """One macro of a configured source."""
 
     name: str
@@ -32,10 +32,10 @@ class Macro:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredSource:
+class _ConfiguredSource:
     """The macros that the compiler was given, and the template's own text, byte for byte."""
 
-    macros: tuple[Macro, ...]
+    macros: tuple[ConfiguredMacro, ...]
     body: str
 
     @property
@@ -44,7 +44,7 @@ class ConfiguredSource:
         return "".join(f"{line}\n" for macro in self.macros for line in macro.lines)
 
 
-def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapping[str, Value]]) -> ConfiguredSource:
+def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapping[str, Value]]) -> _ConfiguredSource:
     """The candidate's parameters and computed defines as macros, and its source.
 
     Args:
@@ -54,7 +54,7 @@ def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapp
     Raises:
         SpecError: a computed define has no value for this config.
     """
-    macros = [Macro(name, macro_text(value), {}) for name, value in candidate.config.items()]
+    macros = [ConfiguredMacro(name, macro_text(value), {}) for name, value in candidate.config.items()]
     for name, expression in candidate.template.defines.items():
         texts = {
             workload: macro_text(expression.evaluate({**names, **candidate.config}))
@@ -62,8 +62,8 @@ def configured_source(candidate: Candidate, names_by_workload: Mapping[str, Mapp
         }
         first = next(iter(texts.values()))
         others = {workload: text for workload, text in texts.items() if text != first}
-        macros.append(Macro(name, first, others))
-    return ConfiguredSource(tuple(macros), candidate.template.source)
+        macros.append(ConfiguredMacro(name, first, others))
+    return _ConfiguredSource(tuple(macros), candidate.template.source)
 
 
 def recorded_limits(started: RunStarted) -> dict[str, Value]:

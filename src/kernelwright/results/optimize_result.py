@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kernelwright.errors import StoreError
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.problem.config import Config
 from kernelwright.results.tune_result import TuneResult, WorkloadResult
 from kernelwright.results.verdict import Verdict, compared_interval
@@ -31,11 +31,11 @@ class PathStep:
     node: Node
     predicted_gain: float | None
     """Over the step before."""
-    gain: Interval | None
+    gain: ConfidenceInterval | None
     """Over the step before, from interleaved rounds; None where one of the two was not compared."""
     search_gain: float | None
     """Over the step before, from the search's own measurements: provisional."""
-    total: Interval | None
+    total: ConfidenceInterval | None
     """Over the baseline, from interleaved rounds."""
 
 
@@ -85,7 +85,7 @@ class OptimizeResult:
         return self.compared.verdict
 
     @property
-    def speedup(self) -> Interval | None:
+    def speedup(self) -> ConfidenceInterval | None:
         """Weighted geometric mean over the workloads, of the fastest over the baseline; None without a comparison."""
         return self.compared.speedup
 
@@ -266,14 +266,14 @@ class OptimizeResult:
             )
         return tuple(steps)
 
-    def step_interval(self, index: int) -> Interval | None:
+    def step_interval(self, index: int) -> ConfidenceInterval | None:
         """A node over what it was made from, from interleaved rounds; None where one of the two was not compared."""
         before = self.tree.ancestor(index)
         if before is None:
             return None
         return compared_interval(self.view, self.compared_row(before), self._row(self.tree[index]))
 
-    def total_interval(self, index: int) -> Interval | None:
+    def total_interval(self, index: int) -> ConfidenceInterval | None:
         """A node over the baseline, likewise."""
         return compared_interval(self.view, 0, self._row(self.tree[index])) if index else None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright import imports
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.results.verdict import Verdict, decide
@@ -31,13 +31,13 @@ class WorkloadResult:
     baseline_ms: float
     best_ms: float
     """The time of the candidate that the verdict is about."""
-    speedup: Interval | None
+    speedup: ConfidenceInterval | None
     """Over the baseline, from interleaved rounds, wide enough for all finalists on all workloads together; None when
     there was no comparison."""
     specialised_config: Config
     """The best configuration for this workload alone."""
     specialised_ms: float
-    specialised_speedup: Interval | None
+    specialised_speedup: ConfidenceInterval | None
     finding: Finding = "no claim"
     """What `speedup` says, where it has its confidence: whether `best_ms` is faster here, whatever it is elsewhere."""
 
@@ -74,7 +74,7 @@ class TuneResult:
         return self.view.finished.reason if self.view.finished else None
 
     @property
-    def speedup(self) -> Interval | None:
+    def speedup(self) -> ConfidenceInterval | None:
         """Weighted geometric mean over the workloads, of the leader over the baseline; None without a comparison."""
         return self.verdict.speedup
 
@@ -120,7 +120,7 @@ class TuneResult:
             return statistics.median(comparison.samples_ms[workload][0])
         return self.view.baseline_ms.get(workload, math.nan)
 
-    def _interval(self, workload: str, candidate_id: str) -> Interval | None:
+    def _interval(self, workload: str, candidate_id: str) -> ConfidenceInterval | None:
         """A finalist over the baseline on one workload; row 0 is the baseline even if it is the same candidate."""
         comparison = self.view.comparison
         if comparison is None:

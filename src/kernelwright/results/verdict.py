@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from kernelwright.evaluate.statistics import (
-    Interval,
+    ConfidenceInterval,
     Side,
     confidence_for,
     geometric_mean_interval,
@@ -75,7 +75,7 @@ class Verdict:
     """In the comparison, of the finalist that all this is about; 0: there is none."""
     leader: Winner | None = None
     """That finalist; without a comparison the best of the search, which is all that is known."""
-    speedup: Interval | None = None
+    speedup: ConfidenceInterval | None = None
     """That finalist's speedup over the baseline, over all workloads; None without a comparison."""
     rounds: int = 0
     finalists: int = 0
@@ -180,7 +180,7 @@ def round_count(comparison: FinalistsCompared | None) -> int:
     return min((len(row[0]) for row in rows if row), default=0)
 
 
-def compared_interval(view: RunView, before: int | None, after: int | None) -> Interval | None:
+def compared_interval(view: RunView, before: int | None, after: int | None) -> ConfidenceInterval | None:
     """One row of the comparison over another, over all workloads on which both have samples; row 0 is the baseline.
 
     Wide enough for all finalists together. None where one of the two was not compared.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from kernelwright.evaluate.statistics import Interval, Side, confidence_for, has_confidence, speedup_interval
+from kernelwright.evaluate.statistics import ConfidenceInterval, Side, confidence_for, has_confidence, speedup_interval
 from kernelwright.evaluate.words import interval_text
 from kernelwright.problem.config import Config
 from kernelwright.store.event import FinalistsCompared
@@ -33,7 +33,7 @@ class WorkloadVerdict:
 
     workload: str
     finding: Finding
-    speedup: Interval
+    speedup: ConfidenceInterval
     """Over what it is held against; wide enough for all finalists on all workloads together."""
 
 

@@ -1,7 +1,7 @@
 """What arithmetic alone says of a config, before anything is measured: occupancy, waves, a roofline.
 
 ```
-priors = analytic_priors(space, lambda config: Launch(threads=..., blocks=..., shared_bytes=...), device)
+priors = analytic_priors(space, lambda config: LaunchShape(threads=..., blocks=..., shared_bytes=...), device)
 searcher = create("surrogate", space, seed=0, priors=priors)      # it learns how far to believe them
 ```
 A launch fills the device in waves of resident blocks. The estimate is the larger of arithmetic and memory time, each as
@@ -38,7 +38,7 @@ OVERHEAD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchShape:
     """What one config launches."""
 
     threads: int
@@ -69,7 +69,7 @@ class DeviceShape:
     """Time for the arithmetic at full speed, in units of the time for moving the least bytes."""
 
 
-def estimate(launch: Launch, device: DeviceShape) -> float | None:
+def estimate(launch: LaunchShape, device: DeviceShape) -> float | None:
     """The time in units of the least that moving the bytes takes; None where a block does not fit at all."""
     warps = math.ceil(launch.threads / device.warp)
     registers = BASE_REGISTERS + launch.results
@@ -93,7 +93,12 @@ def estimate(launch: Launch, device: DeviceShape) -> float | None:
 
 
 def analytic_priors(
-    space: Space, launch_of: Callable[[Config], Launch | None], device: DeviceShape, *, limit: int = 5000, seed: int = 0
+    space: Space,
+    launch_of: Callable[[Config], LaunchShape | None],
+    device: DeviceShape,
+    *,
+    limit: int = 5000,
+    seed: int = 0,
 ) -> list[Prior]:
     """Estimates of all configs, of a sample where there are more than `limit`, as one more source of priors.
 

@@ -40,7 +40,7 @@ def level_of(index: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Joint:
+class _Joint:
     """A few neighbouring parameters as one column: sums over them are looked up once instead of once for each."""
 
     values: npt.NDArray[np.intp]
@@ -75,7 +75,7 @@ class Table:
         """The configs at some places. `with_joints`: with their joint columns, which are quicker taken than made."""
         found = Table(self.rows.take(places, axis=0), self.codes.take(places, axis=1), self.value_counts)
         if with_joints:
-            vars(found)["joints"] = tuple(Joint(each.values, each.places.take(places)) for each in self.joints)
+            vars(found)["joints"] = tuple(_Joint(each.values, each.places.take(places)) for each in self.joints)
         return found
 
     @functools.cached_property
@@ -93,7 +93,7 @@ class Table:
         return columns
 
     @functools.cached_property
-    def joints(self) -> tuple[Joint, ...]:
+    def joints(self) -> tuple[_Joint, ...]:
         """All parameters, as few joint columns; made when first asked for."""
         starts = np.cumsum((0, *self.sizes[:-1])) if self.sizes else ()
         joints, first = [], 0
@@ -104,7 +104,7 @@ class Table:
                 last += 1
             shape = self.sizes[first:last]
             values = np.indices(shape).reshape(len(shape), count) + np.array(starts[first:last], dtype=np.intp)[:, None]
-            joints.append(Joint(values, np.ravel_multi_index(tuple(self.columns[first:last]), shape)))
+            joints.append(_Joint(values, np.ravel_multi_index(tuple(self.columns[first:last]), shape)))
             first = last
         return tuple(joints)
 

@@ -51,7 +51,7 @@ class Guessed:
 
 
 @dataclass(frozen=True, slots=True)
-class Improvement:
+class _Improvement:
     """What is worth trying."""
 
     places: npt.NDArray[np.intp]
@@ -99,7 +99,7 @@ class Experts:
         here: Sequence[Floats],
         there: Sequence[Singles],
         rng_of: Callable[[int], np.random.Generator],
-    ) -> Improvement:
+    ) -> _Improvement:
         """The expected gain of the most promising candidates.
 
         Args:
@@ -139,7 +139,7 @@ class Experts:
             total += weights[number] * expected_improvement(
                 mean.astype(np.float64), self.caution * deviation.astype(np.float64), best - level - self.margin
             )
-        return Improvement(kept, chosen, total)
+        return _Improvement(kept, chosen, total)
 
     def _promising(
         self, sums: dict[int, Singles], weights: Floats, is_out: npt.NDArray[np.bool_], count: int

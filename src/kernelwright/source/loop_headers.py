@@ -11,7 +11,7 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class LoopHeader:
     """`for (variable = ...; variable operator bound; variable step)`."""
 
     variable: str
@@ -26,7 +26,7 @@ class Header:
     """Whether the update is the body's last statement."""
 
 
-def read_header(loop: nodes.Loop) -> Header | None:
+def read_header(loop: nodes.Loop) -> LoopHeader | None:
     """How a loop counts; None when it does in no way that is understood."""
     if loop.condition is None:
         return None
@@ -54,7 +54,7 @@ def _tests(condition: nodes.Expression) -> list[tuple[str, str, nodes.Expression
     return []
 
 
-def _from_update(loop: nodes.Loop, variable: str, operator: str, bound: nodes.Expression) -> Header | None:
+def _from_update(loop: nodes.Loop, variable: str, operator: str, bound: nodes.Expression) -> LoopHeader | None:
     if loop.update is None:
         return None
     updates = _comma_items(loop.update)
@@ -64,11 +64,11 @@ def _from_update(loop: nodes.Loop, variable: str, operator: str, bound: nodes.Ex
             if variable in nodes.assigned_names(loop.body):
                 return None
             rest = (*updates[:index], *updates[index + 1 :])
-            return Header(variable, operator, bound, *step, rest, is_in_body=False)
+            return LoopHeader(variable, operator, bound, *step, rest, is_in_body=False)
     return None
 
 
-def _from_body(loop: nodes.Loop, variable: str, operator: str, bound: nodes.Expression) -> Header | None:
+def _from_body(loop: nodes.Loop, variable: str, operator: str, bound: nodes.Expression) -> LoopHeader | None:
     """A `while` loop whose last statement counts."""
     if loop.word != "while" and loop.update is not None:
         return None
@@ -82,7 +82,7 @@ def _from_body(loop: nodes.Loop, variable: str, operator: str, bound: nodes.Expr
         return None
     if any(isinstance(each, nodes.Jump) and each.word == "continue" for each in nodes.walk(loop.body)):
         return None
-    return Header(variable, operator, bound, *step, (), is_in_body=True)
+    return LoopHeader(variable, operator, bound, *step, (), is_in_body=True)
 
 
 _StepKind = Literal["add", "subtract", "multiply", "divide"]

@@ -94,7 +94,7 @@ class Lowering:
                 found.append(nodes.TemplateParameter(self.expressions.text(name), is_type=False))
         return tuple(found)
 
-    def _parameters(self, declarator: _Node) -> tuple[nodes.Parameter, ...] | None:
+    def _parameters(self, declarator: _Node) -> tuple[nodes.FunctionParameter, ...] | None:
         listed = declarator.child_by_field_name("parameters")
         if listed is None or any(child.type == "ERROR" for child in listed.children):
             return None
@@ -110,14 +110,14 @@ class Lowering:
             found.append(self._parameter(each, inner))
         return tuple(found)
 
-    def _parameter(self, node: _Node, declarator: _Node | None) -> nodes.Parameter:
+    def _parameter(self, node: _Node, declarator: _Node | None) -> nodes.FunctionParameter:
         name, shape = self._unwrapped(declarator)
         previous = node.prev_sibling
         marks = self.expanded.marks_between(previous.end_byte if previous is not None else 0, node.end_byte)
         words = [mark.text for mark in marks]
         is_pointer = "*" in shape or "[" in shape
         space = next((_SPACES[word] for word in words if word in _SPACES), "private" if self.is_opencl else "global")
-        return nodes.Parameter(
+        return nodes.FunctionParameter(
             self.expressions.place(node),
             name,
             self.expressions.text(node.child_by_field_name("type")),

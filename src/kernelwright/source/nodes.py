@@ -256,7 +256,7 @@ Node: TypeAlias = Expression | Statement | Declarator
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class FunctionParameter:
     """One parameter of a function."""
 
     place: Place
@@ -288,7 +288,7 @@ class Function:
     name_place: Place
     c_type: str
     is_kernel: bool
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FunctionParameter, ...]
     template_parameters: tuple[TemplateParameter, ...]
     body: Block
     attributes: tuple[Mark, ...]

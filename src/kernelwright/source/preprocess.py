@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernelwright.problem.model import Language
 from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import Token, group_end, next_sign, tokens_of, without_blanks
 from kernelwright.source.macros import Expander, Macro, macro_of, predefined
 from kernelwright.source.span import Span
-from kernelwright.source.tokens import Token, group_end, next_sign, tokens_of, without_blanks
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Unclear:
+class _Unclear:
     """A part of the source whose meaning depends on what is not in it."""
 
     span: Span
@@ -60,7 +60,7 @@ class Expanded:
     uses: Mapping[str, tuple[Span, ...]]
     """Where each macro is used, by name."""
     marks: tuple[Mark, ...]
-    unclear: tuple[Unclear, ...]
+    unclear: tuple[_Unclear, ...]
 
     def place(self, start: int, end: int) -> Place:
         """Where bytes `start` to `end` of the expanded text come from."""
@@ -172,7 +172,7 @@ class _Reader:
         self.result: list[Token] = []
         self.pragmas: list[tuple[int, str, Span]] = []
         """Index into `result`, text, place."""
-        self.unclear: list[Unclear] = []
+        self.unclear: list[_Unclear] = []
         self.mentioned = self._defined_names()
 
     def _defined_names(self) -> frozenset[str]:
@@ -205,9 +205,9 @@ class _Reader:
             expansion, index = self.expander.at(self.tokens, index)
             self.result += expansion
         if self.expander.is_exhausted:
-            self.unclear.append(Unclear(self._whole(), "its macros make too much text; not all are expanded"))
+            self.unclear.append(_Unclear(self._whole(), "its macros make too much text; not all are expanded"))
         for branch in self.branches:
-            self.unclear.append(Unclear(branch.span, "a conditional without #endif"))
+            self.unclear.append(_Unclear(branch.span, "a conditional without #endif"))
 
     def _whole(self) -> Span:
         return self.tokens[0].span.joined(self.tokens[-1].span)
@@ -231,7 +231,7 @@ class _Reader:
             case "endif" if self.branches:
                 branch = self.branches.pop()
                 if branch.reason:
-                    self.unclear.append(Unclear(branch.span.joined(span), branch.reason))
+                    self.unclear.append(_Unclear(branch.span.joined(span), branch.reason))
             case "define" if is_read:
                 self._define(rest, span)
             case "undef" if is_read:

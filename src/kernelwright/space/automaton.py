@@ -18,7 +18,7 @@ import numpy as np
 
 from kernelwright.problem.expressions.bounds import TEXT, UNKNOWN, Interval, between, bound_node
 from kernelwright.problem.expressions.columns import Column, evaluate_column, truths
-from kernelwright.problem.expressions.syntax import Node
+from kernelwright.problem.expressions.syntax import ExpressionNode
 from kernelwright.space.dense import Array, combine, dense_codes, first_rows, unique_rows
 from kernelwright.space.residual import ResidualStep, lowered, plan_residuals
 
@@ -51,7 +51,7 @@ _PRUNE_ROWS = 2**10
 """From this many states on, interval bounds pay for themselves."""
 
 
-class TooLarge(Exception):
+class _TooLarge(Exception):
     """A component does not fit the limit for building it in full."""
 
 
@@ -90,13 +90,13 @@ class Domain:
         return int(np.size(self.column.values))
 
 
-def may_fail(node: Node, domains: Sequence[Domain]) -> bool:
+def may_fail(node: ExpressionNode, domains: Sequence[Domain]) -> bool:
     """False when bounds show that `node` has a value for all combinations of values."""
     return bool(np.any(bound_node(lowered(node), {domain.name: domain.interval for domain in domains}).may_fail))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class _Step:
     """Transitions of one component for one parameter."""
 
     table: Array
@@ -109,13 +109,13 @@ class Step:
 class Goal:
     """What a component accepts: configurations where all atoms hold, or (`is_failing`) where one has no value."""
 
-    atoms: tuple[Node, ...]
+    atoms: tuple[ExpressionNode, ...]
     is_failing: bool = False
 
     @property
-    def tree(self) -> Node:
+    def tree(self) -> ExpressionNode:
         """The atoms as one condition, in their order."""
-        return self.atoms[0] if len(self.atoms) == 1 else Node(
+        return self.atoms[0] if len(self.atoms) == 1 else ExpressionNode(
             "and", self.atoms, None, "", 0, 0, frozenset().union(*[atom.names for atom in self.atoms])
         )  # fmt: skip
 
@@ -130,7 +130,7 @@ class Component:
         """True when an atom has no value for some combination of values, or might have none; such combinations are
         dead."""
         self._transitions = 0
-        self._steps: list[Step] | None = None
+        self._steps: list[_Step] | None = None
         self._plan: tuple[ResidualStep, ...] | None = None
         self._slots: _Slots = {}
         self._build()
@@ -142,22 +142,22 @@ class Component:
             return
         self._plan = plan_residuals(self.goal.tree, [domain.name for domain in self.domains])
         try:
-            steps: list[Step] = []
+            steps: list[_Step] = []
             states = 1
             self._slots = {}
             for index, domain in enumerate(self.domains):
                 if states * domain.count > EAGER_CELLS:
-                    raise TooLarge
+                    raise _TooLarge
                 steps.append(self._expand(index, None, states))
                 states = steps[-1].count
             self._steps = _minimised(steps)
-        except TooLarge:
+        except _TooLarge:
             self._steps = None
             self._transitions = 0
             self.has_failures = may_fail(self.goal.tree, self.domains)
         self._slots = {}
 
-    def step(self, index: int, states: Array) -> tuple[Step, Array]:
+    def step(self, index: int, states: Array) -> tuple[_Step, Array]:
         """The transitions for parameter `index`, and for each given state its row in them.
 
         Args:
@@ -172,7 +172,7 @@ class Component:
         present = dense_codes(states)
         return self._expand(index, present.unique, present.unique.size), present.codes
 
-    def _from_truth_table(self) -> list[Step]:
+    def _from_truth_table(self) -> list[_Step]:
         """Evaluate every combination at once (each part of an atom on no more parameters than it uses)."""
         rank = len(self.domains)
         names: dict[str, Column] = {}
@@ -183,14 +183,14 @@ class Component:
             names[domain.name] = Column(domain.column.values.reshape(shape), False)
         shape = [domain.count for domain in self.domains]
         accepted = np.broadcast_to(self._accepted(evaluate_column(lowered(self.goal.tree), names)), shape)
-        steps: list[Step] = []
+        steps: list[_Step] = []
         table = accepted.reshape(-1, shape[-1]).astype(np.int32) - 1
         count = 1
         for axis in range(rank - 1, 0, -1):
             reduced, classes, kept = _merge_states(table, count)
-            steps.append(Step(reduced, count))
+            steps.append(_Step(reduced, count))
             table, count = classes.reshape(-1, shape[axis - 1]), kept
-        steps.append(Step(table, count))
+        steps.append(_Step(table, count))
         return steps[::-1]
 
     def _accepted(self, column: Column) -> Array:
@@ -202,7 +202,7 @@ class Component:
             self.has_failures = True
         return bad if self.goal.is_failing else np.asarray(result.values & ~bad, np.bool_)
 
-    def _expand(self, index: int, present: Array | None, states: int) -> Step:
+    def _expand(self, index: int, present: Array | None, states: int) -> _Step:
         """All transitions from the `present` states (None: all), with the next states' slots kept for the next call."""
         size = self.domains[index].count
         self._transitions += states * size
@@ -213,9 +213,9 @@ class Component:
         rows = [slice(begin, end) if present is None else present[begin:end] for begin, end in ranges]
         if index == len(self.domains) - 1:
             tables = [np.zeros((0, size), np.int32), *[self._last(index, part) for part in rows]]
-            return Step(np.concatenate(tables), 1)
+            return _Step(np.concatenate(tables), 1)
         if states == 0:
-            return Step(np.zeros((0, size), np.int32), 0)
+            return _Step(np.zeros((0, size), np.int32), 0)
         codes: list[Array] = []
         kept: list[_Slots] = []
         won: _Slots | None = None
@@ -241,7 +241,7 @@ class Component:
             slots = {slot: _concatenated([column, won[slot]]) for slot, column in slots.items()}
             count += 1
         self._slots = slots
-        return Step(code.reshape(states, size), count)
+        return _Step(code.reshape(states, size), count)
 
     def _last(self, index: int, rows: Array | slice) -> Array:
         """Transitions to the end for the last parameter: 0 where the atoms hold, else `DEAD`."""
@@ -382,14 +382,14 @@ def _merge_states(table: Array, count: int) -> tuple[Array, Array, int]:
     return merged[is_live], code[classes], kept
 
 
-def _minimised(steps: list[Step]) -> list[Step]:
+def _minimised(steps: list[_Step]) -> list[_Step]:
     """The smallest automaton with the same language, from the back."""
-    result: list[Step] = []
+    result: list[_Step] = []
     table, count = steps[-1].table, steps[-1].count
     for earlier in reversed(steps[:-1]):
         reduced, classes, kept = _merge_states(table, count)
-        result.append(Step(reduced, count))
+        result.append(_Step(reduced, count))
         with_dead = np.append(classes, np.int32(DEAD))  # index -1 stays dead
         table, count = with_dead[earlier.table], kept
-    result.append(Step(table, count))
+    result.append(_Step(table, count))
     return result[::-1]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from kernelwright.errors import EmptySpace
 from kernelwright.space.automaton import TooManyStates
-from kernelwright.space.construct import Atom, Declared, build
+from kernelwright.space.construct import Conjunct, Declared, build
 
 _MAX_EDGES = 2_000_000
 """Each try stops here; a constraint whose removal cannot be judged stays in the message."""
 
 
-def explain_empty(declared: Declared, atoms: Sequence[Atom]) -> EmptySpace:
+def explain_empty(declared: Declared, atoms: Sequence[Conjunct]) -> EmptySpace:
     """The error for an empty space, naming a minimal conflicting set of constraints with the place of each."""
     core = conflicting(declared, atoms)
     parts = []
@@ -39,7 +39,7 @@ def explain_empty(declared: Declared, atoms: Sequence[Atom]) -> EmptySpace:
     )
 
 
-def conflicting(declared: Declared, atoms: Sequence[Atom]) -> list[int]:
+def conflicting(declared: Declared, atoms: Sequence[Conjunct]) -> list[int]:
     """Indices of constraints that no configuration satisfies together; each one is needed for that."""
     core = sorted({atom.constraint for atom in atoms})
     for index in reversed(core.copy()):

@@ -11,7 +11,7 @@ import numpy as np
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expressions.columns import Column, evaluate_column, pack, truths
-from kernelwright.problem.expressions.syntax import Node
+from kernelwright.problem.expressions.syntax import ExpressionNode
 from kernelwright.space.automaton import TABLE_CELLS, Component, Domain, Goal, TooManyStates, may_fail
 from kernelwright.space.dense import Array
 from kernelwright.space.diagram import Diagram, build_diagram
@@ -23,12 +23,12 @@ Names = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class Conjunct:
     """One conjunct of one constraint under one mapping of sizes and limits; in the order of evaluation."""
 
-    original: Node
+    original: ExpressionNode
     """As declared, sizes filled in."""
-    tree: Node
+    tree: ExpressionNode
     """The same with flattened sums and products."""
     constraint: int
     mapping: int
@@ -93,7 +93,7 @@ def _check(constraint: Constraint, parameters: set[str], booleans: frozenset[str
         )
 
 
-def make_atoms(declared: Declared) -> tuple[Atom, ...]:
+def make_atoms(declared: Declared) -> tuple[Conjunct, ...]:
     """All distinct conjuncts of all constraints under all mappings, in the order of evaluation.
 
     An atom that always holds is left out; one without names is false, or has no value.
@@ -110,7 +110,7 @@ def make_atoms(declared: Declared) -> tuple[Atom, ...]:
         }
     )
     variable = {parameter.name for parameter in declared.parameters} - single.keys()
-    atoms: dict[Node, Atom] = {}
+    atoms: dict[ExpressionNode, Conjunct] = {}
     for index, constraint in enumerate(declared.constraints):
         used = constraint.expression.names - variable
         done: set[tuple[tuple[type, Value], ...]] = set()
@@ -124,12 +124,16 @@ def make_atoms(declared: Declared) -> tuple[Atom, ...]:
                 if part.op == "const" and part.value:
                     continue
                 if part not in atoms:
-                    atoms[part] = Atom(part, magnitudes.flatten(part), index, number)
+                    atoms[part] = Conjunct(part, magnitudes.flatten(part), index, number)
     return tuple(atoms.values())
 
 
 def build(
-    declared: Declared, atoms: Sequence[Atom], *, failing: Node | None = None, max_edges: int | None = None
+    declared: Declared,
+    atoms: Sequence[Conjunct],
+    *,
+    failing: ExpressionNode | None = None,
+    max_edges: int | None = None,
 ) -> Diagram:
     """The diagram of all configurations for which `atoms` hold (and `failing` has no value, when given).
 
@@ -173,7 +177,7 @@ def build(
     return Diagram(diagram.layers, diagram.count, unary_failing + hidden + diagram.failing)
 
 
-def too_large(declared: Declared, atoms: Sequence[Atom], error: TooManyStates) -> SpecError:
+def too_large(declared: Declared, atoms: Sequence[Conjunct], error: TooManyStates) -> SpecError:
     """The error for a space that cannot be known exactly within the limits, naming what joins too many values."""
     trees = {tree for goal in error.goals for tree in goal.atoms}
     guilty = sorted({atom.constraint for atom in atoms if atom.tree in trees or atom.original in trees})
@@ -198,13 +202,13 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _suspects(declared: Declared, atoms: Sequence[Atom]) -> tuple[Goal, ...]:
+def _suspects(declared: Declared, atoms: Sequence[Conjunct]) -> tuple[Goal, ...]:
     """Atoms that might have no value for some configuration."""
     domains = [Domain(p.name, column) for p, column in zip(declared.parameters, declared.columns, strict=True)]
     return tuple(Goal((atom.tree,)) for atom in atoms if may_fail(atom.tree, domains))
 
 
-def _filter_values(declared: Declared, atoms: Sequence[Atom]) -> tuple[list[Array], tuple[Goal, ...]]:
+def _filter_values(declared: Declared, atoms: Sequence[Conjunct]) -> tuple[list[Array], tuple[Goal, ...]]:
     """For each parameter the indices of the values that atoms over it alone allow, and the atoms without a value."""
     masks: list[Array | None] = [None] * len(declared.parameters)
     failing: list[Goal] = []
@@ -261,7 +265,7 @@ def _grouped(scopes: Sequence[frozenset[int]], counts: Sequence[int]) -> list[tu
     return done
 
 
-def check_failures(declared: Declared, atoms: Sequence[Atom], diagram: Diagram) -> None:
+def check_failures(declared: Declared, atoms: Sequence[Conjunct], diagram: Diagram) -> None:
     """Refuse constraints without a value on a configuration that everything declared before them allows.
 
     Raises:
@@ -279,7 +283,7 @@ def check_failures(declared: Declared, atoms: Sequence[Atom], diagram: Diagram) 
             raise_failure(declared, atom, config_of(declared, row))
 
 
-def raise_failure(declared: Declared, atom: Atom, config: Config) -> None:
+def raise_failure(declared: Declared, atom: Conjunct, config: Config) -> None:
     """Evaluate the atom's constraint on a configuration for which it has no value, and say which constraint it is."""
     constraint = declared.constraints[atom.constraint]
     try:

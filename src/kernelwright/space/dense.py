@@ -14,21 +14,21 @@ MAX_SPACE = 2**62
 """Combined codes stay below this, so that they are exact in 64 bits."""
 
 
-class Dense(NamedTuple):
+class _Dense(NamedTuple):
     """`unique[codes] == given`, with `unique` ascending (for objects: in order of appearance)."""
 
     unique: Array
     codes: Array
 
 
-def dense_codes(values: Array, space: int | None = None) -> Dense:
+def dense_codes(values: Array, space: int | None = None) -> _Dense:
     """Codes 0..n-1 of one-dimensional `values`; for integers in 0..space-1, without sorting where `space` is small."""
     if values.dtype.kind == "O":
         seen: dict[tuple[type, object], int] = {}
         codes = np.array([seen.setdefault((type(value), value), len(seen)) for value in values], np.int64)
         unique = np.empty(len(seen), object)
         unique[:] = [value for _, value in seen]
-        return Dense(unique, codes)
+        return _Dense(unique, codes)
     if values.dtype.kind in "ib" and values.size:
         low = 0
         if values.dtype.kind == "b":
@@ -40,17 +40,17 @@ def dense_codes(values: Array, space: int | None = None) -> Dense:
         if space <= max(4 * values.size, 4096):
             return _by_table(values, low, space)
     unique, inverse = np.unique(values, return_inverse=True)
-    return Dense(unique, inverse)
+    return _Dense(unique, inverse)
 
 
-def _by_table(values: Array, low: int, space: int) -> Dense:
+def _by_table(values: Array, low: int, space: int) -> _Dense:
     shifted = values - low if low else values
     is_present = np.zeros(space, np.bool_)
     is_present[shifted] = True
     unique = np.flatnonzero(is_present)
     code_of = np.empty(space, np.int32 if space < 2**31 else np.int64)
     code_of[unique] = np.arange(unique.size)
-    return Dense(unique + low if low else unique, code_of[shifted])
+    return _Dense(unique + low if low else unique, code_of[shifted])
 
 
 def combine(columns: list[tuple[Array, int]]) -> tuple[Array, int]:

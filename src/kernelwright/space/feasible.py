@@ -25,7 +25,7 @@ from kernelwright.problem.config import Config, Value
 from kernelwright.space.automaton import TooManyStates
 from kernelwright.space.conflict import explain_empty
 from kernelwright.space.construct import (
-    Atom,
+    Conjunct,
     Declared,
     build,
     check_failures,
@@ -53,7 +53,7 @@ default."""
 class Space:
     """All feasible configs of some parameters. Made by `Space.build`; immutable."""
 
-    def __init__(self, declared: Declared, atoms: Sequence[Atom], diagram: Diagram) -> None:
+    def __init__(self, declared: Declared, atoms: Sequence[Conjunct], diagram: Diagram) -> None:
         self._declared = declared
         self._atoms = tuple(atoms)
         self._diagram = diagram

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.scalar import OperationError, evaluate_node
-from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, Node, make, make_const, make_name
+from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, ExpressionNode, make, make_const, make_name
 
 _BOOLEAN_OPS = frozenset(
     {"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "in", "is_power_of_two"}
@@ -29,7 +29,7 @@ _ALWAYS_INTEGER = frozenset({
 _SAFE_BITS = MAX_INTEGER_BITS - 8
 
 
-def substitute(node: Node, constants: Mapping[str, Value]) -> Node:
+def substitute(node: ExpressionNode, constants: Mapping[str, Value]) -> ExpressionNode:
     """`node` with `constants` filled in and everything folded that then has a value.
 
     A part without a value (a division by zero) stays as it is: it may never be evaluated.
@@ -47,7 +47,7 @@ def substitute(node: Node, constants: Mapping[str, Value]) -> Node:
     return _folded(make(node.op, args))
 
 
-def _folded(node: Node) -> Node:
+def _folded(node: ExpressionNode) -> ExpressionNode:
     if any(arg.op != "const" for arg in node.args):
         return node
     try:
@@ -56,9 +56,9 @@ def _folded(node: Node) -> Node:
         return node
 
 
-def _substitute_logical(node: Node, constants: Mapping[str, Value]) -> Node:
+def _substitute_logical(node: ExpressionNode, constants: Mapping[str, Value]) -> ExpressionNode:
     stop = node.op == "or"
-    kept: list[Node] = []
+    kept: list[ExpressionNode] = []
     for arg in node.args:
         part = substitute(arg, constants)
         if part.op == "const" and part.tag != "str":
@@ -74,14 +74,14 @@ def _substitute_logical(node: Node, constants: Mapping[str, Value]) -> Node:
     return make(node.op, tuple(kept))
 
 
-def conjuncts(node: Node) -> tuple[Node, ...]:
+def conjuncts(node: ExpressionNode) -> tuple[ExpressionNode, ...]:
     """The parts that must all hold."""
     if node.op != "and":
         return (node,)
     return tuple(part for arg in node.args for part in conjuncts(arg))
 
 
-def is_boolean(node: Node, booleans: frozenset[str]) -> bool:
+def is_boolean(node: ExpressionNode, booleans: frozenset[str]) -> bool:
     """True when the value is a boolean whatever the names are; `booleans` are the names that are."""
     if node.op == "const":
         return node.tag == "bool"
@@ -98,11 +98,11 @@ class Magnitudes:
 
     largest: Mapping[str, int]
 
-    def flatten(self, node: Node) -> Node:
+    def flatten(self, node: ExpressionNode) -> ExpressionNode:
         """Nested integer sums and products as `sum` and `product` nodes of any length, where that changes no value."""
         return self._flatten(node)[0]
 
-    def _flatten(self, node: Node) -> tuple[Node, int | None]:
+    def _flatten(self, node: ExpressionNode) -> tuple[ExpressionNode, int | None]:
         """The node, and a bound on its absolute value when it is an integer."""
         if node.op == "const":
             return node, abs(int(node.value)) if isinstance(node.value, int) else None
@@ -133,7 +133,7 @@ def _integer_bound(op: str, bounds: Sequence[int], *, is_integer: bool) -> int |
     return None
 
 
-def _flat_arithmetic(op: str, args: tuple[Node, ...], bounds: Sequence[int]) -> tuple[Node, int]:
+def _flat_arithmetic(op: str, args: tuple[ExpressionNode, ...], bounds: Sequence[int]) -> tuple[ExpressionNode, int]:
     if op == "mul":
         return _joined("product", args), max(bounds[0], 1) * max(bounds[1], 1)
     if op == "neg":
@@ -143,8 +143,8 @@ def _flat_arithmetic(op: str, args: tuple[Node, ...], bounds: Sequence[int]) -> 
     return _joined("sum", args), sum(bounds)
 
 
-def _joined(op: str, args: tuple[Node, ...]) -> Node:
-    flat: list[Node] = []
+def _joined(op: str, args: tuple[ExpressionNode, ...]) -> ExpressionNode:
+    flat: list[ExpressionNode] = []
     constant = 0 if op == "sum" else 1
     for arg in args:
         for part in arg.args if arg.op == op else (arg,):
@@ -158,7 +158,7 @@ def _joined(op: str, args: tuple[Node, ...]) -> Node:
     return make(op, tuple(flat))
 
 
-def lowered(node: Node) -> Node:
+def lowered(node: ExpressionNode) -> ExpressionNode:
     """`node` with flattened sums and products as binary operations again, ready to evaluate."""
     if not node.args:
         return node
@@ -176,26 +176,28 @@ def lowered(node: Node) -> Node:
 class ResidualStep:
     """What assigning one more name does to an atom."""
 
-    slots: tuple[tuple[str, Node], ...]
+    slots: tuple[tuple[str, ExpressionNode], ...]
     """The new slots, each over the previous step's slots and the new name."""
-    tree: Node
+    tree: ExpressionNode
     """The atom over the new slots and the names still without a value."""
 
 
-def plan_residuals(atom: Node, order: Sequence[str]) -> tuple[ResidualStep, ...]:
+def plan_residuals(atom: ExpressionNode, order: Sequence[str]) -> tuple[ResidualStep, ...]:
     """One step for each name of `order`; after the last, the tree is one slot: the atom's truth."""
     steps: list[ResidualStep] = []
     tree = atom
     known: frozenset[str] = frozenset()
     for index, name in enumerate(order):
-        slots: dict[Node, str] = {}
+        slots: dict[ExpressionNode, str] = {}
         tree = _collapse(tree, known | {name}, slots, f"#{index}.")
         steps.append(ResidualStep(tuple((slot, lowered(part)) for part, slot in slots.items()), tree))
         known = frozenset(slots.values())
     return tuple(steps)
 
 
-def _collapse(node: Node, known: frozenset[str], slots: dict[Node, str], prefix: str) -> Node:
+def _collapse(
+    node: ExpressionNode, known: frozenset[str], slots: dict[ExpressionNode, str], prefix: str
+) -> ExpressionNode:
     if node.op == "const":
         return node
     if node.names and node.names <= known:
@@ -213,11 +215,13 @@ def _collapse(node: Node, known: frozenset[str], slots: dict[Node, str], prefix:
     return make(node.op, tuple(_collapse(arg, known, slots, prefix) for arg in node.args))
 
 
-def _is_positive_integer(node: Node) -> bool:
+def _is_positive_integer(node: ExpressionNode) -> bool:
     return node.op == "const" and node.tag == "int" and int(node.value or 0) > 0
 
 
-def _collapse_modulo(node: Node, modulus: Node, known: frozenset[str], slots: dict[Node, str], prefix: str) -> Node:
+def _collapse_modulo(
+    node: ExpressionNode, modulus: ExpressionNode, known: frozenset[str], slots: dict[ExpressionNode, str], prefix: str
+) -> ExpressionNode:
     """A sum or product of which only the remainder counts: the assigned part may be reduced at once."""
     done = tuple(arg for arg in node.args if arg.names <= known)
     rest = tuple(_collapse(arg, known, slots, prefix) for arg in node.args if not arg.names <= known)

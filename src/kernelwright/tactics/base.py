@@ -22,14 +22,16 @@ from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 from kernelwright.analysis.analysis import Analysis, analyse
-from kernelwright.analysis.facts import Comparison
+from kernelwright.analysis.facts import Relation
 from kernelwright.analysis.patterns.indices import Indices
 from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Argument, Language, Problem
+from kernelwright.problem.model import Argument, Problem
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.span import Span
 from kernelwright.template.draft import HeaderDraft
 
@@ -219,7 +221,7 @@ class Subject:
         """The sizes of every workload."""
         return tuple(workload.sizes for workload in self.problem.workloads)
 
-    def is_as_said(self, comparison: Comparison) -> bool:
+    def is_as_said(self, comparison: Relation) -> bool:
         """Whether a comparison holds as said for the sizes of every workload: unsigned ones do not wrap in it."""
         for need in comparison.needs:
             for sizes in self.sizes():
@@ -303,8 +305,6 @@ Rule: TypeAlias = Callable[[Subject], Rewrite]
 
 
 _OWN_NAME = re.compile(r"\b(?:kw|KW)_\w*")
-_DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)")
-_ENDED = re.compile(r"#[ \t]*undef[ \t]+(\w+)")
 _NAMED_APART = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions",
                           "reciprocal", "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
 """Tactics whose names are chosen apart from all of a source: what they leave is no hint at a source's own names."""
@@ -321,7 +321,9 @@ def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:
         return rewrite
     facts, function = subject.analysis.facts, subject.analysis.function
     helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    defined = set(_DEFINED.findall(subject.source)) - set(_ENDED.findall(subject.source))
+    lines = list(directives(masked(subject.source)))
+    defined = {each.definition.name for each in lines if each.definition is not None}
+    defined -= {name for each in lines if each.word == "undef" for name in words_of(each.rest)[:1]}
     said = [each.place.span.text(subject.source) for each in (function, *helpers)]
     own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.draft.options))))
     if not own:

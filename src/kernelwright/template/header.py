@@ -27,7 +27,7 @@ from kernelwright.problem.load.arguments import read_argument
 from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.problem.options import read_options
-from kernelwright.problem.toml.file import Table, parse_toml
+from kernelwright.problem.toml.file import TomlTable, parse_toml
 from kernelwright.problem.toml.positions import Origin
 from kernelwright.space.parameter import Constraint, Parameter
 
@@ -176,11 +176,11 @@ def _refuse_misspelt(lines: list[str], file: Path) -> None:
 # Reading the tables
 
 
-def _read_parameters(table: Table | None) -> tuple[Parameter, ...]:
+def _read_parameters(table: TomlTable | None) -> tuple[Parameter, ...]:
     return tuple(_read_parameter(table, name) for name in table) if table else ()
 
 
-def _read_parameter(table: Table, name: str) -> Parameter:
+def _read_parameter(table: TomlTable, name: str) -> Parameter:
     location = table.key_location(name)
     check_name(name, what="parameter", location=location)
     if isinstance(table.data[name], list):
@@ -213,7 +213,7 @@ def _kind(value: object) -> str:
     return ""
 
 
-def _read_values(entry: Table) -> tuple[Value, ...]:
+def _read_values(entry: TomlTable) -> tuple[Value, ...]:
     values = entry.data["values"]
     if not isinstance(values, list):
         raise entry.wrong_type("values", value=values, expected="a list, like [1, 2, 4]")
@@ -250,7 +250,7 @@ def _as_one_type(values: list[Value]) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def _read_range(entry: Table) -> tuple[Value, ...]:
+def _read_range(entry: TomlTable) -> tuple[Value, ...]:
     expected = "[low, high] or [low, high, step], both ends included"
     written = entry.data["range"]
     if not isinstance(written, list) or len(written) not in (2, 3) or {_kind(part) for part in written} != {"number"}:
@@ -266,7 +266,7 @@ def _read_range(entry: Table) -> tuple[Value, ...]:
     return _as_one_type([low + index * step for index in range(count)])
 
 
-def _read_powers(entry: Table) -> tuple[Value, ...]:
+def _read_powers(entry: TomlTable) -> tuple[Value, ...]:
     written = entry.data["powers_of_two"]
     expected = "[low, high], both powers of two"
     if not isinstance(written, list) or len(written) != 2 or not all(type(part) is int for part in written):
@@ -277,7 +277,7 @@ def _read_powers(entry: Table) -> tuple[Value, ...]:
     return tuple(1 << bits for bits in range(low.bit_length() - 1, high.bit_length()))
 
 
-def _read_default(entry: Table, values: tuple[Value, ...]) -> Value:
+def _read_default(entry: TomlTable, values: tuple[Value, ...]) -> Value:
     if "default" not in entry:
         raise entry.missing("default", expected=f"default = {_toml(values[len(values) // 2])}, what you use today")
     written = entry.data["default"]
@@ -303,7 +303,7 @@ def _toml(value: object) -> str:
     return str(value)
 
 
-def _read_constraints(table: Table | None) -> tuple[Constraint, ...]:
+def _read_constraints(table: TomlTable | None) -> tuple[Constraint, ...]:
     constraints = []
     for name in table or ():
         assert table is not None
@@ -315,7 +315,7 @@ def _read_constraints(table: Table | None) -> tuple[Constraint, ...]:
     return tuple(constraints)
 
 
-def _read_defines(table: Table | None) -> dict[str, Expression]:
+def _read_defines(table: TomlTable | None) -> dict[str, Expression]:
     defines = {}
     for name in table or ():
         assert table is not None
@@ -326,7 +326,7 @@ def _read_defines(table: Table | None) -> dict[str, Expression]:
     return defines
 
 
-def _read_scratch(table: Table | None, *, folder: Path) -> tuple[Argument, ...]:
+def _read_scratch(table: TomlTable | None, *, folder: Path) -> tuple[Argument, ...]:
     """`[scratch]`: like `[arguments]`; the role is `scratch` unless it says `local`."""
     if table is None:
         return ()

@@ -26,7 +26,7 @@ FLOATS = ("float32", "float64", "float16", "bfloat16", "float8_e5m2", "float8_e4
 Words = npt.NDArray[Any]
 
 
-class HasSession(Protocol):
+class _HasSession(Protocol):
     """What is needed of a subject."""
 
     @property
@@ -66,13 +66,13 @@ class RedrawContract:
     """Sessions do what NumPy does, bit for bit."""
 
     @pytest.mark.parametrize("entry", REDRAWS)
-    def test_redrawn_elements_are_those_of_the_definition(self, subject: HasSession, entry: str) -> None:
+    def test_redrawn_elements_are_those_of_the_definition(self, subject: _HasSession, entry: str) -> None:
         """Nothing beside them changes; one that is changed at either end is noticed."""
         for how, count in itertools.product(REDRAWS[entry], COUNTS):
             assert how.entry == entry
             _check_redraw(subject.session, how, count)
 
-    def test_launches_draw_differently(self, subject: HasSession) -> None:
+    def test_launches_draw_differently(self, subject: _HasSession) -> None:
         """What is expected of one launch is not what another one got."""
         session, how = subject.session, REDRAWS["float_32"][0]
         with _Memory(session, np.linspace(1, 2, 5000, dtype=np.float32).view("u4"), 2) as (base, target):
@@ -82,7 +82,7 @@ class RedrawContract:
                 session.expect_redrawn(base, target, how, other, offset_bytes=OFFSET)
                 assert session.as_expected() == (one is other)
 
-    def test_surprises_of_all_kinds_add_up(self, subject: HasSession) -> None:
+    def test_surprises_of_all_kinds_add_up(self, subject: _HasSession) -> None:
         """One question for several expectations; what was told is forgotten."""
         session, how = subject.session, REDRAWS["gather_32"][0]
         words = np.arange(1000, dtype=np.uint32)
@@ -98,7 +98,7 @@ class RedrawContract:
                 assert session.as_expected() != is_spoilt
 
     @pytest.mark.parametrize("dtype", FLOATS)
-    def test_close_results_are_told_from_others(self, subject: HasSession, dtype: str) -> None:
+    def test_close_results_are_told_from_others(self, subject: _HasSession, dtype: str) -> None:
         """At the limit, on both sides of it, and for what is no ordinary number; at either end of many elements."""
         word = f"u{DTYPES[dtype].item_bytes}"
         ones = np.ones(4099, DTYPES[dtype].numpy_dtype)
@@ -112,7 +112,7 @@ class RedrawContract:
                     assert limit.holds(*(each.view(np.uint8) for each in pair)) == is_close
 
     @pytest.mark.parametrize("dtype", FLOATS)
-    def test_limits_are_rounded_as_the_host_rounds_them(self, subject: HasSession, dtype: str) -> None:
+    def test_limits_are_rounded_as_the_host_rounds_them(self, subject: _HasSession, dtype: str) -> None:
         """Pairs that are apart by about the limit: one rounding more or less would show."""
         kind = DTYPES[dtype].numpy_dtype
         rng = np.random.default_rng(3)
@@ -124,7 +124,7 @@ class RedrawContract:
                 expected = limit.holds(*(each.view(np.uint8) for each in pair))
                 assert _are_close(subject.session, buffers, pair, limit) == expected, (wide, b)
 
-    def test_without_a_limit_results_must_have_the_same_bytes(self, subject: HasSession) -> None:
+    def test_without_a_limit_results_must_have_the_same_bytes(self, subject: _HasSession) -> None:
         """Results of any length; no two zeros are the same, and no two NaN."""
         session = subject.session
         for first, second in ((0.0, -0.0), (1.0, 1.0), (np.nan, np.nan)):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernelwright.store.event import Event
 
 
-class StorePlace(Protocol):
+class StoreLocation(Protocol):
     """Where a store keeps its bytes, under the control of a test."""
 
     def writer(self) -> RunStore:
@@ -54,16 +54,16 @@ class RunStoreContract:
     """Append, read, survive, complain."""
 
     @pytest.fixture
-    def place(self) -> Iterator[StorePlace]:
+    def place(self) -> Iterator[StoreLocation]:
         """Where the store under test lives; each implementation gives its own."""
         raise NotImplementedError
 
-    def test_new_store_is_empty(self, place: StorePlace) -> None:
+    def test_new_store_is_empty(self, place: StoreLocation) -> None:
         """Nothing happened yet."""
         place.writer()
         assert list(place.reader().read()) == []
 
-    def test_every_kind_of_event_comes_back_as_it_was_in_order(self, place: StorePlace) -> None:
+    def test_every_kind_of_event_comes_back_as_it_was_in_order(self, place: StoreLocation) -> None:
         """What was appended one by one and in batches is read as one sequence of equal events."""
         events = sample_events(evaluations=40)
         store = place.writer()
@@ -74,20 +74,20 @@ class RunStoreContract:
         assert list(place.reader().read()) == events
         assert {event.kind for event in events} >= {"run_started", "finalists_compared", "run_finished"}
 
-    def test_reading_twice_gives_the_same_and_changes_nothing(self, place: StorePlace) -> None:
+    def test_reading_twice_gives_the_same_and_changes_nothing(self, place: StoreLocation) -> None:
         """Reading is no event."""
         place.writer().append(_notes(3))
         before = place.content()
         assert list(place.reader().read()) == list(place.reader().read()) == _notes(3)
         assert place.content() == before
 
-    def test_reading_can_begin_anywhere(self, place: StorePlace) -> None:
+    def test_reading_can_begin_anywhere(self, place: StoreLocation) -> None:
         """`from_index` counts events from 0; beyond the end there is nothing."""
         place.writer().append(_notes(4))
         for index in range(6):
             assert list(place.reader().read(index)) == _notes(4)[index:]
 
-    def test_acknowledged_events_survive_a_writer_that_just_vanishes(self, place: StorePlace) -> None:
+    def test_acknowledged_events_survive_a_writer_that_just_vanishes(self, place: StoreLocation) -> None:
         """And the next writer goes on after them."""
         for count in range(4):
             store = place.writer()
@@ -95,7 +95,7 @@ class RunStoreContract:
             store.append(_notes(count + 1)[count:])
         assert list(place.reader().read()) == _notes(4)
 
-    def test_appending_nothing_changes_nothing(self, place: StorePlace) -> None:
+    def test_appending_nothing_changes_nothing(self, place: StoreLocation) -> None:
         """An empty batch is fine."""
         store = place.writer()
         store.append([])
@@ -104,7 +104,9 @@ class RunStoreContract:
         assert list(place.reader().read()) == _notes(1)
 
     @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-    def test_number_that_is_not_finite_is_refused_with_its_whole_batch(self, place: StorePlace, number: float) -> None:
+    def test_number_that_is_not_finite_is_refused_with_its_whole_batch(
+        self, place: StoreLocation, number: float
+    ) -> None:
         """And the store takes the next batch."""
         store = place.writer()
         store.append(_notes(1))
@@ -113,7 +115,7 @@ class RunStoreContract:
         store.append(_notes(2)[1:])
         assert list(place.reader().read()) == _notes(2)
 
-    def test_event_that_could_not_be_read_again_is_refused(self, place: StorePlace) -> None:
+    def test_event_that_could_not_be_read_again_is_refused(self, place: StoreLocation) -> None:
         """A wrong type is found by the one who writes it, not by the one who resumes."""
         store = place.writer()
         with pytest.raises(StoreError, match="level"):
@@ -121,7 +123,7 @@ class RunStoreContract:
         assert list(place.reader().read()) == []
 
     @pytest.mark.parametrize("tail", ["cut", "zeros", "garbage", "cut then zeros", "bad last line"])
-    def test_torn_last_record_is_not_an_event(self, place: StorePlace, tail: str) -> None:
+    def test_torn_last_record_is_not_an_event(self, place: StoreLocation, tail: str) -> None:
         """Whatever a crash leaves of a record that nobody was promised."""
         place.writer().append(_notes(3))
         good = place.content()
@@ -142,7 +144,7 @@ class RunStoreContract:
         place.writer().append(_notes(5)[3:])
         assert list(place.reader().read()) == _notes(5)
 
-    def test_record_cut_at_any_byte_is_not_an_event(self, place: StorePlace) -> None:
+    def test_record_cut_at_any_byte_is_not_an_event(self, place: StoreLocation) -> None:
         """Every length that a write may have reached, in a batch as well."""
         place.writer().append([*_notes(2), _evaluated(0.5)])
         whole = place.content()
@@ -155,7 +157,7 @@ class RunStoreContract:
             place.writer().append(_notes(3)[2:])
             assert list(place.reader().read()) == _notes(3)
 
-    def test_damage_before_the_last_record_is_an_error_that_names_the_line(self, place: StorePlace) -> None:
+    def test_damage_before_the_last_record_is_an_error_that_names_the_line(self, place: StoreLocation) -> None:
         """Never a shorter run. Every byte of the middle line counts, its newline too."""
         place.writer().append(_notes(3))
         whole = place.content()
@@ -168,7 +170,7 @@ class RunStoreContract:
         with pytest.raises(StoreError, match=":2: "):
             place.writer().append(_notes(1))
 
-    def test_two_records_on_one_line_are_damage_and_not_a_torn_tail(self, place: StorePlace) -> None:
+    def test_two_records_on_one_line_are_damage_and_not_a_torn_tail(self, place: StoreLocation) -> None:
         """A lost newline before the last record must not take two acknowledged events away."""
         place.writer().append(_notes(3))
         lines = place.content().splitlines(keepends=True)
@@ -177,7 +179,7 @@ class RunStoreContract:
             with pytest.raises(StoreError, match=":2: "):
                 list(place.reader().read())
 
-    def test_missing_or_doubled_record_is_an_error(self, place: StorePlace) -> None:
+    def test_missing_or_doubled_record_is_an_error(self, place: StoreLocation) -> None:
         """The checksums hold, the count does not."""
         place.writer().append(_notes(4))
         lines = place.content().splitlines(keepends=True)
@@ -186,7 +188,7 @@ class RunStoreContract:
             with pytest.raises(StoreError, match="was expected"):
                 list(place.reader().read())
 
-    def test_newer_format_is_refused(self, place: StorePlace) -> None:
+    def test_newer_format_is_refused(self, place: StoreLocation) -> None:
         """Whether the run began in it or a newer version took the run up."""
         place.writer().append([Noted("info", "x"), SessionStarted(1.0, 2), Noted("info", "y")])
         lines = place.content().splitlines(keepends=True)
@@ -200,7 +202,7 @@ class RunStoreContract:
             with pytest.raises(StoreError, match="newer format"):
                 place.writer().append(_notes(1))
 
-    def test_newer_format_is_recognised_even_if_it_is_checked_or_written_otherwise(self, place: StorePlace) -> None:
+    def test_newer_format_is_recognised_even_if_it_is_checked_or_written_otherwise(self, place: StoreLocation) -> None:
         """The complaint is the format, not damage."""
         place.writer().append(_notes(2))
         first, second = place.content().splitlines(keepends=True)
@@ -210,7 +212,7 @@ class RunStoreContract:
             with pytest.raises(StoreError, match="newer format"):
                 list(place.reader().read())
 
-    def test_additions_of_a_newer_minor_version_are_tolerated(self, place: StorePlace) -> None:
+    def test_additions_of_a_newer_minor_version_are_tolerated(self, place: StoreLocation) -> None:
         """Fields and kinds that this version does not know are left out."""
         place.writer().append(_notes(3))
         lines = place.content().splitlines(keepends=True)
@@ -223,7 +225,7 @@ class RunStoreContract:
         place.writer().append(_notes(4)[3:])
         assert list(place.reader().read(2)) == _notes(4)[2:]
 
-    def test_reader_beside_a_writer_sees_a_growing_prefix(self, place: StorePlace) -> None:
+    def test_reader_beside_a_writer_sees_a_growing_prefix(self, place: StoreLocation) -> None:
         """Never an error, never a gap, never fewer than before."""
         store, expected = place.writer(), _notes(300)
         seen: list[list[Event]] = []

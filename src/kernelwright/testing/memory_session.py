@@ -26,7 +26,7 @@ class LaunchSeen:
 
 
 @dataclass(slots=True, eq=False)
-class MemoryBuffer:
+class _MemoryBuffer:
     """Bytes, and which allocation of the session they are."""
 
     data: Bytes
@@ -45,7 +45,7 @@ class MemorySession(DeviceSession):
     """Everything happens at once and nothing is lost."""
 
     flush_count: int = 0
-    living: list[MemoryBuffer] = field(default_factory=list)
+    living: list[_MemoryBuffer] = field(default_factory=list)
     """Buffers that nobody has freed."""
     largest_bytes: int = 0
     """The most that was ever allocated at one time."""
@@ -60,9 +60,9 @@ class MemorySession(DeviceSession):
         """Nothing can be loaded: modules are made by the test."""
         raise NotImplementedError
 
-    def allocate(self, byte_count: int) -> MemoryBuffer:
+    def allocate(self, byte_count: int) -> _MemoryBuffer:
         """New bytes."""
-        buffer = MemoryBuffer(np.zeros(byte_count, np.uint8), self._count)
+        buffer = _MemoryBuffer(np.zeros(byte_count, np.uint8), self._count)
         self._count += 1
         self.living.append(buffer)
         self.largest_bytes = max(self.largest_bytes, sum(each.data.size for each in self.living))
@@ -70,7 +70,7 @@ class MemorySession(DeviceSession):
 
     def free(self, buffer: Buffer) -> None:
         """Forget them."""
-        assert isinstance(buffer, MemoryBuffer)
+        assert isinstance(buffer, _MemoryBuffer)
         self.living.remove(buffer)
 
     def upload(self, buffer: Buffer, data: Bytes, offset_bytes: int = 0) -> None:
@@ -111,7 +111,7 @@ class MemorySession(DeviceSession):
 
 
 def _bytes(buffer: Buffer) -> Bytes:
-    assert isinstance(buffer, MemoryBuffer)
+    assert isinstance(buffer, _MemoryBuffer)
     return buffer.data
 
 
@@ -123,7 +123,7 @@ def _module(launch: BoundLaunch) -> MemoryModule:
 def _seen(launch: BoundLaunch) -> LaunchSeen:
     arrays, memory, places = {}, {}, {}
     for name, bound in launch.buffers.items():
-        assert isinstance(bound.buffer, MemoryBuffer)
+        assert isinstance(bound.buffer, _MemoryBuffer)
         arrays[name] = bound.buffer.data[bound.offset_bytes : bound.offset_bytes + bound.byte_count]
         memory[name], places[name] = bound.buffer.data, bound.buffer.place
     return LaunchSeen(arrays, memory, places)

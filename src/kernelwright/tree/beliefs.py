@@ -85,7 +85,7 @@ MOST_REPLY_EVALUATIONS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class _Level:
     """Where a node will be (a logarithm of the objective) when it is searched to the end: normal."""
 
     mean: float
@@ -124,7 +124,7 @@ class Beliefs:
         self._lifts = lifts
         self._truths: dict[str, float] = {}
         self._chances: dict[str, float] = {}
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, _Level] = {}
 
     # -- chances -------------------------------------------------------------------------------------------------
 
@@ -216,11 +216,11 @@ class Beliefs:
         overall = _gain_of(overall, FRESH_WEIGHT, [*groups[True], *groups[False]])
         return {is_first: _gain_of(overall, FRESH_WEIGHT, found) for is_first, found in groups.items()}
 
-    def measured(self, node: Node) -> Level:
+    def measured(self, node: Node) -> _Level:
         """Where a working node will be, from its own measurements: what tuning brings on average is still to come."""
         assert node.best_value is not None
         potential = self.potential(node)
-        return Level(math.log(node.best_value) - potential, math.hypot(MEASURED_DEVIATION, self._spread(potential)))
+        return _Level(math.log(node.best_value) - potential, math.hypot(MEASURED_DEVIATION, self._spread(potential)))
 
     def doubt(self, node: Node) -> float:
         """How much better than its level tuning may make it; of one that is never tuned the default may be to blame."""
@@ -230,14 +230,14 @@ class Beliefs:
     def _spread(potential: float) -> float:
         return SPREAD_OF_TUNING * potential
 
-    def level(self, node: Node) -> Level:
+    def level(self, node: Node) -> _Level:
         """Where a working node will be, from its measurements and from what was expected of it before."""
         known = self._levels.get(node.index)
         if known is None:
             known = self._levels[node.index] = self._level(node)
         return known
 
-    def _level(self, node: Node) -> Level:
+    def _level(self, node: Node) -> _Level:
         own, before = self.measured(node), self._tree.ancestor(node.index)
         if before is None:
             return own
@@ -249,13 +249,13 @@ class Beliefs:
             is_known = node.tuning.evaluated_count >= LEAST_TUNED or not self._tunes or is_searched
             above_log = self.measured(before).mean if not self._lifts else math.log(before.best_value or math.inf)
             at_most = above_log - self.potential(node) / 2
-            return own if is_known else Level(min(own.mean, at_most), own.deviation)
+            return own if is_known else _Level(min(own.mean, at_most), own.deviation)
         expected = self.expected(node, before)
         above = self.measured(before)
-        prior = Level(above.mean - expected.mean, math.hypot(above.deviation, expected.deviation))
+        prior = _Level(above.mean - expected.mean, math.hypot(above.deviation, expected.deviation))
         weight = own.deviation**-2 + prior.deviation**-2
         mean = (own.mean * own.deviation**-2 + prior.mean * prior.deviation**-2) / weight
-        return Level(mean, weight**-0.5)
+        return _Level(mean, weight**-0.5)
 
     def expected(self, node: Node, before: Node) -> Gain:
         """What was expected of a node over what it was made from, before it was measured."""

@@ -66,7 +66,7 @@ def wrong_share(failure: Failure) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class Prohibition:
     """One thing that must not be tried again at a node or below it."""
 
     kind: Kind
@@ -90,7 +90,7 @@ class Constraint:
         return self.below in path and self.seen_at not in path
 
 
-def constraint_of(node: Node, *, is_useless: bool = False) -> Constraint | None:
+def constraint_of(node: Node, *, is_useless: bool = False) -> Prohibition | None:
     """What a node's end forbids; None: nothing.
 
     Args:
@@ -103,11 +103,11 @@ def constraint_of(node: Node, *, is_useless: bool = False) -> Constraint | None:
     if failure is None:
         if not is_useless:
             return None
-        return Constraint("is not worth it", node.tactic, node.family, node.parent, node.index, "it gained nothing")
-    return Constraint(_kind(node, failure), node.tactic, node.family, node.parent, node.index, failure.message)
+        return Prohibition("is not worth it", node.tactic, node.family, node.parent, node.index, "it gained nothing")
+    return Prohibition(_kind(node, failure), node.tactic, node.family, node.parent, node.index, failure.message)
 
 
-def constraints(tree: Tree, useless: Sequence[Node] = ()) -> tuple[Constraint, ...]:
+def constraints(tree: Tree, useless: Sequence[Node] = ()) -> tuple[Prohibition, ...]:
     """The constraints of all nodes, in their order.
 
     Args:

@@ -40,7 +40,7 @@ from kernelwright.tree.beliefs import (
     log_of,
     remaining,
 )
-from kernelwright.tree.failures import Constraint, constraints
+from kernelwright.tree.failures import Prohibition, constraints
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree
 from kernelwright.tree.moves import (
     START_ROLES,
@@ -269,7 +269,7 @@ class _Scoring:
         return self._beliefs.level(node).mean - self._level
 
     @cached_property
-    def _constraints(self) -> Sequence[Constraint]:
+    def _constraints(self) -> Sequence[Prohibition]:
         useless = [node for node in self._tree.working if self._was_useless(node)]
         return constraints(self._tree, useless)
 

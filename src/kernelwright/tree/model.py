@@ -44,7 +44,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class _Tuning:
     """Where a node's own search stands."""
 
     evaluated_count: int = 0
@@ -83,7 +83,7 @@ class Node:
     """The lowest objective found, lower is better, 1 = as fast as the baseline; None: not working."""
     best_config: Mapping[str, Value] = field(default_factory=dict)
     failure: Failure | None = None
-    tuning: Tuning = field(default_factory=Tuning)
+    tuning: _Tuning = field(default_factory=_Tuning)
     ideas: tuple[Idea, ...] = ()
     """What could be done to it, in the planner's order."""
     refused_ideas: Mapping[str, str] = field(default_factory=dict)
@@ -341,7 +341,7 @@ def _planned(node: Node, event: NodePlanned) -> Node:
 
 
 def _tuned(node: Node, event: NodeTuned) -> Node:
-    tuning = Tuning(
+    tuning = _Tuning(
         evaluated_count=event.evaluated_count,
         failed_count=event.failed_count,
         spent_s=event.spent_s,

@@ -35,7 +35,7 @@ ALIASES: Mapping[str, str] = MappingProxyType({"default": GAIN})
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class _Described:
     """A policy that can be chosen."""
 
     words: str
@@ -55,7 +55,7 @@ def _is_installed() -> bool:
     return importlib.util.find_spec(BESIDE) is not None
 
 
-def _beside(name: str, words: str) -> Described:
+def _beside(name: str, words: str) -> _Described:
     """A policy to compare with: runs made by it can be read everywhere, and made where its package is."""
 
     def make(seed: int, has_model: bool) -> SelectionPolicy:
@@ -67,12 +67,12 @@ def _beside(name: str, words: str) -> Described:
         policy: SelectionPolicy = importlib.import_module(f"{BESIDE}.policies.registry").create(name, seed, has_model)
         return policy
 
-    return Described(words, make, is_beside=True)
+    return _Described(words, make, is_beside=True)
 
 
-POLICIES: Mapping[str, Described] = MappingProxyType(
+POLICIES: Mapping[str, _Described] = MappingProxyType(
     {
-        GAIN: Described(
+        GAIN: _Described(
             "the default: the highest expected gain per cost, of templates from the start",
             lambda _, model: _gain(model),
         ),
@@ -81,10 +81,10 @@ POLICIES: Mapping[str, Described] = MappingProxyType(
         "best-of-n": _beside("best-of-n", "independent samples of the start"),
         "reflexion": _beside("reflexion", "one line of attempts, failures repaired"),
         "greedy": _beside("greedy", "the fastest node is built upon, no tree"),
-        DIRECT: Described(
+        DIRECT: _Described(
             "rewriting without templates: one configuration for each node", lambda _, model: _gain(model, tunes=False)
         ),
-        LIFT: Described(
+        LIFT: _Described(
             "as gain, of a model's kernels with their numbers, of which the best are lifted into templates",
             lambda _, model: _gain(model, lifts=True),
         ),

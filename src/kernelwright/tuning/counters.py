@@ -30,7 +30,7 @@ from kernelwright.store.view import RunView
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None
     why = why_no_counters()
     if why:
         return CounterReading(missing=why)
-    subject = Subject.of_run(RunFolder.open(run, writable=False), view.started)
+    subject = TuningProblem.of_run(RunFolder.open(run, writable=False), view.started)
     device_id = str(view.started.device.get("id", "")) or None
     device = (machine or LocalMachine()).device(device_id, subject.template.language)
     settings = TuneSettings.from_record(view.started.settings)

@@ -97,7 +97,7 @@ A guess."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TuningProblem:
     """What is tuned: a problem with its template and baseline."""
 
     problem: Problem
@@ -105,7 +105,7 @@ class Subject:
     baseline: Candidate
 
     @classmethod
-    def load(cls, problem: Problem | Path | str) -> Subject:
+    def load(cls, problem: Problem | Path | str) -> TuningProblem:
         """Read all files of a problem.
 
         Raises:
@@ -116,7 +116,7 @@ class Subject:
         return cls(loaded, template, load_baseline(loaded, template))
 
     @classmethod
-    def of_run(cls, folder: RunFolder, started: RunStarted) -> Subject:
+    def of_run(cls, folder: RunFolder, started: RunStarted) -> TuningProblem:
         """Read the frozen problem of a run; one that gives no name is called as it was when the run began.
 
         Raises:
@@ -156,7 +156,7 @@ def tune(
         settings = dataclasses.replace(settings, data_seed=secrets.randbits(31))
     listener, machine = listener or SilentListener(), machine or LocalMachine()
     listener.on_progress(Progress(phase="prepare"))
-    subject = Subject.load(problem)
+    subject = TuningProblem.load(problem)
     if not subject.template.parameters:
         raise SpecError(
             f"{subject.template.file.name} declares no parameters, so there is nothing to tune",
@@ -214,7 +214,7 @@ def resume(run: Path | str, *, listener: RunListener | None = None, machine: Mac
         if view.finished is not None and view.finished.reason not in ("interrupted",):
             return TuneResult(view)
         settings = TuneSettings.from_record(view.started.settings)
-        subject = Subject.of_run(folder, view.started)
+        subject = TuningProblem.of_run(folder, view.started)
         if view.started.settings.get("replay"):
             raise StoreError("this run is a replay: it has no device to continue on", hint="start the replay again")
         device_id = str(view.started.device.get("id", ""))
@@ -253,7 +253,7 @@ def replay(
     if recorded.view.baseline is None:
         raise StoreError(f"the recording {recording} has no baseline measurement, so there is nothing to compare with")
     source = RunFolder.open(recording, writable=False)
-    subject = Subject.of_run(source, recorded.view.started)
+    subject = TuningProblem.of_run(source, recorded.view.started)
     device = _recorded_device(recorded.view)
     space = build_space(subject.problem, subject.template, device)
     files = problem_files(subject.problem, subject.template, subject.baseline)
@@ -285,7 +285,7 @@ class _Session:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: TuningProblem,
         settings: TuneSettings,
         device: DeviceInfo,
         space: Space,

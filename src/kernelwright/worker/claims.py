@@ -27,7 +27,7 @@ _MOST_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Lease:
     """One worker's word."""
 
     host: str
@@ -55,7 +55,7 @@ class Claims:
             return 0 if not path.exists() else self._age_of_torn(path)
         return claim.attempt if self._is_over(claim) else None
 
-    def take(self, identity: str) -> Claim | None:
+    def take(self, identity: str) -> Lease | None:
         """Claim a request; None: somebody was faster."""
         path, attempt = self._path(identity), 1
         if path.exists():
@@ -63,7 +63,7 @@ class Claims:
             if earlier is None or not self._move_away(path):
                 return None
             attempt = earlier + 1
-        claim = Claim(self._host, os.getpid(), self._now() + self._lease_s, attempt)
+        claim = Lease(self._host, os.getpid(), self._now() + self._lease_s, attempt)
         temporary = self._written(claim)
         try:
             os.link(temporary, path)  # fails where a file is, which a rename would not
@@ -80,7 +80,7 @@ class Claims:
         return claim
 
     @contextlib.contextmanager
-    def held(self, identity: str, claim: Claim) -> Iterator[None]:
+    def held(self, identity: str, claim: Lease) -> Iterator[None]:
         """Renew the claim in the background; behind an orderly end it is given back."""
         stop = threading.Event()
 
@@ -101,15 +101,15 @@ class Claims:
         """The request is done, or left undone on purpose."""
         self._path(identity).unlink(missing_ok=True)
 
-    def fail(self, identity: str, claim: Claim) -> None:
+    def fail(self, identity: str, claim: Lease) -> None:
         """It is left undone because the machine failed: the attempt counts."""
-        self._written(Claim(claim.host, claim.process_id, 0.0, claim.attempt)).replace(self._path(identity))
+        self._written(Lease(claim.host, claim.process_id, 0.0, claim.attempt)).replace(self._path(identity))
 
-    def _renew(self, identity: str, claim: Claim) -> None:
+    def _renew(self, identity: str, claim: Lease) -> None:
         until_s = self._now() + self._lease_s
-        self._written(Claim(claim.host, claim.process_id, until_s, claim.attempt)).replace(self._path(identity))
+        self._written(Lease(claim.host, claim.process_id, until_s, claim.attempt)).replace(self._path(identity))
 
-    def _written(self, claim: Claim) -> Path:
+    def _written(self, claim: Lease) -> Path:
         temporary = self._folder / f".{secrets.token_hex(8)}.part"
         temporary.write_text(json.dumps(asdict(claim)), encoding="utf-8")
         return temporary
@@ -130,7 +130,7 @@ class Claims:
         aside.unlink(missing_ok=True)
         return True
 
-    def _is_over(self, claim: Claim) -> bool:
+    def _is_over(self, claim: Lease) -> bool:
         if claim.until_s <= self._now():
             return True
         return claim.host == self._host and not _is_alive(claim.process_id)
@@ -142,13 +142,13 @@ class Claims:
         except OSError:
             return 0
 
-    def _read(self, path: Path) -> Claim | None:
+    def _read(self, path: Path) -> Lease | None:
         data = read_plain(path, most_bytes=_MOST_BYTES)
         try:
             record = read_json_text(data) if data else None
             if not isinstance(record, dict):
                 return None
-            return Claim(
+            return Lease(
                 str(record["host"]), int(record["process_id"]), float(record["until_s"]), int(record["attempt"])
             )
         except (ValueError, KeyError, TypeError, OverflowError):

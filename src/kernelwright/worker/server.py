@@ -25,9 +25,8 @@ from kernelwright.evaluate.base import Incumbent, MeasuringRunner
 from kernelwright.evaluate.process.scratch import reserve
 from kernelwright.identity import content_id
 from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
-from kernelwright.optimization.nodes.run import NodeRun, Shared, unlimited
+from kernelwright.optimization.nodes.run import NodeContext, NodeRun, unlimited
 from kernelwright.problem.config import Config
-from kernelwright.problem.model import Language
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
@@ -39,11 +38,12 @@ from kernelwright.remote.messages import (
     NodeAnswered,
     NodeAsked,
     Request,
+    RequestContext,
     Result,
-    Work,
     check_files,
 )
 from kernelwright.remote.site import LocalSite
+from kernelwright.source.language import Language
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
 from kernelwright.store.event import BaselineMeasured, Evaluated, Event, RunStarted, TemplateProven
 from kernelwright.store.run_folder import RunFolder
@@ -54,7 +54,7 @@ from kernelwright.tuning.listener import RunListener
 from kernelwright.tuning.machine import Machine
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 
 class OtherDevice(Exception):
@@ -66,7 +66,7 @@ class _Session:
     """A problem that is loaded and calibrated, on a runner that is open."""
 
     key: str
-    subject: Subject
+    subject: TuningProblem
     device: DeviceInfo
     site: LocalSite
     baseline: Evaluation | None = None
@@ -102,7 +102,7 @@ class Desk:
 
     # -- what it is good for -------------------------------------------------------------------------------------
 
-    def key(self, work: Work) -> str:
+    def key(self, work: RequestContext) -> str:
         """Requests with the same key share a session."""
         settings = _settings(work)
         device = self.device(work)
@@ -114,7 +114,7 @@ class Desk:
         """The key of the session that is open."""
         return self._session.key if self._session else None
 
-    def device(self, work: Work) -> DeviceInfo:
+    def device(self, work: RequestContext) -> DeviceInfo:
         """The device for a request.
 
         Raises:
@@ -190,7 +190,9 @@ class Desk:
         assert isinstance(session.baseline.outcome, Passed)
         return dataclasses.replace(answer, events=events, baseline_ms=medians_ms(session.baseline.outcome.measurements))
 
-    def _proven_and_searched(self, run: NodeRun, shared: Shared, session: _Session, request: NodeAsked) -> NodeAnswered:
+    def _proven_and_searched(
+        self, run: NodeRun, shared: NodeContext, session: _Session, request: NodeAsked
+    ) -> NodeAnswered:
         answer = NodeAnswered((), "", 0.0, socket.gethostname())
         done = proof_of(run, shared, self._original(session, request))
         if not isinstance(done, DefaultProof):
@@ -257,7 +259,7 @@ class Desk:
 
     # -- a session -----------------------------------------------------------------------------------------------
 
-    def _session_for(self, work: Work) -> _Session:
+    def _session_for(self, work: RequestContext) -> _Session:
         key = self.key(work)
         if self._session is not None and self._session.key == key:
             return self._session
@@ -277,7 +279,7 @@ class Desk:
         self._session = session
         return session
 
-    def _loaded(self, folder: Path, files: Files) -> Subject:
+    def _loaded(self, folder: Path, files: Files) -> TuningProblem:
         shutil.rmtree(folder, ignore_errors=True)
         check_files(files)
         name = _problem_file(files)
@@ -286,7 +288,7 @@ class Desk:
             target.parent.mkdir(parents=True, exist_ok=True)
             reserve(target, len(data))
             target.write_bytes(data)
-        return Subject.load(folder / name)
+        return TuningProblem.load(folder / name)
 
     def _write_run(self, folder: Path, request: NodeAsked) -> int:
         """The node's run as it stands over there; gives how many evaluations it has."""
@@ -302,7 +304,7 @@ class Desk:
             run.append([event for event in events if event is not None])
         return sum(isinstance(event, Evaluated) for event in events)
 
-    def _shared(self, session: _Session, request: NodeAsked) -> Shared:
+    def _shared(self, session: _Session, request: NodeAsked) -> NodeContext:
         started, baseline = _event(request.started.encode()), _event(request.baseline.encode())
         if not isinstance(started, RunStarted) or not isinstance(baseline, BaselineMeasured):
             raise StoreError("a request does not hold the start of its run")
@@ -312,7 +314,7 @@ class Desk:
         weights = {each.name: each.weight for each in session.subject.problem.workloads}
         if request.race.best_ms.keys() != weights.keys() or baseline_ms.keys() != weights.keys():
             raise StoreError("a request's times are of other workloads than its problem has")
-        return Shared(
+        return NodeContext(
             started=started,
             baseline=baseline,
             baseline_ms=baseline_ms,
@@ -342,7 +344,7 @@ _NO_EVENT: Any = None
 """A worker's entrants were ranked by the other side."""
 
 
-def _settings(work: Work) -> TuneSettings:
+def _settings(work: RequestContext) -> TuneSettings:
     try:
         return TuneSettings.from_record(work.settings)
     except TypeError as error:

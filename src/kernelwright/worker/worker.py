@@ -32,7 +32,7 @@ from kernelwright.remote.messages import (
 )
 from kernelwright.tuning.listener import RunListener, SilentListener
 from kernelwright.tuning.machine import Machine
-from kernelwright.worker.claims import LEASE_S, Claim, Claims
+from kernelwright.worker.claims import LEASE_S, Claims, Lease
 from kernelwright.worker.server import Desk, OtherDevice
 
 MOST_ATTEMPTS = 3
@@ -163,7 +163,7 @@ class SpoolWorker:
             self._doing = "waiting"
         return True
 
-    def _answer(self, desk: Desk, seen: _Seen, claim: Claim, start_s: float) -> None:
+    def _answer(self, desk: Desk, seen: _Seen, claim: Lease, start_s: float) -> None:
         self._say(f"{self._doing}: begins")
         try:
             if claim.attempt > MOST_ATTEMPTS:

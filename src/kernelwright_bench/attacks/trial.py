@@ -24,14 +24,14 @@ from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device_queue.queue import medians_ms
 from kernelwright.evaluate.local_runner import LocalRunner
-from kernelwright.evaluate.statistics import Interval, confidence_for, geometric_mean_interval, is_gain
+from kernelwright.evaluate.statistics import ConfidenceInterval, confidence_for, geometric_mean_interval, is_gain
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tuning.environment import usable_core_count
 from kernelwright.tuning.settings import TuneSettings
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.attacks.kernels.bases import plain, write_problem
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Sample
 
@@ -59,7 +59,7 @@ class Verdict:
     reason: str
     """A word for why."""
     message: str
-    speedup: Interval | None
+    speedup: ConfidenceInterval | None
     """Over the baseline, of the fastest configuration that was compared."""
     search_s: float
     """Seconds for what every candidate of a search goes through, builds included."""
@@ -74,7 +74,7 @@ class Trial:
 
     def __init__(self, base: Base, dialect: Dialect, device: DeviceInfo, folder: Path) -> None:
         self._plain = plain(base, dialect)
-        self._subject = Subject.load(write_problem(base, dialect, folder))
+        self._subject = TuningProblem.load(write_problem(base, dialect, folder))
         self._device = device
         self._undo = contextlib.ExitStack()
         self._runner: LocalRunner | None = None
@@ -127,7 +127,7 @@ class Trial:
 
     def _compared(
         self, runner: LocalRunner, sample: Sample, passed: list[Candidate], failed: list[tuple[str, str, str]]
-    ) -> tuple[Fate, Interval | None]:
+    ) -> tuple[Fate, ConfidenceInterval | None]:
         """Hold those that passed against the baseline, and a gain against the same kernel without its trick."""
         if not passed:
             return "stopped", None
@@ -165,7 +165,7 @@ class Trial:
         original: Candidate,
         candidates: Sequence[Candidate],
         failed: list[tuple[str, str, str]],
-    ) -> dict[str, Interval]:
+    ) -> dict[str, ConfidenceInterval]:
         """By candidate, over `original`; those that are rejected are added to `failed`."""
         comparison = runner.compare([original, *candidates], rounds=ROUNDS)
         failed += (
@@ -234,7 +234,7 @@ class Trial:
         self._stop()
 
 
-def _is_gain(speedup: Interval) -> bool:
+def _is_gain(speedup: ConfidenceInterval) -> bool:
     """Whether it would be announced: where several were compared, at the confidence that each then needs."""
     return is_gain(speedup, least_confidence=max(0.95, speedup.confidence - 1e-9))
 

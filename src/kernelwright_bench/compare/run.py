@@ -35,7 +35,7 @@ from kernelwright.tree.model import Tree
 from kernelwright.tree.registry import known
 from kernelwright.tuning.listener import RunListener
 from kernelwright.tuning.machine import Machine
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.compare.statistics import MeanRatio, Paired, holm, mean_ratio, paired, spread
 
 Memory = Literal["on", "read", "off"]
@@ -233,7 +233,7 @@ def compare(
     """
     files = _files(problems)
     for each in problems:
-        Subject.load(each)  # a mistake in the last one is told before the first one's runs
+        TuningProblem.load(each)  # a mistake in the last one is told before the first one's runs
     _hold(out, settings)
     ended: list[Cell | Missing] = []
     for name, file, arm, repeat in _order(files, settings):

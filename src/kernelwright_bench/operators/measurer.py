@@ -21,7 +21,7 @@ from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Argument, Problem
 from kernelwright.problem.outcome import Failed
 from kernelwright.template.model import Candidate
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 from kernelwright_bench.operators.messages import (
     Buffer,
     Ceilings,
@@ -55,7 +55,7 @@ class Desk(Protocol):
         """The device's measured rates."""
         ...
 
-    def open(self, subject: Subject) -> float:
+    def open(self, subject: TuningProblem) -> float:
         """Take the subject's only workload; gives the baseline's milliseconds.
 
         Raises:
@@ -63,16 +63,18 @@ class Desk(Protocol):
         """
         ...
 
-    def build(self, subject: Subject, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
+    def build(self, subject: TuningProblem, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
         """Start building."""
         ...
 
-    def screen(self, subject: Subject, config: Config, future: Future[BuildResult], incumbent_ms: float) -> Screened:
+    def screen(
+        self, subject: TuningProblem, config: Config, future: Future[BuildResult], incumbent_ms: float
+    ) -> Screened:
         """A first look at one config; one that ends its process has failed."""
         ...
 
     def compare(
-        self, subject: Subject, chosen: Mapping[str, Candidate], rounds: int, torch: TorchSource | None
+        self, subject: TuningProblem, chosen: Mapping[str, Candidate], rounds: int, torch: TorchSource | None
     ) -> Compared:
         """Interleaved rounds of all; `special`, or else `general`, with a clean cache too."""
         ...
@@ -92,7 +94,7 @@ class DeviceDesk:
         )
         settings = WorkerSettings("operators", MEASURER_FACTORY, MeasurerArgument(device))
         self._worker = WorkerProcess(settings, scratch=scratch / "measure")
-        self._opened: Subject | None = None
+        self._opened: TuningProblem | None = None
 
     def __enter__(self) -> Self:
         self._pool.warm()
@@ -113,7 +115,7 @@ class DeviceDesk:
         """The device's measured rates."""
         return cast("Mapping[str, float]", self._worker.call(Ceilings(), timeout_s=COMPARE_TIMEOUT_S))
 
-    def open(self, subject: Subject) -> float:
+    def open(self, subject: TuningProblem) -> float:
         """Make the shape's buffers; gives the baseline's milliseconds."""
         self._opened = subject
         baseline = self._runnable(subject, subject.baseline, self._submit(subject, subject.baseline))
@@ -122,11 +124,13 @@ class DeviceDesk:
         job = OpenShape(tuple(_buffers(subject.problem)), baseline)
         return cast("float", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
 
-    def build(self, subject: Subject, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
+    def build(self, subject: TuningProblem, configs: Sequence[Config]) -> list[tuple[Config, Future[BuildResult]]]:
         """Start building."""
         return [(config, self._submit(subject, Candidate(subject.template, config))) for config in configs]
 
-    def screen(self, subject: Subject, config: Config, future: Future[BuildResult], incumbent_ms: float) -> Screened:
+    def screen(
+        self, subject: TuningProblem, config: Config, future: Future[BuildResult], incumbent_ms: float
+    ) -> Screened:
         """A first look at one config; one that ends its process has failed."""
         runnable = self._runnable(subject, Candidate(subject.template, config), future)
         if isinstance(runnable, Failed):
@@ -139,7 +143,7 @@ class DeviceDesk:
             return Screened((), f"check:crash {error.message}")
 
     def compare(
-        self, subject: Subject, chosen: Mapping[str, Candidate], rounds: int, torch: TorchSource | None
+        self, subject: TuningProblem, chosen: Mapping[str, Candidate], rounds: int, torch: TorchSource | None
     ) -> Compared:
         """Interleaved rounds of all."""
         runnables: dict[str, Runnable] = {}
@@ -151,11 +155,11 @@ class DeviceDesk:
         job = Compare(runnables, rounds, torch, runnables.get("special", runnables.get("general")))
         return cast("Compared", self._worker.call(job, timeout_s=COMPARE_TIMEOUT_S))
 
-    def _submit(self, subject: Subject, candidate: Candidate) -> Future[BuildResult]:
+    def _submit(self, subject: TuningProblem, candidate: Candidate) -> Future[BuildResult]:
         rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
         return self._pool.submit(BuildRequest(rendered.unit, (rendered.plan,)))
 
-    def _runnable(self, subject: Subject, candidate: Candidate, future: Future[BuildResult]) -> Runnable | Failed:
+    def _runnable(self, subject: TuningProblem, candidate: Candidate, future: Future[BuildResult]) -> Runnable | Failed:
         result = future.result()
         if result.artifact is None:
             return result.failure or Failed("build", "compile-error", "nothing was built")

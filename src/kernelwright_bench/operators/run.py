@@ -23,7 +23,7 @@ from typing import cast
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import InfrastructureError, SpecError
 from kernelwright.evaluate.builds.pool import BuildResult
-from kernelwright.evaluate.statistics import Interval, median_interval, speedup_interval
+from kernelwright.evaluate.statistics import ConfidenceInterval, median_interval, speedup_interval
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Passed
@@ -36,7 +36,7 @@ from kernelwright.template.model import Candidate
 from kernelwright.tuning.device_limits import build_space
 from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.tuning.settings import Budget, TuneSettings
-from kernelwright.tuning.tune import Subject, tune
+from kernelwright.tuning.tune import TuningProblem, tune
 from kernelwright_bench.operators.measurer import Desk, DeviceDesk
 from kernelwright_bench.operators.messages import CLEAN, Compared, TorchSource
 from kernelwright_bench.operators.suite import Operator, Shape
@@ -79,9 +79,9 @@ class Row:
     upstream_us: float | None
     goal: float | None
     has_clean_goal: bool
-    times_us: Mapping[str, Interval]
+    times_us: Mapping[str, ConfidenceInterval]
     """Medians by contender; those that could not be measured are missing."""
-    speedups: Mapping[str, Interval]
+    speedups: Mapping[str, ConfidenceInterval]
     """The speedup of the shape's own config over each other contender, from ratios within rounds."""
     notes: Mapping[str, str]
     configs: Mapping[str, Mapping[str, Value]]
@@ -180,7 +180,7 @@ def _measure_operator(
 ) -> OperatorResult:
     """One operator; what is wrong with its candidates or its reference does not stop the others."""
     start_s = time.perf_counter()
-    subject = Subject.load(folder)
+    subject = TuningProblem.load(folder)
     desk.release()  # tuning wants the device for itself
     tuning = TuneSettings(budget=Budget(seconds=settings.seconds), device=settings.device, finalists=2)
     try:
@@ -205,7 +205,7 @@ class _Search:
     """What is known of one shape."""
 
     shape: Shape
-    subject: Subject
+    subject: TuningProblem
     """With the shape as its only workload."""
     baseline_ms: float
     times_ms: dict[Config, float]
@@ -220,7 +220,7 @@ class _Search:
 def _search_shape(
     operator: Operator,
     shape: Shape,
-    subject: Subject,
+    subject: TuningProblem,
     tuned: TuneResult,
     settings: OperatorSettings,
     desk: Desk,
@@ -260,7 +260,7 @@ def _proven(tuned: TuneResult) -> list[tuple[Config, float]]:
     ]
 
 
-def _on_shape(subject: Subject, operator: Operator, shape: Shape) -> Subject:
+def _on_shape(subject: TuningProblem, operator: Operator, shape: Shape) -> TuningProblem:
     workload = Workload(name=shape.label, sizes={**operator.fixed, **shape.sizes})
     return dataclasses.replace(subject, problem=dataclasses.replace(subject.problem, workloads=(workload,)))
 
@@ -284,7 +284,7 @@ def _look(search: _Search, config: Config, future: Future[BuildResult], desk: De
 
 def _compare_shapes(
     operator: Operator,
-    subject: Subject,
+    subject: TuningProblem,
     searches: Sequence[_Search],
     folder: Path,
     settings: OperatorSettings,

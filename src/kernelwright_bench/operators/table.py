@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright_bench.operators.messages import CLEAN
 from kernelwright_bench.operators.run import OperatorResult, Row, SuiteResult
 
@@ -72,7 +72,7 @@ def _operator(result: OperatorResult) -> dict[str, Any]:
     }
 
 
-def _intervals(intervals: Mapping[str, Interval]) -> dict[str, dict[str, float]]:
+def _intervals(intervals: Mapping[str, ConfidenceInterval]) -> dict[str, dict[str, float]]:
     return {name: dataclasses.asdict(interval) for name, interval in intervals.items()}
 
 
@@ -106,7 +106,7 @@ def _us(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.1f}"
 
 
-def _ratio(interval: Interval | None) -> str:
+def _ratio(interval: ConfidenceInterval | None) -> str:
     return "" if interval is None else f"{interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 

@@ -55,7 +55,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class _Parts:
     """A source cut at its anchors; each part is lines without their anchors, joined again."""
 
     before: tuple[str, ...]
@@ -78,7 +78,7 @@ def _comment_lines(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def cut_at_anchors(text: str) -> Parts:
+def cut_at_anchors(text: str) -> _Parts:
     """A text cut at its one pair of anchors; advice is left out.
 
     Raises:
@@ -99,7 +99,7 @@ def cut_at_anchors(text: str) -> Parts:
         if rest:
             raise AnchorError(f"the line of {mark} holds more than the anchor comment: {rest[:60]!r}")
     inside = [line for line in lines[begins[0] + 1 : ends[0]] if not _ADVICE_LINE.match(line)]
-    return Parts(tuple(lines[: begins[0]]), tuple(inside), tuple(lines[ends[0] + 1 :]))
+    return _Parts(tuple(lines[: begins[0]]), tuple(inside), tuple(lines[ends[0] + 1 :]))
 
 
 def carried_out(source: str, region: Region, answer: str) -> str:
@@ -121,17 +121,17 @@ def carried_out(source: str, region: Region, answer: str) -> str:
         inside = _between(original, answer)
         if inside is None:
             raise
-        parts = Parts(original.before, inside, original.after)
+        parts = _Parts(original.before, inside, original.after)
     is_block_only = not _words(parts.before) and not _words(parts.after)
     if not is_block_only:
         _refuse_changes(original, parts)
     return "\n".join([*original.before, *parts.inside, *original.after])
 
 
-def _cut(source: str, region: Region) -> Parts:
+def _cut(source: str, region: Region) -> _Parts:
     lines = source.split("\n")
     clipped = region.clipped(source)
-    return Parts(
+    return _Parts(
         tuple(lines[: clipped.first - 1]), tuple(lines[clipped.first - 1 : clipped.last]), tuple(lines[clipped.last :])
     )
 
@@ -146,7 +146,7 @@ def _words(lines: Sequence[str]) -> list[str]:
     return kept
 
 
-def _refuse_changes(original: Parts, parts: Parts) -> None:
+def _refuse_changes(original: _Parts, parts: _Parts) -> None:
     diff: list[str] = []
     for name, before, after in (
         ("above the anchors", original.before, parts.before),
@@ -164,7 +164,7 @@ def _refuse_changes(original: Parts, parts: Parts) -> None:
         )
 
 
-def _between(original: Parts, answer: str) -> tuple[str, ...] | None:
+def _between(original: _Parts, answer: str) -> tuple[str, ...] | None:
     """What stands between the unchanged parts of a whole source without anchors; None where they are not there."""
     lines, before, after = _words(answer.split("\n")), _words(original.before), _words(original.after)
     if not before and not after:

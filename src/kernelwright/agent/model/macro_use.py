@@ -14,61 +14,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from kernelwright.source.lexer import (
+    Definition,
+    Token,
+    definitions_of,
+    directives,
+    tokens_of,
+    without_blanks,
+    without_directives,
+)
 from kernelwright.source.macros import Expander, Macro, macro_of
 from kernelwright.source.span import Span
-from kernelwright.source.tokens import Token, tokens_of, without_blanks
 
 MOST_VIEWS = 16
 """Up to so many, all choices among the definitions of macros are expanded; else the first of each, the second, ..."""
 
-_DIRECTIVE_LINE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
-_DEFINE = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?:\((?P<parameters>[^)\n]*)\))?(?P<body>[^\n]*)", re.MULTILINE
-)
-_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")
+_CONDITIONS = frozenset(("if", "ifdef", "ifndef", "endif"))
 _CONTROLS = frozenset(("if", "else", "for", "while", "do", "switch"))
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _EDGES = (re.compile(r"[(,][ \t\n]*(?P<word>\w+)"), re.compile(r"(?P<word>\w+)(?=[ \t\n]*(?:[,)]|\Z))"))
 """Words that begin or end an argument."""
 _BESIDE = re.compile(r"\#\#[ \t]*(?P<after>\w+)|(?P<before>\w+)[ \t]*\#\#")
-_SIGN = re.compile(r"(?P<word>\w+)|(?P<sign>[()])|(?P<other>[^\s\w])")
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """One `#define`, as text."""
-
-    name: str
-    parameters: frozenset[str]
-    body: str
-
-    @property
-    def words(self) -> list[str]:
-        """The words of its text, without its own parameters: those are never what they are called."""
-        return [word for word in _WORD.findall(self.body) if word not in self.parameters]
-
-    @property
-    def is_balanced(self) -> bool:
-        """Whether each bracket is closed in the same text."""
-        depth = 0
-        for character in self.body:
-            depth += (character == "(") - (character == ")")
-            if depth < 0:
-                return False
-        return depth == 0
-
-
-def definitions_of(code: str) -> tuple[Definition, ...]:
-    """Every `#define` of a source without comments, of all branches."""
-    return tuple(
-        Definition(match["name"], frozenset(_WORD.findall(match["parameters"] or "")), match["body"])
-        for match in _DEFINE.finditer(code)
-    )
-
-
-def without_directives(code: str) -> str:
-    """The code of all branches; directives are empty lines."""
-    return _DIRECTIVE_LINE.sub("", code)
 
 
 def with_bodies(code: str) -> str:
@@ -77,12 +42,14 @@ def with_bodies(code: str) -> str:
 
 
 def unconditional(code: str) -> str:
-    """The code that no `#if` leaves out."""
-    kept, depth = [], 0
-    for line in code.split("\n"):
-        word = _CONDITION.match(line)
-        depth += 0 if word is None else 1 if word[1].startswith("if") else -1
-        kept.append("" if depth > 0 or word is not None else line)
+    """The code that no `#if` leaves out; directives that begin or end one are left out, too."""
+    kept, depth, at = [], 0, 0
+    for each in directives(code):
+        if each.word in _CONDITIONS:
+            kept.append(code[at : each.start] if depth == 0 else "")
+            depth = max(0, depth + (1 if each.word != "endif" else -1))
+            at = each.end
+    kept.append(code[at:] if depth == 0 else "")
     return "\n".join(kept)
 
 
@@ -125,7 +92,7 @@ def pasted_parts(code: str, outside: AbstractSet[str]) -> frozenset[str]:
         words = each.words
         parts.update((*words[:1], *words[-1:]))
         near = {match["after"] or match["before"] for match in _BESIDE.finditer(each.body)}
-        parts |= (near | _arguments(each.body, pasting, everywhere=True)) - each.parameters
+        parts |= (near | _arguments(each.body, pasting, everywhere=True)) - frozenset(each.parameters or ())
     names = frozenset(each.name for each in definitions)
     text = without_directives(code)
     is_open = bool(pasting & outside) or any(not each.is_balanced for each in definitions)
@@ -205,16 +172,16 @@ class _Groups:
 def _pasting_groups(text: str, pasting: AbstractSet[str], names: AbstractSet[str]) -> Iterator[tuple[int, int]]:
     """Where the brackets are whose insides a macro may paste."""
     groups = _Groups(pasting, names)
-    for match in _SIGN.finditer(text):
-        if match["word"]:
-            groups.word(match["word"])
-        elif match["sign"] == "(":
-            groups.opened(match.start())
-        elif match["sign"] == ")":
-            span = groups.closed(match.end())
+    for token in tokens_of(text):
+        if token.kind == "word":
+            groups.word(token.text)
+        elif token.text == "(":
+            groups.opened(token.span.start)
+        elif token.text == ")":
+            span = groups.closed(token.span.end)
             if span is not None:
                 yield span
-        else:
+        elif not token.is_blank:
             groups.before, groups.goes_on = "", False
     yield from ((group.start, len(text)) for group in groups.open if group.is_pasting)
 
@@ -223,7 +190,7 @@ def _pasting_groups(text: str, pasting: AbstractSet[str], names: AbstractSet[str
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class _View:
     """The code with its macros expanded, each by one of its definitions."""
 
     text: str
@@ -231,7 +198,7 @@ class View:
     """False: the macros make more text than is read."""
 
 
-def expanded(code: str) -> Iterator[View]:
+def expanded(code: str) -> Iterator[_View]:
     """The code of all branches with macros expanded, by one choice of their definitions after the other."""
     macros = _macros(code)
     if not macros:
@@ -251,21 +218,20 @@ def expanded(code: str) -> Iterator[View]:
 def _macros(code: str) -> Mapping[str, list[Macro]]:
     found: dict[str, list[Macro]] = {}
     nowhere = Span(0, 0)
-    for match in _DEFINE.finditer(code):
-        text = match.group()
-        macro = macro_of(list(tokens_of(text[match.start("name") - match.start() :])), nowhere, is_guarded=False)
+    for each in directives(code):
+        macro = macro_of(list(tokens_of(each.rest)), nowhere, is_guarded=False) if each.word == "define" else None
         if macro is not None:
-            texts = [[each.text for each in without_blanks(known.body)] for known in found.get(macro.name, [])]
-            if [each.text for each in without_blanks(macro.body)] not in texts:
+            texts = [[token.text for token in without_blanks(known.body)] for known in found.get(macro.name, [])]
+            if [token.text for token in without_blanks(macro.body)] not in texts:
                 found.setdefault(macro.name, []).append(macro)
     return found
 
 
-def _expanded(tokens: Sequence[Token], macros: Mapping[str, Macro]) -> View:
+def _expanded(tokens: Sequence[Token], macros: Mapping[str, Macro]) -> _View:
     expander, parts, index = Expander(macros), list[str](), 0
     while index < len(tokens) and not expander.is_exhausted:
         before = index
         found, index = expander.at(tokens, index)
         is_as_it_was = index == before + 1 and len(found) == 1
         parts += [found[0].text] if is_as_it_was else [f" {each.text} " for each in found]
-    return View("".join(parts), not expander.is_exhausted)
+    return _View("".join(parts), not expander.is_exhausted)

@@ -44,7 +44,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class _FencedBlock:
     """One fenced block."""
 
     tag: str
@@ -53,9 +53,9 @@ class Block:
     is_closed: bool
 
 
-def fenced_blocks(text: str) -> tuple[Block, ...]:
+def fenced_blocks(text: str) -> tuple[_FencedBlock, ...]:
     """All fenced blocks in order; the last one may be open."""
-    blocks: list[Block] = []
+    blocks: list[_FencedBlock] = []
     mark, tag, lines = "", "", list[str]()
     for line in text.replace("\r\n", "\n").split("\n"):
         fence = _FENCE.match(line)
@@ -63,12 +63,12 @@ def fenced_blocks(text: str) -> tuple[Block, ...]:
             if fence and "`" not in fence["rest"]:
                 mark, tag, lines = fence["mark"], fence["tag"].lower(), []
         elif fence and fence["mark"][0] == mark[0] and len(fence["mark"]) >= len(mark) and not line.strip(" \t`~"):
-            blocks.append(Block(tag, "\n".join(lines), is_closed=True))
+            blocks.append(_FencedBlock(tag, "\n".join(lines), is_closed=True))
             mark = ""
         else:
             lines.append(line)
     if mark:
-        blocks.append(Block(tag, "\n".join(lines), is_closed=False))
+        blocks.append(_FencedBlock(tag, "\n".join(lines), is_closed=False))
     return tuple(blocks)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import cast
 
 from kernelwright.agent.base import Task, Written
-from kernelwright.problem.model import Argument, Language
+from kernelwright.problem.model import Argument
 from kernelwright.problem.source_scan import used_words
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
 from kernelwright.template.header import Header, parse_header

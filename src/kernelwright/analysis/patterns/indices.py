@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from kernelwright.analysis.affine import AXES, AffineForm, affine_form
 from kernelwright.analysis.analysis import Analysis
-from kernelwright.analysis.facts import Access, Comparison, LoopFact
+from kernelwright.analysis.facts import Access, LoopFact, Relation
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named
 
 
@@ -172,7 +172,7 @@ class Indices:
                 found.append((" ".join(guard.text.split()), guard.kind))
         return tuple(dict.fromkeys(found))
 
-    def _is_bound(self, comparison: Comparison) -> bool:
+    def _is_bound(self, comparison: Relation) -> bool:
         kinds = {self.facts.atoms[n].kind for side in (comparison.left, comparison.right) for n in side.names}
         is_known = not kinds & {"data", "float", "carried", "unknown"}
         return is_known and (comparison.operator not in ("==", "!=") or kinds <= {"size"})

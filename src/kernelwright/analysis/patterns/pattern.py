@@ -10,9 +10,9 @@ from kernelwright.analysis.analysis import Analysis
 from kernelwright.analysis.patterns.indices import Indices
 from kernelwright.analysis.patterns.maps import recognise_map
 from kernelwright.analysis.patterns.reductions import recognise_reduction
-from kernelwright.analysis.patterns.types import NearMiss, Pattern, Verdict
+from kernelwright.analysis.patterns.types import NearMiss, Pattern, Recognition
 
-__all__ = ["NearMiss", "Pattern", "Verdict", "recognise"]
+__all__ = ["NearMiss", "Pattern", "Recognition", "recognise"]
 
 
 def recognise(analysis: Analysis) -> Pattern:
@@ -52,7 +52,7 @@ def _blockers(analysis: Analysis, indices: Indices) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _gather(indices: Indices) -> Verdict | None:
+def _gather(indices: Indices) -> Recognition | None:
     """Indices that were read from memory."""
     reads = [t for t in indices.reads if any(indices.is_data(name) for name in t.atoms)]
     writes = [t for t in indices.writes if any(indices.is_data(name) for name in t.atoms)]
@@ -73,7 +73,7 @@ def _gather(indices: Indices) -> Verdict | None:
         variant = "scatter with atomics"
     elif any(indices.facts.reductions):
         variant += " with a reduction"
-    return Verdict(Pattern("gather/scatter", variant, tuple(dict.fromkeys(evidence)), roles=roles))
+    return Recognition(Pattern("gather/scatter", variant, tuple(dict.fromkeys(evidence)), roles=roles))
 
 
 def _read_for(indices: Indices, atom: str) -> frozenset[int]:

@@ -43,7 +43,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Recognition:
     """What one family of patterns says: a pattern, or why it is none of them."""
 
     pattern: Pattern | None

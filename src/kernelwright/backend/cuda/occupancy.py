@@ -21,7 +21,7 @@ MAX_REGISTERS_PER_THREAD = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Multiprocessor:
+class _Multiprocessor:
     """What one multiprocessor has, and what one block may take."""
 
     max_warps: int
@@ -35,15 +35,15 @@ class Multiprocessor:
     shared_unit_bytes: int = 128
 
 
-def _since_8(warps: int, blocks: int, kib: int, block_kib: int) -> Multiprocessor:
-    return Multiprocessor(warps, blocks, kib * 1024, block_kib * 1024)
+def _since_8(warps: int, blocks: int, kib: int, block_kib: int) -> _Multiprocessor:
+    return _Multiprocessor(warps, blocks, kib * 1024, block_kib * 1024)
 
 
-def _of_7(warps: int, blocks: int, kib: int) -> Multiprocessor:
-    return Multiprocessor(warps, blocks, kib * 1024, kib * 1024, reserved_bytes_per_block=0, shared_unit_bytes=256)
+def _of_7(warps: int, blocks: int, kib: int) -> _Multiprocessor:
+    return _Multiprocessor(warps, blocks, kib * 1024, kib * 1024, reserved_bytes_per_block=0, shared_unit_bytes=256)
 
 
-MULTIPROCESSORS: Mapping[int, Multiprocessor] = MappingProxyType(
+MULTIPROCESSORS: Mapping[int, _Multiprocessor] = MappingProxyType(
     {
         70: _of_7(64, 32, 96),
         72: _of_7(64, 32, 96),
@@ -64,7 +64,7 @@ MULTIPROCESSORS: Mapping[int, Multiprocessor] = MappingProxyType(
 """By compute capability, as `10 * major + minor`."""
 
 
-def multiprocessor_of(device: DeviceInfo) -> Multiprocessor | None:
+def multiprocessor_of(device: DeviceInfo) -> _Multiprocessor | None:
     """A multiprocessor of `device`; None when neither it nor the table tells enough."""
     limits = device.limits
     capability = limits.get("compute_capability", 0)
@@ -74,7 +74,7 @@ def multiprocessor_of(device: DeviceInfo) -> Multiprocessor | None:
             return None
         known = _since_8(0, 0, 0, 0)
     threads = limits.get("max_threads_per_multiprocessor")
-    return Multiprocessor(
+    return _Multiprocessor(
         max_warps=known.max_warps if threads is None else threads // WARP_SIZE,
         max_blocks=limits.get("max_blocks_per_multiprocessor", known.max_blocks or 32),
         shared_bytes=limits.get("shared_memory_per_multiprocessor", known.shared_bytes),
@@ -86,7 +86,7 @@ def multiprocessor_of(device: DeviceInfo) -> Multiprocessor | None:
 
 
 def blocks_per_multiprocessor(
-    multiprocessor: Multiprocessor, *, threads: int, registers_per_thread: int, shared_bytes: int
+    multiprocessor: _Multiprocessor, *, threads: int, registers_per_thread: int, shared_bytes: int
 ) -> int:
     """How many blocks of a kernel run on one multiprocessor at a time; 0: it cannot be launched.
 
@@ -107,19 +107,19 @@ def blocks_per_multiprocessor(
     return min(by_warps, multiprocessor.shared_bytes // taken) if taken else by_warps
 
 
-def max_threads_per_block(multiprocessor: Multiprocessor, *, registers_per_thread: int) -> int:
+def max_threads_per_block(multiprocessor: _Multiprocessor, *, registers_per_thread: int) -> int:
     """The largest block that has registers enough, in whole warps and at most 1024."""
     if not registers_per_thread:
         return 1024
     return min(1024, _warps_by_registers(multiprocessor, registers_per_thread) * WARP_SIZE)
 
 
-def occupancy(multiprocessor: Multiprocessor, *, threads: int, blocks: int) -> float:
+def occupancy(multiprocessor: _Multiprocessor, *, threads: int, blocks: int) -> float:
     """Resident warps over the most there can be, from 0 to 1."""
     return blocks * _ceil_div(threads, WARP_SIZE) / multiprocessor.max_warps
 
 
-def _warps_by_registers(multiprocessor: Multiprocessor, registers_per_thread: int) -> int:
+def _warps_by_registers(multiprocessor: _Multiprocessor, registers_per_thread: int) -> int:
     per_warp = _ceil_div(registers_per_thread * WARP_SIZE, REGISTER_UNIT) * REGISTER_UNIT
     return multiprocessor.registers // SUB_PARTITIONS // per_warp * SUB_PARTITIONS
 

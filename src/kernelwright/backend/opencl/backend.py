@@ -49,7 +49,7 @@ from kernelwright.backend.opencl.driver import (
 from kernelwright.backend.opencl.errors import machine_error
 from kernelwright.backend.opencl.session import OpenclSession
 from kernelwright.backend.opencl.state import pocl_state, read_pocl, told_state
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 
 class OpenclBackend(Backend):

@@ -70,7 +70,7 @@ _VECTOR_BYTES = 16
 
 
 @dataclass(slots=True, eq=False)
-class ClBuffer:
+class _ClBuffer:
     """Device memory, with the sub-buffers that launches see of it."""
 
     memory: Any
@@ -79,7 +79,7 @@ class ClBuffer:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class ClModule:
+class _ClModule:
     """A loaded program."""
 
     program: Any
@@ -94,9 +94,9 @@ class _BoundKernel:
     kernel: Any
     global_size: tuple[int, int, int]
     local_size: tuple[int, int, int]
-    module: ClModule
+    module: _ClModule
     step: PlanStep
-    buffers: tuple[ClBuffer, ...]
+    buffers: tuple[_ClBuffer, ...]
     views: tuple[Any, ...]
     has_run: bool = False
 
@@ -125,17 +125,17 @@ class OpenclSession(DeviceSession):
             else None
         )
         self._helpers = Helpers(self._target, self._queue, self._device)
-        self._flush_buffer: ClBuffer | None = None
+        self._flush_buffer: _ClBuffer | None = None
 
     # ---- modules ----
 
-    def load(self, artifact: Artifact) -> ClModule:
+    def load(self, artifact: Artifact) -> _ClModule:
         """Load a built unit; on PoCL from source out of the artifact's compiler cache."""
         unit = artifact.unit
         if is_pocl(self._device):
             program_folder = install_pocl(artifact.folder, pocl_cache())
             objects = self._cpu.objects_of(program_folder) if self._cpu else None
-            module = ClModule(build_from_source(self._target, unit)[0], unit, objects)
+            module = _ClModule(build_from_source(self._target, unit)[0], unit, objects)
             if program_folder is not None:
                 weakref.finalize(module, shutil.rmtree, program_folder, ignore_errors=True)
             return module
@@ -143,20 +143,20 @@ class OpenclSession(DeviceSession):
             binary = (artifact.folder / BINARY_NAME).read_bytes()
         except OSError as error:
             raise InfrastructureError(f"the artifact of {unit.file_name} cannot be read: {error}") from error
-        return ClModule(build_from_binary(self._target, unit, binary), unit)
+        return _ClModule(build_from_binary(self._target, unit, binary), unit)
 
     # ---- memory ----
 
-    def allocate(self, byte_count: int) -> ClBuffer:
+    def allocate(self, byte_count: int) -> _ClBuffer:
         """Device memory, at least one byte of it."""
         cl = self._cl
         try:
             memory = cl.Buffer(self._target.context, cl.mem_flags.READ_WRITE, max(byte_count, 1))
         except (cl.Error, MemoryError) as error:
             raise machine_error(error, f"allocating {byte_count:,} bytes on {self._device.id}") from error
-        return ClBuffer(memory, byte_count)
+        return _ClBuffer(memory, byte_count)
 
-    def allocate_in_file(self, path: Path, byte_count: int) -> ClBuffer:
+    def allocate_in_file(self, path: Path, byte_count: int) -> _ClBuffer:
         """Memory of a CPU device that is a file."""
         cl, size = self._cl, max(byte_count, 1)
         try:
@@ -167,9 +167,9 @@ class OpenclSession(DeviceSession):
             memory = cl.Buffer(self._target.context, flags, hostbuf=content)
         except (cl.Error, MemoryError, OSError) as error:
             raise InfrastructureError(f"{byte_count:,} bytes of memory in {path}: {error}") from error
-        return ClBuffer(memory, byte_count)
+        return _ClBuffer(memory, byte_count)
 
-    def free(self, buffer: ClBuffer) -> None:
+    def free(self, buffer: _ClBuffer) -> None:
         """Give the memory back, once the launches that use it are done."""
         for key in [key for key, bound in self._bound.items() if buffer in bound.buffers]:
             del self._bound[key]
@@ -178,12 +178,12 @@ class OpenclSession(DeviceSession):
         buffer.views.clear()
         buffer.memory.release()
 
-    def upload(self, buffer: ClBuffer, data: Bytes, offset_bytes: int = 0) -> None:
+    def upload(self, buffer: _ClBuffer, data: Bytes, offset_bytes: int = 0) -> None:
         """Copy to the device; blocks."""
         if data.size:
             self._transfer(buffer.memory, np.ascontiguousarray(data), dst_offset=offset_bytes)
 
-    def download(self, buffer: ClBuffer, out: Bytes, offset_bytes: int = 0) -> None:
+    def download(self, buffer: _ClBuffer, out: Bytes, offset_bytes: int = 0) -> None:
         """Copy from the device; blocks."""
         if out.size:
             self._transfer(out, buffer.memory, src_offset=offset_bytes)
@@ -194,7 +194,7 @@ class OpenclSession(DeviceSession):
         except self._cl.Error as error:
             raise machine_error(error, "copying between host and device") from error
 
-    def fill(self, buffer: ClBuffer, pattern: bytes, byte_count: int, offset_bytes: int = 0) -> None:
+    def fill(self, buffer: _ClBuffer, pattern: bytes, byte_count: int, offset_bytes: int = 0) -> None:
         """Repeat `pattern` over a range; what is left after the last whole pattern gets its beginning."""
         whole = byte_count - byte_count % len(pattern)
         if offset_bytes % len(pattern):  # the driver wants offsets in whole patterns
@@ -209,7 +209,7 @@ class OpenclSession(DeviceSession):
             rest = np.resize(np.frombuffer(pattern, np.uint8), byte_count - whole)
             self.upload(buffer, rest, offset_bytes + whole)
 
-    def copy(self, source: ClBuffer, target: ClBuffer, byte_count: int) -> None:
+    def copy(self, source: _ClBuffer, target: _ClBuffer, byte_count: int) -> None:
         """Copy between buffers, on all cores of a CPU device."""
         cl = self._cl
         try:
@@ -232,16 +232,16 @@ class OpenclSession(DeviceSession):
 
     # ---- what launches see and leave ----
 
-    def redraw(self, base: ClBuffer, target: ClBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+    def redraw(self, base: _ClBuffer, target: _ClBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
         """On the device, by all its cores."""
         self._run_redraw(REDRAW_ENTRY, base, target, how, draw, offset_bytes)
 
-    def expect_redrawn(self, base: ClBuffer, target: ClBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
+    def expect_redrawn(self, base: _ClBuffer, target: _ClBuffer, how: Redraw, draw: Draw, *, offset_bytes: int) -> None:
         """Compared on the device."""
         self._run_redraw(VERIFY_ENTRY, base, target, how, draw, offset_bytes)
 
     def expect_close(
-        self, first: ClBuffer, second: ClBuffer, byte_count: int, limit: Closeness | None, *, offset_bytes: int
+        self, first: _ClBuffer, second: _ClBuffer, byte_count: int, limit: Closeness | None, *, offset_bytes: int
     ) -> None:
         """Compared on the device, where it can compute with the type."""
         if limit is None or not byte_count or (limit.dtype == "float64" and not self._has_doubles):
@@ -260,7 +260,7 @@ class OpenclSession(DeviceSession):
         return super().as_expected() and not has_surprise
 
     def _run_redraw(
-        self, task: str, base: ClBuffer, target: ClBuffer, how: Redraw, draw: Draw, offset_bytes: int
+        self, task: str, base: _ClBuffer, target: _ClBuffer, how: Redraw, draw: Draw, offset_bytes: int
     ) -> None:
         byte_count = draw.count * how.item_bytes
         if byte_count:
@@ -452,7 +452,7 @@ class OpenclSession(DeviceSession):
                 what += f", passed as {len(argument.data)} bytes of {argument.dtype}"
             raise launch_error(error, what) from error
 
-    def _view(self, buffer: ClBuffer, offset_bytes: int, byte_count: int) -> Any:
+    def _view(self, buffer: _ClBuffer, offset_bytes: int, byte_count: int) -> Any:
         if offset_bytes == 0 and byte_count == buffer.byte_count:
             return buffer.memory
         key = (offset_bytes, byte_count)

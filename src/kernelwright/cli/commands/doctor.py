@@ -26,7 +26,7 @@ OPTIONAL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class _Finding:
     """One thing that was looked at."""
 
     what: str
@@ -54,9 +54,9 @@ def run_doctor(*, is_json: bool) -> int:
     return 0 if probe.devices and not is_broken else 1
 
 
-def _devices(probe: ProbeReport) -> list[Finding]:
+def _devices(probe: ProbeReport) -> list[_Finding]:
     found = [
-        Finding(
+        _Finding(
             f"device {device.id}",
             is_good=True,
             detail=f"{device.name} ({device.kind}, {device.driver}); "
@@ -64,7 +64,7 @@ def _devices(probe: ProbeReport) -> list[Finding]:
         )
         for device in probe.devices
     ]
-    missing = [Finding(f"backend {name}", is_good=False, detail=reason) for name, reason in probe.unavailable.items()]
+    missing = [_Finding(f"backend {name}", is_good=False, detail=reason) for name, reason in probe.unavailable.items()]
     return found + missing
 
 
@@ -76,7 +76,7 @@ MEASURING = (
 """By fact of a device: what it is for, words when there is one, words when there is none, and what to install."""
 
 
-def _measuring(probe: ProbeReport) -> list[Finding]:
+def _measuring(probe: ProbeReport) -> list[_Finding]:
     """How times, clocks and counters are read on each device that tells."""
     findings = []
     for device in probe.devices:
@@ -86,16 +86,16 @@ def _measuring(probe: ProbeReport) -> list[Finding]:
                 continue
             is_good = not note.startswith("no: ")
             detail = f"{with_it} {note}" if is_good else f"{without}: {note.removeprefix('no: ')}"
-            findings.append(Finding(f"{what} {device.id}", is_good=is_good, detail=detail, fix="" if is_good else fix))
+            findings.append(_Finding(f"{what} {device.id}", is_good=is_good, detail=detail, fix="" if is_good else fix))
     return findings
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[_Finding]:
     findings = []
     for module, extra, purpose in OPTIONAL:
         is_here = importlib.util.find_spec(module) is not None
         findings.append(
-            Finding(
+            _Finding(
                 f"package {module}",
                 is_good=is_here,
                 detail=purpose if is_here else f"not installed; needed for {purpose}",
@@ -105,7 +105,7 @@ def _packages() -> list[Finding]:
     return findings
 
 
-def _folders() -> list[Finding]:
+def _folders() -> list[_Finding]:
     findings = []
     scratch = knobs.scratch_dir() or Path(tempfile.gettempdir())
     for name, folder, fix in (
@@ -120,11 +120,11 @@ def _folders() -> list[Finding]:
         problem = _not_writable(folder)
         if problem:
             is_needed = name != "working folder"
-            findings.append(Finding(f"{name} {folder}", is_good=False, detail=problem, fix=fix, is_needed=is_needed))
+            findings.append(_Finding(f"{name} {folder}", is_good=False, detail=problem, fix=fix, is_needed=is_needed))
         else:
             free_gib = shutil.disk_usage(folder).free / 2**30
             findings.append(
-                Finding(f"{name} {folder}", is_good=free_gib > 1, detail=f"writable, {free_gib:.1f} GiB free")
+                _Finding(f"{name} {folder}", is_good=free_gib > 1, detail=f"writable, {free_gib:.1f} GiB free")
             )
     return findings
 
@@ -138,7 +138,7 @@ def _not_writable(folder: Path) -> str | None:
         return f"not writable: {error.strerror}"
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[_Finding]) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(width=4)
     table.add_column(no_wrap=True)

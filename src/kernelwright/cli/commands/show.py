@@ -38,7 +38,7 @@ from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.runs import RunSummary, list_runs
 from kernelwright.store.view import RunView
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 
 def print_runs(folder: Path, *, is_json: bool) -> None:
@@ -329,7 +329,7 @@ def _baseline_source(run: Path, baseline: BaselineMeasured) -> str:
             with contextlib.suppress(StoreError):
                 if baseline.source_blob:
                     return folder.blobs.get_text(baseline.source_blob)
-            return Subject.load(folder.problem_file).baseline.template.source
+            return TuningProblem.load(folder.problem_file).baseline.template.source
     except KernelwrightError:
         return ""
 

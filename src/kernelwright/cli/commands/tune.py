@@ -30,7 +30,7 @@ from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, NODES_FOLDER
 from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written, problem_files
 from kernelwright.tuning.settings import TuneSettings, parse_budget
-from kernelwright.tuning.tune import Subject, priors_of, replay, resume, tune
+from kernelwright.tuning.tune import TuningProblem, priors_of, replay, resume, tune
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
 
@@ -110,7 +110,7 @@ def note_foreign_priors(runs: Sequence[Path], problem: Path) -> None:
     if not runs:
         return
     views = [RunView.read(tuned_run(path)) for path in runs]  # first: without a run there is nothing to compare with
-    subject = Subject.load(problem)
+    subject = TuningProblem.load(problem)
     own = {parameter.name for parameter in subject.template.parameters}
     for path, view in zip(runs, views, strict=True):
         name, theirs = view.started.problem_name, view.started.space.get("parameters", {})
@@ -132,7 +132,7 @@ def recording_of(run: Path, problem: Path) -> Path:
         UsageError: it is another problem, or its files have changed.
     """
     recording = tuned_run(run)  # first, because without a run there is nothing to compare with
-    subject = Subject.load(problem)
+    subject = TuningProblem.load(problem)
     was = RunView.read(run).started.problem_name
     problem_then = dataclasses.replace(subject.problem, name=was)  # its folder may be called otherwise now
     files = dict(problem_files(problem_then, subject.template, subject.baseline))

@@ -42,7 +42,7 @@ _PHASES = {
 }
 
 
-class ProgressView(RunListener, Protocol):
+class _ProgressView(RunListener, Protocol):
     """A listener that owns a part of the screen while it is open."""
 
     def __enter__(self) -> Self: ...
@@ -52,11 +52,11 @@ class ProgressView(RunListener, Protocol):
     ) -> None: ...
 
 
-def open_progress(*, is_json: bool) -> ProgressView:
+def open_progress(*, is_json: bool) -> _ProgressView:
     """The view that fits: nothing, a live line, or plain lines. All of them write to standard error."""
     if is_json or is_quiet() or sys.stderr is None:  # None: it was closed before we began
-        return SilentView()
-    return ForgivingView(LiveView() if sys.stderr.isatty() else PlainView())
+        return _SilentView()
+    return _ForgivingView(_LiveView() if sys.stderr.isatty() else PlainView())
 
 
 def describe(event: Event) -> str | None:
@@ -165,7 +165,7 @@ def time_left_s(progress: Progress, rate: float) -> float | None:
     return max(0.0, min(estimates)) if estimates else None
 
 
-class SilentView:
+class _SilentView:
     """Shows nothing (`--json`, `--quiet`)."""
 
     def on_event(self, event: Event, progress: Progress) -> None:
@@ -181,10 +181,10 @@ class SilentView:
         """Nothing to close."""
 
 
-class ForgivingView:
+class _ForgivingView:
     """Falls silent when its reader is gone (a closed pipe or terminal): a run is worth more than its progress."""
 
-    def __init__(self, view: ProgressView) -> None:
+    def __init__(self, view: _ProgressView) -> None:
         self._view = view
         self._is_heard = True
 
@@ -297,7 +297,7 @@ class PlainView:
         """Nothing to close."""
 
 
-class LiveView:
+class _LiveView:
     """One live line with a bar, and the telling events above it."""
 
     def __init__(self) -> None:

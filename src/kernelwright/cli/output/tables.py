@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelwright.evaluate import words
-from kernelwright.evaluate.statistics import Interval
+from kernelwright.evaluate.statistics import ConfidenceInterval
 from kernelwright.insights.forecast import Prospect, prospect_of
 from kernelwright.insights.verdict_words import caveats, verdict_text
 from kernelwright.problem.outcome import Passed
@@ -220,12 +220,12 @@ def _floor_share(floor: Floor | None, time_ms: float) -> str:
     return "unknown" if floor is None or not time_ms > 0 else f"{floor.floor_ms / time_ms:.0%} ({floor.limited_by})"
 
 
-def interval_text(interval: Interval | None) -> str:
+def interval_text(interval: ConfidenceInterval | None) -> str:
     """`1.23x [1.20, 1.26]`, with as many digits as tell the bounds apart from each other and from 1."""
     return words.interval_text(interval)
 
 
-def interval_data(interval: Interval | None) -> dict[str, float] | None:
+def interval_data(interval: ConfidenceInterval | None) -> dict[str, float] | None:
     """An interval for `--json`."""
     if interval is None:
         return None

@@ -52,7 +52,7 @@ _REMOVED = "was removed during a build"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """What the cache has of one unit: an artifact, or the failure of its build."""
 
     artifact: Artifact | None
@@ -79,7 +79,7 @@ class ArtifactCache:
         """The entry's name: everything that changes what a build gives."""
         return content_id(_FORMAT, unit.id, toolchain_id, device.id)
 
-    def get(self, key: str, unit: BuildUnit, device: DeviceInfo) -> Entry | None:
+    def get(self, key: str, unit: BuildUnit, device: DeviceInfo) -> CacheEntry | None:
         """The complete entry of `key`, marked as used; None when there is none."""
         folder = self._entry_folder(key)
         record_file = folder / "entry.json"
@@ -257,20 +257,22 @@ class ArtifactCache:
         return evicted
 
 
-def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: DeviceInfo) -> Entry:
+def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: DeviceInfo) -> CacheEntry:
     if record["format"] != _FORMAT or record["unit_id"] != unit.id:
         raise ValueError("an entry of another format or unit")
     failure = record.get("failure")
     if failure is not None:
         stage: Stage = "resources" if failure.get("stage") == "resources" else "build"
-        return Entry(None, Failed(stage, str(failure["reason"]), str(failure["message"]), str(failure["log"])))
+        return CacheEntry(None, Failed(stage, str(failure["reason"]), str(failure["message"]), str(failure["log"])))
     resources = {
         entry: {name: float(value) for name, value in figures.items()} for entry, figures in record["resources"].items()
     }
     kept = record["state"]
     state = None if kept is None else tuple(StateVariable(str(name), size) for name, size in kept)
     binary_id, assembly = str(record.get("binary_id", "")), str(record["assembly"])
-    return Entry(Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state, assembly), None)
+    return CacheEntry(
+        Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state, assembly), None
+    )
 
 
 @contextlib.contextmanager

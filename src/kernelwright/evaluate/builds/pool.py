@@ -36,7 +36,7 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.builds.artifact_cache import ArtifactCache, Entry
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache, CacheEntry
 from kernelwright.evaluate.builds.process_limits import soft_limits
 from kernelwright.evaluate.process.answering import HandsOver
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -67,7 +67,7 @@ class BuildResult:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildJob:
+class _BuildJob:
     """Build a unit for its launches, keeping the result, or the compiler's refusal, in the cache."""
 
     request: BuildRequest
@@ -76,7 +76,7 @@ class BuildJob:
 
 
 @dataclass(frozen=True, slots=True)
-class BuilderArgument:
+class _BuilderArgument:
     """What a build process needs."""
 
     backend_name: str
@@ -87,14 +87,14 @@ class BuilderArgument:
 
 def make_builder(argument: object) -> Callable[[object], object]:
     """The handler of a build process; called in the child."""
-    assert isinstance(argument, BuilderArgument)
+    assert isinstance(argument, _BuilderArgument)
     if not argument.device.shares_host_cores and hasattr(os, "nice"):
         os.nice(NICENESS)
     cache = ArtifactCache(argument.cache_folder, size_limit_bytes=argument.cache_limit_bytes)
-    return Builder(get_backend(argument.backend_name), argument.device, cache).handle
+    return _Builder(get_backend(argument.backend_name), argument.device, cache).handle
 
 
-class Builder:
+class _Builder:
     """Does the work, in a build process."""
 
     def __init__(self, backend: Backend, device: DeviceInfo, cache: ArtifactCache) -> None:
@@ -110,7 +110,7 @@ class Builder:
             InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
                 that nothing could be said of a failure.
         """
-        assert isinstance(job, BuildJob)
+        assert isinstance(job, _BuildJob)
         if any(now < self._limits[name] for name, now in soft_limits().items()):
             raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
         start_s = time.perf_counter()
@@ -128,7 +128,7 @@ class Builder:
         artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, job, self._device)
         return BuildResult(artifact, failure, time.perf_counter() - start_s, is_cached, warning)
 
-    def _compile(self, job: BuildJob) -> Entry:
+    def _compile(self, job: _BuildJob) -> CacheEntry:
         with self._cache.stage() as folder:
             try:
                 with self._cache.told_when_full():
@@ -138,10 +138,10 @@ class Builder:
                 stage: Stage = "resources" if error.limit else "build"
                 failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
                 self._cache.commit_failure(job.key, job.request.unit, self._device, failure)
-                return Entry(None, failure)
-            return Entry(self._cache.commit(job.key, folder, artifact), None)
+                return CacheEntry(None, failure)
+            return CacheEntry(self._cache.commit(job.key, folder, artifact), None)
 
-    def _specialise(self, job: BuildJob, artifact: Artifact) -> str:
+    def _specialise(self, job: _BuildJob, artifact: Artifact) -> str:
         """A word of warning when it fails; when it hangs, the alarm ends this process. The artifact is safe.
 
         The mark comes first, so that what hung or crashed once is not tried again.
@@ -158,7 +158,7 @@ class Builder:
         return ""
 
 
-def needs_specialisation(backend: Backend, cache: ArtifactCache, job: BuildJob) -> bool:
+def needs_specialisation(backend: Backend, cache: ArtifactCache, job: _BuildJob) -> bool:
     """Whether there is something to do before the first launch that was not done, or tried, before."""
     if type(backend).specialise is Backend.specialise or not job.request.plans:
         return False
@@ -166,7 +166,7 @@ def needs_specialisation(backend: Backend, cache: ArtifactCache, job: BuildJob) 
 
 
 def _with_launch_figures(
-    backend: Backend, artifact: Artifact | None, job: BuildJob, device: DeviceInfo
+    backend: Backend, artifact: Artifact | None, job: _BuildJob, device: DeviceInfo
 ) -> Artifact | None:
     return None if artifact is None else backend.with_launch_figures(artifact, job.request.plans, device)
 
@@ -238,7 +238,7 @@ def _local_memory_failure(entry: str, byte_count: float, limits: Mapping[str, in
 class _Task:
     """One build in flight, with all who wait for it."""
 
-    job: BuildJob
+    job: _BuildJob
     id: str
     """Unit and plans: what two requests must share to be one build."""
     waiting: list[Future[BuildResult]] = field(default_factory=list)
@@ -268,7 +268,7 @@ class BuildPool:
         self._in_flight: dict[str, _Task] = {}
         self._lock = threading.Lock()
         self._is_closed = False
-        argument = BuilderArgument(backend_name, device, cache.folder, cache.size_limit_bytes)
+        argument = _BuilderArgument(backend_name, device, cache.folder, cache.size_limit_bytes)
         self._workers = tuple(
             WorkerProcess(
                 WorkerSettings(f"build-{index}", f"{__name__}:make_builder", argument, environment=_BUILD_ENVIRONMENT),
@@ -296,7 +296,7 @@ class BuildPool:
         """
         future: Future[BuildResult] = Future()
         key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
-        job = BuildJob(request, key, self._specialise_timeout_s)
+        job = _BuildJob(request, key, self._specialise_timeout_s)
         task = _Task(job, f"{key}-{_plans_id(request)}", [future])
         with self._lock:
             if self._is_closed:
@@ -370,7 +370,7 @@ class BuildPool:
 
     # ---- shared ----
 
-    def _judge(self, entry: Entry, task: _Task, *, is_cached: bool, warning: str = "") -> BuildResult:
+    def _judge(self, entry: CacheEntry, task: _Task, *, is_cached: bool, warning: str = "") -> BuildResult:
         failure = entry.failure
         if entry.artifact is not None:
             failure = check_resources(entry.artifact, task.job.request.plans, self._device)

@@ -104,7 +104,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Deviation:
+class _Deviation:
     """How far an output is from what was expected. Meaningless numbers are avoided: see `is_within`."""
 
     is_within: bool
@@ -117,7 +117,7 @@ class Deviation:
 
 
 @dataclass(frozen=True, slots=True)
-class WrongElement:
+class _WrongElement:
     """One element outside its allowance."""
 
     index: tuple[int, ...]
@@ -207,12 +207,12 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
     rows, others = expected.reshape(-1, columns), [other.reshape(-1, columns) for other in perturbed]
     spans = crew.spans(rows.shape[0], least=max(1, _CHUNK // columns))
     own = np.empty((rows.shape[0], 1))
+    step = max(1, (columns // _SAMPLED_COLUMNS - 1) | 1)  # odd, so that it meets pairs and vectors at every place
 
     def measure(span: tuple[int, int]) -> list[FloatArray | None]:
         part = rows[slice(*span)]
         own[slice(*span)] = np.sqrt(np.mean(np.square(part), axis=-1, keepdims=True))
-        changes = (np.abs(other[slice(*span)] - part) / PERTURBATION for other in others)
-        return [np.median(each, axis=-1, keepdims=True) if np.all(np.isfinite(each)) else None for each in changes]
+        return [_median_change(part, other[slice(*span)], step) for other in others]
 
     found = crew.each(measure, spans)
     for medians in zip(*found, strict=True):
@@ -221,6 +221,16 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
     return own.reshape(*expected.shape[:-1], 1)
 
 
+def _median_change(rows: FloatArray, others: FloatArray, step: int) -> FloatArray | None:
+    """Of each row, from every `step`-th column; None where a change is not finite."""
+    if not np.all(np.isfinite(others)):
+        return None
+    changes = np.abs(others[:, ::step] - rows[:, ::step]) / PERTURBATION
+    return np.median(changes, axis=-1, keepdims=True) if np.all(np.isfinite(changes)) else None
+
+
+_SAMPLED_COLUMNS = 512
+"""At least so many of a row give its median, which is then off by less than 8 % in nineteen cases of twenty."""
 _TO_DEVIATION = 1.4826
 """Median of |x| to standard deviation, for normal x."""
 
@@ -309,13 +319,21 @@ def sanity_allowance(dtype: Dtype, scale: Scale) -> Allowance:
     return Allowance(bound, bound * scale.values + _least_step(dtype), "derived", "sanity of the baseline")
 
 
-def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
+def normwise_error(got: Array, expected: FloatArray, scale: Scale, *, crew: Crew = ALONE) -> float:
     """`||got - expected|| / ||scale||`: 1 or so for unrelated data. 0 for an empty output."""
     if not expected.size:
         return 0.0
-    error = float(np.linalg.norm((got.astype(np.float64) - expected).reshape(-1)))
-    norm = math.sqrt(float(np.mean(np.square(scale.values))) * expected.size)
-    norm = max(norm, float(np.linalg.norm(expected.reshape(-1))))
+
+    def squares(piece: tuple[Array, Array, Any]) -> tuple[float, float]:
+        values = _to_float64(piece[0])
+        values -= piece[1]
+        error = float(np.sum(np.square(values, out=values)))
+        return error, float(np.sum(np.square(piece[1], out=values)))
+
+    with np.errstate(all="ignore"):
+        found = crew.each(squares, matching_pieces(got, expected, 0.0))
+        error, own = (math.sqrt(sum(each)) for each in zip(*found, strict=True))
+    norm = max(math.sqrt(float(np.mean(np.square(scale.values))) * expected.size), own)
     if norm == 0.0:
         return 0.0 if error == 0.0 else math.inf
     return error / norm
@@ -324,7 +342,7 @@ def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
 # Comparison ---------------------------------------------------------------------------------------
 
 
-def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE) -> Deviation:
+def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE) -> _Deviation:
     """How far `got` (storage dtype) is from `expected` (float64, or the storage dtype when exact).
 
     Cost: one pass in cache-sized pieces, shared between the crew's threads; no temporary of the output's size.
@@ -336,14 +354,14 @@ def compare(got: Array, expected: Array, allowance: Allowance, *, crew: Crew = A
     chunk = _CHUNK if crew.threads == 1 else _CHUNK_OF_CREW
     shares = crew.shares(matching_pieces(got, expected, allowance.atol, chunk), least=4)
     found = crew.each(lambda share: _compare_pieces(share, allowance.rtol), shares)
-    return Deviation(
+    return _Deviation(
         all(each.is_within for each in found),
         max((each.max_abs for each in found), default=0.0),
         max((each.fraction for each in found), default=0.0),
     )
 
 
-def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> Deviation:
+def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> _Deviation:
     max_abs, fraction, is_within = 0.0, 0.0, True
     for got_part, expected_part, atol_part in pieces:
         values = _to_float64(got_part)
@@ -364,7 +382,7 @@ def _compare_pieces(pieces: Sequence[tuple[Array, Array, Any]], rtol: float) -> 
         allowed += _TINY
         error /= allowed
         fraction = max(fraction, float(error.max()))
-    return Deviation(is_within and fraction <= 1.0, max_abs, fraction)
+    return _Deviation(is_within and fraction <= 1.0, max_abs, fraction)
 
 
 def _without_right_classes(got: Array, expected: Array) -> tuple[FloatArray, FloatArray]:
@@ -393,15 +411,15 @@ def _without_right_classes(got: Array, expected: Array) -> tuple[FloatArray, Flo
     return values, target
 
 
-def _compare_exact(got: Array, expected: Array) -> Deviation:
+def _compare_exact(got: Array, expected: Array) -> _Deviation:
     if np.array_equal(got, expected):
-        return Deviation(is_within=True, max_abs=0.0, fraction=0.0)
+        return _Deviation(is_within=True, max_abs=0.0, fraction=0.0)
     wrong = got != expected
     distance = np.abs(got[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
-    return Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
+    return _Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
 
 
-def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[WrongElement]]:
+def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[_WrongElement]]:
     """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
     values, target = _to_float64(got), np.asarray(expected, np.float64)
     if allowance.by_class:
@@ -426,7 +444,7 @@ def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: 
     worst = []
     for position in order.tolist():
         index = tuple(int(i) for i in np.unravel_index(position, target.shape))
-        worst.append(WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
+        worst.append(_WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
     return int(flat_count), worst
 
 

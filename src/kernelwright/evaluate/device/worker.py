@@ -171,7 +171,7 @@ class OpenJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class _Opened:
     """It is open."""
 
 
@@ -182,7 +182,7 @@ def make_host(argument: object) -> Callable[[object], object]:
     def handle(job: object) -> object:
         if isinstance(job, OpenJob):
             handlers.append(make_device_worker(job.argument))
-            return Opened()
+            return _Opened()
         return handlers[-1](job)
 
     return handle

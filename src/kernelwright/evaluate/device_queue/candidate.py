@@ -14,7 +14,7 @@ from kernelwright.problem.outcome import Failed, Measurement, Outcome, OutputErr
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class _Seen:
     """What came of one candidate on the device."""
 
     outcome: Outcome
@@ -24,7 +24,7 @@ class Seen:
     """Whether it would be believed, if only there were a thorough check."""
 
 
-def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> Seen:
+def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> _Seen:
     """Everything that a request asks for. What would be believed is a claim until it can be checked thoroughly."""
     proof = lane.look(built, incumbent=request.incumbent) if request.is_timed and not request.is_thorough else None
     errors: tuple[OutputError, ...] | Failed
@@ -34,29 +34,29 @@ def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: Evaluati
     elif request.is_timed and not request.is_thorough:
         errors, measured, check_s, time_s = _one_workload_at_a_time(lane, built, request)
         if isinstance(errors, Failed):
-            return Seen(errors, check_s, time_s)
+            return _Seen(errors, check_s, time_s)
         if isinstance(measured, Failed):
-            return Seen(measured, check_s, time_s)
+            return _Seen(measured, check_s, time_s)
     else:
         errors, check_s = timed(lambda: lane.check(built, is_thorough=request.is_thorough))
         if isinstance(errors, Failed):
-            return Seen(errors, check_s, 0.0)
+            return _Seen(errors, check_s, 0.0)
         if not request.is_timed:
             unstable, stress_s = timed(lambda: lane.stress(built))
-            return Seen(unstable or Passed((), errors, resources_of(built)), check_s + stress_s, 0.0)
+            return _Seen(unstable or Passed((), errors, resources_of(built)), check_s + stress_s, 0.0)
         measured, time_s = timed(lambda: lane.measure(built, incumbent=request.incumbent))
         if isinstance(measured, Failed):
-            return Seen(measured, check_s, time_s)
+            return _Seen(measured, check_s, time_s)
     complete = medians_ms([each for each in measured if not each.stopped_early])
     if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
         # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
         if not lane.is_complete:
-            return Seen(Passed(measured, errors, resources_of(built)), check_s, time_s, is_claim=True)
+            return _Seen(Passed(measured, errors, resources_of(built)), check_s, time_s, is_claim=True)
         errors, more_s = timed(lambda: lane.prove(built))
         check_s += more_s
         if isinstance(errors, Failed):
-            return Seen(errors, check_s, time_s)
-    return Seen(Passed(measured, errors, resources_of(built)), check_s, time_s)
+            return _Seen(errors, check_s, time_s)
+    return _Seen(Passed(measured, errors, resources_of(built)), check_s, time_s)
 
 
 def _one_workload_at_a_time(

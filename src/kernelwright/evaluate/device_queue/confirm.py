@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from kernelwright.evaluate.statistics import geometric_mean_interval, is_gain
 from kernelwright.problem.outcome import Failed
 
 FRESH_PROCESSES = 2
@@ -26,6 +27,9 @@ map. A guess."""
 
 CONFIRMED_FROM = 1.5
 """Lower speedups differ too little from 1 to be told by so few launches."""
+
+SURE = 0.999
+"""A gain of this confidence is one for a verdict too, however many candidates (up to 50) it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,51 +94,73 @@ def speedups(samples_ms: Sequence[Sequence[float]]) -> list[float]:
     return [float(np.median(baseline / np.asarray(row))) for row in samples_ms]
 
 
-def to_confirm(
-    gains: Mapping[str, Sequence[float]], weights: Mapping[str, float], wrong: Collection[int]
-) -> list[tuple[int, str]]:
-    """Places and workloads whose speedups may be announced: of the best candidate over all, and of each workload's.
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """What a comparison of candidates with the baseline, which has place 0, says that they gain."""
 
-    Args:
-        gains: by workload, `speedups`.
-        weights: of workloads.
-        wrong: places that are out.
-    """
-    standing = [place for place in range(1, len(next(iter(gains.values())))) if place not in wrong]
-    if not standing:
-        return []
-    total = {place: sum(weights[name] * math.log(row[place]) for name, row in gains.items()) for place in standing}
-    best = max(standing, key=lambda place: total[place])
-    pairs = [(place, name) for name, row in gains.items() for place in {best, max(standing, key=row.__getitem__)}]
-    return [(place, name) for place, name in pairs if gains[name][place] >= CONFIRMED_FROM]
+    speedups: Mapping[str, Sequence[float]]
+    """By workload and place, as `speedups` gives them."""
+    totals: Sequence[float]
+    """By place, the logarithm of the weighted mean over all workloads."""
+    sure: frozenset[int]
+    """Places with a gain over all workloads at the confidence `SURE`."""
+
+    @classmethod
+    def of(cls, samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mapping[str, float]) -> Gains:
+        """From the samples in milliseconds, by workload and place; NaN where a candidate left none."""
+        found = {name: speedups(rows) for name, rows in samples_ms.items()}
+        places = range(len(next(iter(found.values()))))
+        totals = [sum(weights[name] * math.log(row[place]) for name, row in found.items()) for place in places]
+        sure = [place for place in places[1:] if not math.isnan(totals[place]) and _is_sure(samples_ms, weights, place)]
+        return cls(found, totals, frozenset(sure))
+
+    def announced(self, wrong: Collection[int]) -> list[tuple[int, str]]:
+        """Places and workloads of high speedups that a verdict may name, without the places in `wrong`.
+
+        A verdict is about the fastest candidate whose gain is sure, and names each workload's fastest one.
+        """
+        standing = [place for place in range(1, len(self.totals)) if place not in wrong]
+        order = sorted(standing, key=self.totals.__getitem__, reverse=True)
+        first_sure = next((index for index, place in enumerate(order) if place in self.sure), len(order) - 1)
+        if not order:
+            return []
+        pairs = [
+            (place, name)
+            for name, row in self.speedups.items()
+            for place in dict.fromkeys([*order[: first_sure + 1], max(order, key=row.__getitem__)])
+        ]
+        return [(place, name) for place, name in pairs if self.speedups[name][place] >= CONFIRMED_FROM]
+
+
+def _is_sure(samples_ms: Mapping[str, Sequence[Sequence[float]]], weights: Mapping[str, float], place: int) -> bool:
+    interval = geometric_mean_interval(
+        [rows[0] for rows in samples_ms.values()],
+        [rows[place] for rows in samples_ms.values()],
+        weights=[weights[name] for name in samples_ms],
+        confidence=SURE,
+    )
+    return is_gain(interval, least_confidence=SURE)
 
 
 class Confirmation:
     """Has launched in fresh processes what would be announced, and the next best where that is not confirmed."""
 
-    def __init__(
-        self,
-        launch: Callable[[int, str], FreshProcess | Failed],
-        gains: Mapping[str, Sequence[float]],
-        weights: Mapping[str, float],
-    ) -> None:
+    def __init__(self, launch: Callable[[int, str], FreshProcess | Failed], gains: Gains) -> None:
         """What a comparison gave.
 
         Args:
             launch: a fresh process with the candidate at a place on a workload; why the candidate failed, if it did.
-            gains: by workload, `speedups`.
-            weights: of workloads.
+            gains: of the comparison.
         """
         self._launch = launch
         self._gains = gains
-        self._weights = weights
 
     def refuse(self, wrong: dict[int, str], doubted: Collection[tuple[int, str]]) -> None:
         """Add to `wrong` what is not confirmed. So is what was doubted: a busy host makes launches look odd, too."""
         confirmed: set[tuple[int, str]] = set()
         while True:
             open_doubts = [(place, name) for place, name in doubted if place not in wrong]
-            wanted = [*open_doubts, *to_confirm(self._gains, self._weights, wrong)]
+            wanted = [*open_doubts, *self._gains.announced(wrong)]
             waiting = [pair for pair in wanted if pair not in confirmed]
             if not waiting:
                 return
@@ -154,7 +180,7 @@ class Confirmation:
                 return found.message
             processes.append(found)
             if len(processes) % FRESH_PROCESSES == 0:
-                reason = not_confirmed(processes, self._gains[workload][place])
+                reason = not_confirmed(processes, self._gains.speedups[workload][place])
                 if reason is None:
                     break
         return reason

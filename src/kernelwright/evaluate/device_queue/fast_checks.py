@@ -24,7 +24,7 @@ from kernelwright.problem.outcome import Measurement
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class _Proof:
     """A candidate that is right, as far as a quick look goes, and its times."""
 
     measurements: tuple[Measurement, ...]
@@ -35,7 +35,7 @@ class Proof:
 class QuickLane(LaneProcesses):
     """The part of a lane that looks quickly. Needs a device that the referee's work does not disturb."""
 
-    def look(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> Proof | None:
+    def look(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> _Proof | None:
         """Whether every workload is right on the quick datasets, and the times, racing against the incumbent.
 
         None at the slightest irregularity (a launch that fails, a result that may be wrong, a doubtful time) and where
@@ -58,7 +58,7 @@ class QuickLane(LaneProcesses):
             if limit_ms is not None and min(done.samples_ms) > limit_ms * self._settings.abandon_ratio:
                 measurements[-1] = replace(measurements[-1], stopped_early=True)
                 break
-        return Proof(tuple(measurements), check_s, time_s)
+        return _Proof(tuple(measurements), check_s, time_s)
 
     def looks_right_everywhere(self, candidate: Sequence[Built]) -> bool:
         """Whether each workload is right on every dataset; False also where the device cannot tell."""

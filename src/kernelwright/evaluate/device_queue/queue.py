@@ -44,11 +44,11 @@ from kernelwright.evaluate.device_queue.confirm import (
     Confirmation,
     FreshProcess,
     FreshTimes,
-    speedups,
+    Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
 from kernelwright.evaluate.device_queue.processes import Built
-from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Verdict
+from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
@@ -286,14 +286,16 @@ class DeviceLane(QuickLane):
                 errors.extend(found)
         return worst_errors(errors)
 
-    def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Verdict | Failed]]:
+    def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Judgement | Failed]]:
         """By dataset of one workload: how what the candidate writes compares with what the original writes."""
         self.complete()
         for dataset in self._datasets(original.rendered.workload, is_thorough=True):
             kept = self._judged_launch(original, dataset, "keep")
-            yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Verdict) else kept
+            yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Judgement) else kept
 
-    def _judged_launch(self, built: Built, dataset: Dataset, original: Literal["keep", "compare"]) -> Verdict | Failed:
+    def _judged_launch(
+        self, built: Built, dataset: Dataset, original: Literal["keep", "compare"]
+    ) -> Judgement | Failed:
         """One launch on fresh inputs with the referee's verdict; why it failed, where it did."""
         workload = built.rendered.workload.name
         done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
@@ -301,7 +303,7 @@ class DeviceLane(QuickLane):
             return done
         assert isinstance(done, CheckDone)
         verdict = self._call_referee(JudgeJob(workload, dataset, self._out, done.unchanged, original))
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Judgement)
         return verdict.failure or verdict
 
     def stress(self, candidate: Sequence[Built]) -> Failed | None:
@@ -347,7 +349,7 @@ class DeviceLane(QuickLane):
             return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload.name)
         return verdict.failure
 
-    def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Verdict:
+    def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Judgement:
         """What the referee says of a launch on inputs of its own."""
         start_s = time.perf_counter()
         try:
@@ -399,7 +401,7 @@ class DeviceLane(QuickLane):
         """The thorough check, from files, one launch ahead of the referee; None at the slightest irregularity."""
         start_s = time.perf_counter()
         before_s = self.worker_seconds
-        verdicts: list[Future[Verdict]] = []
+        verdicts: list[Future[Judgement]] = []
         with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
             for built in candidate:
                 for dataset in self._datasets(built.rendered.workload, is_thorough=True):
@@ -419,9 +421,9 @@ class DeviceLane(QuickLane):
             return None
         return worst_errors([error for verdict in found for error in verdict.errors])
 
-    def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Verdict:
+    def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Judgement:
         verdict = self._desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Judgement)
         return verdict
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -542,19 +544,19 @@ class DeviceLane(QuickLane):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
             results[workload.name] = _in_places(done, standing, len(candidates))
-        gains = {name: speedups(each.samples_ms) for name, each in results.items()}
+        weights = {workload.name: workload.weight for workload in workloads}
+        gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
         has_confirmation = self._device.shares_host_cores
         for (place, name), doubt in doubts.items():
-            if not (has_confirmation and gains[name][place] >= CONFIRMED_FROM):
+            if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
                 wrong.setdefault(place, doubt)
         if has_confirmation:
             places = {workload.name: index for index, workload in enumerate(workloads)}
-            weights = {workload.name: workload.weight for workload in workloads}
 
             def launch(place: int, workload: str) -> FreshProcess | Failed:
                 return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
 
-            Confirmation(launch, gains, weights).refuse(wrong, doubts)
+            Confirmation(launch, gains).refuse(wrong, doubts)
         return results, wrong
 
     def _first_launch(self, baseline: Built, candidate: Built) -> FreshProcess | Failed:
@@ -722,9 +724,9 @@ class DeviceLane(QuickLane):
             is_fresh=is_fresh,
         )
 
-    def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Verdict:
+    def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Judgement:
         verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Judgement)
         return verdict
 
 

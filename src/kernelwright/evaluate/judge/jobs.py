@@ -67,7 +67,7 @@ class JudgeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """What the referee says of one launch."""
 
     failure: Failed | None

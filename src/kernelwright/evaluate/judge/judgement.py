@@ -39,7 +39,7 @@ WORST_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Defect:
     """Something wrong with what a launch left."""
 
     reason: str
@@ -77,7 +77,7 @@ class LaunchFolder:
         self._crew = crew
         self._layouts = layouts
 
-    def find_out_of_bounds(self) -> Finding | None:
+    def find_out_of_bounds(self) -> Defect | None:
         """The first buffer whose guards changed; the candidate's own scratch buffers count too."""
         for layout in self._layouts:
             found = self._guards_of(layout.argument, layout.byte_count)
@@ -93,7 +93,7 @@ class LaunchFolder:
                 return _out_of_bounds(path.stem, found, 1, " (scratch)")
         return None
 
-    def find_changed_input(self, inputs: Mapping[str, Array]) -> Finding | None:
+    def find_changed_input(self, inputs: Mapping[str, Array]) -> Defect | None:
         """The first pure input that is not byte for byte what it was."""
         for layout in self._layouts:
             if layout.role != "input" or not layout.byte_count:
@@ -180,7 +180,7 @@ def has_same_bytes(before: Array, after: Array, crew: Crew) -> bool:
 
 def examine_output(
     layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, *, crew: Crew = ALONE
-) -> OutputError | Finding:
+) -> OutputError | Defect:
     """How far one output is from what was expected, or what is wrong with it.
 
     `got` is in the storage dtype (booleans as bytes), `expected` in float64, or in `got`'s dtype where the
@@ -196,7 +196,7 @@ def examine_output(
     )
 
 
-def find_unwritten(layout: BufferLayout, got: Array, expected: Array) -> Finding | None:
+def find_unwritten(layout: BufferLayout, got: Array, expected: Array) -> Defect | None:
     """Elements that still hold the poison, where they should not."""
     if layout.role != "output" or not got.size:
         return None
@@ -208,43 +208,49 @@ def find_unwritten(layout: BufferLayout, got: Array, expected: Array) -> Finding
     if not count:
         return None
     first = element_name(layout.argument, np.unravel_index(int(np.argmax(is_poison)), layout.shape))
-    return Finding(
+    return Defect(
         "unwritten",
         f"{count} of {got.size} elements of {layout.argument!r} were never written, the first is {first}",
     )
 
 
-def find_not_finite(layout: BufferLayout, got: Array) -> Finding | None:
+def find_not_finite(layout: BufferLayout, got: Array) -> Defect | None:
     """NaN or infinity; the reference is finite everywhere."""
     if DTYPES[layout.dtype].kind != "float" or not got.size:
         return None
-    is_bad = ~np.isfinite(got.astype(np.float64)).reshape(-1)
+    is_bad = ~_is_finite(got).reshape(-1)
     count = int(np.count_nonzero(is_bad))
     if not count:
         return None
     index = np.unravel_index(int(np.argmax(is_bad)), layout.shape)
     first = element_name(layout.argument, index)
-    return Finding(
+    return Defect(
         "not-finite",
         f"{count} of {got.size} elements of {layout.argument!r} are not finite, the first is "
         f"{first} = {float(got[index])}",
     )
 
 
+def _is_finite(values: Array) -> Array:
+    """By element; the types that NumPy does not know by itself go through float32, which holds each of them."""
+    found: Array = np.isfinite(values if values.dtype.kind == "f" else values.astype(np.float32))
+    return found
+
+
 def find_insane(
     layout: BufferLayout, got: Array, expected: Array, scale: Scale, *, crew: Crew = ALONE
-) -> Finding | None:
+) -> Defect | None:
     """Whether a baseline computes something else than the reference."""
     dtype = DTYPES[layout.dtype]
     allowance = sanity_allowance(dtype, scale)
-    bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale)
+    bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale, crew=crew)
     if error <= bound and compare(got, expected, allowance, crew=crew).is_within:
         return None
     count, worst = wrong_elements(got, expected, allowance, limit=1)
     if not worst:
         count, worst = wrong_elements(got, expected, Allowance(0.0, 0.0, "derived", ""), limit=1)
     first = worst[0]
-    return Finding(
+    return Defect(
         "mismatch",
         f"{layout.argument!r} is not what the reference computes (relative error {error:.3g}, "
         f"{layout.dtype} should stay under {bound:g}; {count} of {got.size} elements differ): "
@@ -266,7 +272,7 @@ def overflow_hint(layout: BufferLayout, expected: Array) -> str | None:
     )
 
 
-def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance) -> Finding:
+def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance) -> Defect:
     count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN)
     name, first = layout.argument, worst[0]
     allowed = "exactly" if allowance.is_exact else f"within {first.allowed:.3g}"
@@ -281,7 +287,7 @@ def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allo
         f"allowed error {each.allowed:.3g}"
         for each in worst
     ]
-    return Finding("mismatch", message, "\n".join([*rows, f"allowed: {allowance.because}"]))
+    return Defect("mismatch", message, "\n".join([*rows, f"allowed: {allowance.because}"]))
 
 
 def element_name(name: str, index: Sequence[Any]) -> str:
@@ -289,23 +295,23 @@ def element_name(name: str, index: Sequence[Any]) -> str:
     return f"{name}[{', '.join(str(int(i)) for i in index)}]" if len(index) else name
 
 
-def _out_of_bounds(name: str, damage: GuardDamage, item_bytes: int, what: str) -> Finding:
+def _out_of_bounds(name: str, damage: GuardDamage, item_bytes: int, what: str) -> Defect:
     distance = damage.distance_bytes // item_bytes + 1
     unit = "element" if item_bytes > 1 or what.startswith(" of") else "byte"
     plural = "" if distance == 1 else "s"
     place = "past its end" if damage.side == "after" else "before its start"
-    return Finding(
+    return Defect(
         "out-of-bounds",
         f"wrote outside of {name!r}{what}: {distance} {unit}{plural} {place}; {damage.byte_count} guard bytes changed",
     )
 
 
-def _input_changed(layout: BufferLayout, before: Array, after: Array) -> Finding:
+def _input_changed(layout: BufferLayout, before: Array, after: Array) -> Defect:
     words = np.dtype(f"u{layout.item_bytes}")
     old, new = before.reshape(-1).view(words), after.reshape(-1).view(words)
     changed = np.flatnonzero(old != new)
     index = np.unravel_index(int(changed[0]), layout.shape)
-    return Finding(
+    return Defect(
         "input-changed",
         f"{changed.size} of {old.size} elements of the input {layout.argument!r} were changed, the first is "
         f"{element_name(layout.argument, index)}: {before[index]} became {after[index]}",

@@ -60,6 +60,7 @@ from kernelwright.evaluate.judge.jobs import (
     CalibrateJob,
     Calibration,
     JudgeJob,
+    Judgement,
     Limits,
     LimitsJob,
     Prepared,
@@ -68,10 +69,9 @@ from kernelwright.evaluate.judge.jobs import (
     Restored,
     RestoreJob,
     SideBySideJob,
-    Verdict,
 )
 from kernelwright.evaluate.judge.judgement import (
-    Finding,
+    Defect,
     LaunchFolder,
     examine_output,
     find_insane,
@@ -96,13 +96,13 @@ __all__ = [
     "CalibrateJob",
     "Calibration",
     "JudgeJob",
+    "Judgement",
     "PrepareJob",
     "Prepared",
-    "Referee",
     "RefereeArgument",
     "RestoreJob",
     "Restored",
-    "Verdict",
+    "_Referee",
     "make_referee",
 ]
 
@@ -133,7 +133,7 @@ def make_referee(argument: RefereeArgument) -> Callable[[object], object]:
     Raises:
         SpecError: the problem or its reference does not load.
     """
-    return Referee(load_problem(argument.problem_file), argument).handle
+    return _Referee(load_problem(argument.problem_file), argument).handle
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class _Entry:
         return known + (self.roundings.byte_count if self.roundings else 0)
 
 
-class Referee:
+class _Referee:
     """Handles one job after the other; all state is a cache except the calibrated tolerances."""
 
     def __init__(self, problem: Problem, argument: RefereeArgument) -> None:
@@ -243,7 +243,7 @@ class Referee:
             raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
         return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
 
-    def _judge(self, job: JudgeJob) -> Verdict:
+    def _judge(self, job: JudgeJob) -> Judgement:
         start_s = time.perf_counter()
         entry = self._entry(job.workload, job.dataset)
         if entry.failure is not None:
@@ -256,17 +256,17 @@ class Referee:
         unjudged = entry.failure.message if entry.failure is not None else ""
         if found is None:
             is_same, difference = self._held_against_original(job)
-            return Verdict(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
+            return Judgement(None, errors, judge_ms, is_same, difference, reference_s, unjudged)
         message = f"{found.message} ({self._data_words(job)})"
         failed = Failed("check", found.reason, message, found.log, job.workload)
-        return Verdict(failed, (), judge_ms, reference_s=reference_s)
+        return Judgement(failed, (), judge_ms, reference_s=reference_s)
 
     def _data_words(self, job: JudgeJob) -> str:
         if job.secret is None or not self._fresh:
             return f"dataset {job.dataset.name!r}"
         return "inputs drawn anew for this launch"
 
-    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Finding | None, tuple[OutputError, ...]]:
+    def _examine(self, job: JudgeJob, entry: _Entry) -> tuple[Defect | None, tuple[OutputError, ...]]:
         left = [each for each in self._layouts[job.workload] if each.argument not in job.unchanged]
         launch = LaunchFolder(job.folder, left, crew=self._crew, memory=self._memory)
         found = launch.find_out_of_bounds() or launch.find_changed_input(entry.inputs)
@@ -283,10 +283,10 @@ class Referee:
             )
             got = launch.read(layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if isinstance(result, Finding) and result.reason == "mismatch":
+            if isinstance(result, Defect) and result.reason == "mismatch":
                 wide = self._with_roundings(job, entry, layout, got, expected, allowance)
                 result = examine_output(layout, got, expected, wide, crew=self._crew) if wide else result
-            if isinstance(result, Finding):
+            if isinstance(result, Defect):
                 return result, ()
             errors.append(result)
         return None, tuple(errors)
@@ -411,7 +411,7 @@ class Referee:
                 continue
             allowance = self._allowance(job.workload, job.dataset, layout)
             result = examine_output(layout, got, expected, allowance, crew=self._crew)
-            if isinstance(result, Finding):
+            if isinstance(result, Defect):
                 return self._refuse(job, result, expected, layout)
             errors.append(result)
         notes = [
@@ -473,7 +473,7 @@ class Referee:
 
     # -- the baseline --------------------------------------------------------------------------------
 
-    def _refuse(self, job: CalibrateJob, found: Finding, expected: Array, layout: BufferLayout) -> Calibration:
+    def _refuse(self, job: CalibrateJob, found: Defect, expected: Array, layout: BufferLayout) -> Calibration:
         """Drop a hostile dataset that the baseline fails; on declared inputs the baseline is at fault."""
         if not job.dataset.is_hostile:
             raise self._baseline_failed(job, found, overflow_hint(layout, expected))
@@ -483,7 +483,7 @@ class Referee:
             f"because the baseline itself fails there: {found.message}",
         )
 
-    def _baseline_failed(self, job: CalibrateJob, found: Finding, hint: str | None = None) -> BaselineFailed:
+    def _baseline_failed(self, job: CalibrateJob, found: Defect, hint: str | None = None) -> BaselineFailed:
         source = self._problem.baseline or self._problem.kernel
         return BaselineFailed(
             f"the baseline is wrong on workload {job.workload!r} ({job.dataset.name} inputs): {found.message}"

@@ -27,6 +27,7 @@ from kernelwright.evaluate.judge.jobs import (
     CalibrateJob,
     Calibration,
     JudgeJob,
+    Judgement,
     Limits,
     LimitsJob,
     Prepared,
@@ -34,7 +35,6 @@ from kernelwright.evaluate.judge.jobs import (
     RefereeArgument,
     RestoreJob,
     SideBySideJob,
-    Verdict,
 )
 from kernelwright.evaluate.judge.referee import REFEREE_FACTORY
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -139,10 +139,10 @@ class RefereeDesk:
             self._limits[workload] = done.limits
         return self._limits[workload]
 
-    def judge_timed(self, workload: str, folder: Path, secret: int, unchanged: frozenset[str]) -> Verdict:
+    def judge_timed(self, workload: str, folder: Path, secret: int, unchanged: frozenset[str]) -> Judgement:
         """What the referee says of a timed launch."""
         verdict = self.ask(JudgeJob(workload, self.timed_dataset(workload), folder, unchanged, secret=secret))
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Judgement)
         self._reference_s[workload] = verdict.reference_s
         return verdict
 

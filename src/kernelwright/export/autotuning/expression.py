@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.expressions.syntax import Node
+from kernelwright.problem.expressions.syntax import ExpressionNode
 
 _BINARY: Mapping[str, str] = MappingProxyType({
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "lshift": "<<",
@@ -54,7 +54,7 @@ def _constant(value: Value | None) -> str:
     return f"({value!r})" if is_negative else repr(value)
 
 
-def _text(node: Node, names: Mapping[str, Value]) -> str:
+def _text(node: ExpressionNode, names: Mapping[str, Value]) -> str:
     if node.op == "const":
         return _constant(node.value)
     if node.op == "name":

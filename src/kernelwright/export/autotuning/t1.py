@@ -174,7 +174,7 @@ def _argument(argument: Argument, names: Mapping[str, Value], config: Mapping[st
 
 
 @dataclass(frozen=True, slots=True)
-class T1Metadata:
+class _T1Metadata:
     """What a T1 file says beside its space."""
 
     name: str
@@ -191,15 +191,15 @@ class T1Metadata:
     """As the file has them."""
 
 
-class T1Input(NamedTuple):
+class _T1Input(NamedTuple):
     """A T1 file: `parameters, constraints, metadata = import_t1(path)`."""
 
     parameters: tuple[Parameter, ...]
     constraints: tuple[Constraint, ...]
-    metadata: T1Metadata
+    metadata: _T1Metadata
 
 
-def import_t1(path: Path) -> T1Input:
+def import_t1(path: Path) -> _T1Input:
     """The space that a T1 file declares. Nothing in the file is executed.
 
     A parameter without `Default` gets its first value; a default that is not among the values (which occurs in
@@ -222,7 +222,7 @@ def import_t1(path: Path) -> T1Input:
     constraints = tuple(
         reader.constraint(place, each, names) for place, each in enumerate(reader.items(space, "Conditions"))
     )
-    return T1Input(parameters, constraints, reader.metadata(document, path))
+    return _T1Input(parameters, constraints, reader.metadata(document, path))
 
 
 class _Reader:
@@ -288,14 +288,14 @@ class _Reader:
         expression.check_names(names)
         return Constraint(f"condition_{place + 1}", expression)
 
-    def metadata(self, document: Mapping[str, Any], path: Path) -> T1Metadata:
+    def metadata(self, document: Mapping[str, Any], path: Path) -> _T1Metadata:
         kernel = document.get("KernelSpecification")
         kernel = kernel if isinstance(kernel, dict) else {}
         general = document.get("General")
         general = general if isinstance(general, dict) else {}
         sizes = kernel.get("ProblemSize", ())
         sizes = sizes if isinstance(sizes, list) else [sizes]
-        return T1Metadata(
+        return _T1Metadata(
             name=str(general.get("BenchmarkName") or kernel.get("BenchmarkName") or path.stem),
             language=str(kernel.get("Language", "")),
             kernel_name=str(kernel.get("KernelName", "")),

@@ -145,7 +145,7 @@ def _timestamp(view: RunView, evaluated: Evaluated) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedResult:
+class _ImportedResult:
     """One result of a T4 file, in our words."""
 
     config: Config
@@ -166,15 +166,15 @@ class ImportedResult:
 
 
 @dataclass(frozen=True, slots=True)
-class T4Results:
+class _T4Results:
     """A T4 file."""
 
-    results: tuple[ImportedResult, ...]
+    results: tuple[_ImportedResult, ...]
     metadata: Mapping[str, Any]
     schema_version: str
 
 
-def import_t4(path: Path) -> T4Results:
+def import_t4(path: Path) -> _T4Results:
     """The results in a T4 file, of schema versions 1.0.0 and 1.1.0.
 
     Raises:
@@ -200,7 +200,7 @@ def import_t4(path: Path) -> T4Results:
             location=Location(path),
         )
     read = tuple(_imported(path, place, each, unit_ms) for place, each in enumerate(results))
-    return T4Results(read, metadata, str(document.get("schema_version", "1.0.0")))
+    return _T4Results(read, metadata, str(document.get("schema_version", "1.0.0")))
 
 
 def read_json(path: Path, *, what: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     return document
 
 
-def _imported(path: Path, place: int, result: Any, unit_ms: float) -> ImportedResult:
+def _imported(path: Path, place: int, result: Any, unit_ms: float) -> _ImportedResult:
     def wrong(message: str) -> SpecError:
         return SpecError(f"results[{place}] {message}", location=Location(path))
 
@@ -243,7 +243,7 @@ def _imported(path: Path, place: int, result: Any, unit_ms: float) -> ImportedRe
         value = _objective_value(result, objective)
         if value is None:
             raise wrong(f"is correct but has no finite measurement of its objective {objective!r}")
-    return ImportedResult(
+    return _ImportedResult(
         config=Config(values),
         outcome=outcome,
         cost=_cost(times, unit_ms),

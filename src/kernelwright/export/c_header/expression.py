@@ -16,7 +16,7 @@ from kernelwright.errors import UserError
 from kernelwright.export.c_header.helpers import HELPERS, INCLUDE_OF, PREFIX
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.expressions.syntax import Node
+from kernelwright.problem.expressions.syntax import ExpressionNode
 
 Kind = Literal["int", "float", "text"]
 """`int` also stands for booleans, which count as 0 and 1."""
@@ -114,7 +114,7 @@ class CPrinter:
                 location=expression.location,
             ) from error
 
-    def _print(self, node: Node) -> Term:
+    def _print(self, node: ExpressionNode) -> Term:
         match node.op:
             case "const":
                 return constant(node.value if node.value is not None else 0)
@@ -138,17 +138,17 @@ class CPrinter:
                 return self._compare(op, self._print(node.args[0]), self._print(node.args[1]))
         return self._arithmetic(node.op, [_counted(self._number(arg)) for arg in node.args])
 
-    def _number(self, node: Node) -> Term:
+    def _number(self, node: ExpressionNode) -> Term:
         term = self._print(node)
         if term.kind == "text":
             raise _Untranslatable("a text stands where a number is needed")
         return term
 
-    def _truth(self, node: Node) -> str:
+    def _truth(self, node: ExpressionNode) -> str:
         term = self._number(node)
         return term.text if term.is_condition else f"({term.text} != 0)"
 
-    def _choice(self, node: Node) -> Term:
+    def _choice(self, node: ExpressionNode) -> Term:
         condition, chosen, other = self._truth(node.args[0]), self._print(node.args[1]), self._print(node.args[2])
         kinds = {chosen.kind, other.kind}
         if kinds == {"int", "float"}:

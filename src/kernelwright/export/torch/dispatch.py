@@ -22,7 +22,7 @@ from kernelwright.tuning.device_limits import device_constraints
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class _Given:
     """What a caller of the operator gives beside tensors."""
 
     scalars: tuple[Argument, ...]
@@ -44,10 +44,10 @@ class Given:
         return found
 
 
-def given_scalars(run: ExportedRun) -> Given:
+def given_scalars(run: ExportedRun) -> _Given:
     """Scalars of the problem that are no function of the sizes: they are arguments of the operator."""
     sizes = set(run.problem.size_names)
-    return Given(
+    return _Given(
         tuple(
             each
             for each in run.problem.arguments
@@ -245,7 +245,7 @@ class _Writer:
             extras += f"            cluster={self._extents(step.cluster)},\n"
         if step.constants:
             rows = "".join(
-                f"                {RUNTIME}.Constant({literal(variable)}, {literal(name)}, "
+                f"                {RUNTIME}.ModuleConstant({literal(variable)}, {literal(name)}, "
                 f"{self._bytes(arguments[name])}),\n"
                 for variable, name in step.constants
             )
@@ -286,7 +286,7 @@ class _Writer:
 
     def _argument(self, argument: Argument) -> str:
         dtype = DTYPES[argument.dtype]
-        kind = f"{RUNTIME}.Argument({literal(argument.name)}, {literal(argument.role)}"
+        kind = f"{RUNTIME}.KernelArgument({literal(argument.name)}, {literal(argument.role)}"
         if argument.role == "scalar":
             assert argument.value is not None
             is_given = argument.name in self.given.names
@@ -322,14 +322,14 @@ class _Writer:
             "@functools.lru_cache(maxsize=4096)\n"
             "def plan(\n    sizes: tuple[int, ...],\n"
             "    scalars: tuple[float, ...] = tuple(SCALARS.values()),\n    *,\n"
-            f"    is_tuned_device: bool = True,\n) -> {RUNTIME}.Plan | None:\n"
+            f"    is_tuned_device: bool = True,\n) -> {RUNTIME}.KernelPlan | None:\n"
             '    """The kernel for these sizes: a tuned config, else the baseline; None: neither.\n\n'
             "    `sizes` are in the order of `SIZES`, `scalars` in that of `SCALARS`.\n"
             '    """\n'
             "    named = dict(zip(SIZES, sizes, strict=True))\n"
             "    place = select(**named) if is_tuned_device else None\n"
             "    if place is not None:\n        config = CONFIGS[place]\n"
-            f'        return {RUNTIME}.Plan(\n            f"config {{place}}",\n'
+            f'        return {RUNTIME}.KernelPlan(\n            f"config {{place}}",\n'
             "            _tuned_unit(OPTIONS[place], **named, **config),\n"
             f"            _tuned_launches(**named, **config{own}),\n        )\n"
             "    if min(sizes) < 1 or not _baseline_meets(**named, **BASELINE):\n        return None\n"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.expressions.syntax import Node
+from kernelwright.problem.expressions.syntax import ExpressionNode
 
 RUNTIME = "_runtime"
 """What the runtime module is called in generated files."""
@@ -34,7 +34,7 @@ def python_text(expression: Expression, values: Mapping[str, Value], *, renamed:
     return node_text(expression.tree, values, renamed)
 
 
-def node_text(node: Node, values: Mapping[str, Value], renamed: Mapping[str, str] = _SAME) -> str:
+def node_text(node: ExpressionNode, values: Mapping[str, Value], renamed: Mapping[str, str] = _SAME) -> str:
     """A part of an expression as Python."""
     if node.op == "const":
         return _constant(node.value)
@@ -96,7 +96,7 @@ def _constant(value: Value | None) -> str:
     return f"({value!r})" if is_negative else literal(value)
 
 
-def solved(node: Node, wanted: str, target: str, *, renamed: Mapping[str, str] = _SAME) -> str | None:
+def solved(node: ExpressionNode, wanted: str, target: str, *, renamed: Mapping[str, str] = _SAME) -> str | None:
     """What the name `wanted` must be so that the expression has the value `target`; None: cannot be told.
 
     Exact only if such a whole number exists: check afterwards.

@@ -2,7 +2,7 @@
 
 ```
 unit = Unit("silu.cu", ("-DBLOCK=256",), ("silu",))
-launch = Launch("silu", grid=(8, 1, 1), block=(256, 1, 1), arguments=(Argument("x", "input", 4096), ...))
+launch = Launch("silu", grid=(8, 1, 1), block=(256, 1, 1), arguments=(KernelArgument("x", "input", 4096), ...))
 KERNELS.launch(folder, unit, (launch,), {"x": x.data_ptr()}, device=0, capability=90, stream=stream)
 ```
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Argument(NamedTuple):
+class KernelArgument(NamedTuple):
     """One kernel argument of one launch."""
 
     name: str
@@ -35,7 +35,7 @@ class Argument(NamedTuple):
     """A scalar's bytes."""
 
 
-class Constant(NamedTuple):
+class ModuleConstant(NamedTuple):
     """A variable of the module that is filled from an input before a launch."""
 
     variable: str
@@ -50,11 +50,11 @@ class Launch(NamedTuple):
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[KernelArgument, ...]
     shared_bytes: int = 0
     cluster: tuple[int, int, int] | None = None
     is_cooperative: bool = False
-    constants: tuple[Constant, ...] = ()
+    constants: tuple[ModuleConstant, ...] = ()
 
 
 class Unit(NamedTuple):
@@ -70,7 +70,7 @@ class Unit(NamedTuple):
     """Folders with headers, inside the folder `source`."""
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """A config (or the baseline) for some sizes."""
 
     label: str
@@ -148,10 +148,10 @@ def extent(value: float) -> int:
     return int(value)
 
 
-def usable(label: str, unit: Callable[[], Unit], launches: Callable[[], tuple[Launch, ...]]) -> Plan | None:
+def usable(label: str, unit: Callable[[], Unit], launches: Callable[[], tuple[Launch, ...]]) -> KernelPlan | None:
     """A plan, unless something in it has no value or no block or thread."""
     try:
-        plan = Plan(label, unit(), launches())
+        plan = KernelPlan(label, unit(), launches())
     except (ArithmeticError, ValueError, TypeError):
         return None
     return plan if all(min(*each.grid, *each.block) >= 1 for each in plan.launches) else None
@@ -411,7 +411,7 @@ def _use_device(device: int) -> None:
         _driver("cuCtxSetCurrent", context)
 
 
-def _fill(module: ctypes.c_void_p, constant: Constant, pointer: int, stream: int) -> None:
+def _fill(module: ctypes.c_void_p, constant: ModuleConstant, pointer: int, stream: int) -> None:
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
     _driver("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, constant.variable.encode())
     if size.value < constant.byte_count:

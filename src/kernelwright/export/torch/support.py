@@ -62,7 +62,7 @@ def capability_of(device: Any) -> int:
     return int(10 * major + minor)
 
 
-def run(plan: runtime.Plan, folder: Path, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
+def run(plan: runtime.KernelPlan, folder: Path, tensors: Mapping[str, Tensor], written: Sequence[str]) -> None:
     """Launch a plan on the current stream of the tensors' device.
 
     Args:

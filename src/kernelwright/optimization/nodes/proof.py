@@ -25,7 +25,7 @@ from kernelwright.errors import EmptySpace, InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing, Reproduction, Runner
 from kernelwright.evaluate.statistics import median_interval
 from kernelwright.optimization.nodes.proof_points import corners, differing, outside, random_points
-from kernelwright.optimization.nodes.run import NodeRun, Shared
+from kernelwright.optimization.nodes.run import NodeContext, NodeRun
 from kernelwright.problem.config import Config, Value
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.outcome import Failed, Outcome, Passed
@@ -89,7 +89,7 @@ def proof_budget(budget: Budget, *, points: int, left_s: float | None = None) ->
     return ProofBudget(points, seconds)
 
 
-def reproduction_of(run: NodeRun, original: Candidate, shared: Shared) -> Reproduction | Failed | None:
+def reproduction_of(run: NodeRun, original: Candidate, shared: NodeContext) -> Reproduction | Failed | None:
     """The node's default held against what it was lifted from; None where the runner cannot compare results."""
     if shared.recorded is not None:
         return shared.recorded.reproduction(run.index)
@@ -119,7 +119,7 @@ class DefaultProof:
 
 
 def proof_of(
-    run: NodeRun, shared: Shared, original: Candidate | None, *, most_s: float | None = None
+    run: NodeRun, shared: NodeContext, original: Candidate | None, *, most_s: float | None = None
 ) -> DefaultProof | SpecError | EmptySpace:
     """A node's default evaluated, and held against `original` where that is given and fits into `most_s`.
 
@@ -144,7 +144,7 @@ def proof_of(
     return DefaultProof(outcome, reproduction)
 
 
-def thorough_s(run: NodeRun, shared: Shared) -> float:
+def thorough_s(run: NodeRun, shared: NodeContext) -> float:
     """About how long a thorough check takes, from what the node and the baseline took."""
     return FinalsCosts.of(run.problem, shared.baseline, run.evaluations).check_s
 
@@ -155,7 +155,7 @@ class TemplateProof:
     def __init__(
         self,
         run: NodeRun,
-        shared: Shared,
+        shared: NodeContext,
         budget: ProofBudget,
         *,
         seed: int,

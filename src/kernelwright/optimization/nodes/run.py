@@ -61,7 +61,7 @@ from kernelwright.tuning.objective import medians_ms, objective
 from kernelwright.tuning.run_start import space_record
 from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.state import SearchState, observation, observations
-from kernelwright.tuning.tune import Subject
+from kernelwright.tuning.tune import TuningProblem
 
 if TYPE_CHECKING:
     from kernelwright.replaying.record import Recorded
@@ -76,7 +76,7 @@ RESOURCE_STAGES = frozenset({"resources", "launch"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class NodeContext:
     """What the nodes of one session share."""
 
     started: RunStarted
@@ -111,7 +111,9 @@ class Parent:
 class NodeRun:
     """See the module. Holds the right to write its folder until `close`."""
 
-    def __init__(self, index: int, subject: Subject, space: Space, folder: RunFolder, shared: Shared) -> None:
+    def __init__(
+        self, index: int, subject: TuningProblem, space: Space, folder: RunFolder, shared: NodeContext
+    ) -> None:
         """Use `create` or `open`."""
         self.index = index
         self._subject = subject
@@ -125,7 +127,9 @@ class NodeRun:
         self._evaluations: list[Evaluated] = []
 
     @classmethod
-    def create(cls, index: int, path: Path, files: Mapping[str, bytes], shared: Shared, *, parent: Parent) -> NodeRun:
+    def create(
+        cls, index: int, path: Path, files: Mapping[str, bytes], shared: NodeContext, *, parent: Parent
+    ) -> NodeRun:
         """A new run with these files of a problem, which begins where its parent is.
 
         Raises:
@@ -134,7 +138,7 @@ class NodeRun:
         """
         folder = RunFolder.create(path, files=files)
         try:
-            subject = Subject.load(folder.problem_file)
+            subject = TuningProblem.load(folder.problem_file)
             space = build_space(subject.problem, subject.template, shared.device)
             node = cls(index, subject, space, folder, shared)
             node._parent = parent
@@ -149,7 +153,7 @@ class NodeRun:
         return node
 
     @classmethod
-    def open(cls, index: int, path: Path, shared: Shared) -> NodeRun:
+    def open(cls, index: int, path: Path, shared: NodeContext) -> NodeRun:
         """A run that an earlier session began.
 
         Raises:
@@ -157,7 +161,7 @@ class NodeRun:
         """
         folder = RunFolder.open(path, writable=True)
         view = RunView.of(folder.read(), folder=path)
-        subject = Subject.load(folder.problem_file)
+        subject = TuningProblem.load(folder.problem_file)
         space = build_space(subject.problem, subject.template, shared.device)
         node = cls(index, subject, space, folder, shared)
         node._spent_s = view.spent_s

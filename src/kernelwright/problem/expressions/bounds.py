@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, Node
+from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, ExpressionNode
 
 Ends = Any
 """A float, or an array (rows,) of floats."""
@@ -60,7 +60,7 @@ def between(low: Ends, high: Ends, *, is_whole: bool) -> Interval:
     return _widened(low, high, False, is_whole=is_whole)
 
 
-def bound_node(node: Node, names: Mapping[str, Interval]) -> Interval:
+def bound_node(node: ExpressionNode, names: Mapping[str, Interval]) -> Interval:
     """The interval of `node`.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.scalar import OPERATIONS, OperationError, truth
-from kernelwright.problem.expressions.syntax import Node
+from kernelwright.problem.expressions.syntax import ExpressionNode
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_] | bool
@@ -115,7 +115,7 @@ def pack(values: Sequence[Value], shape: tuple[int, ...]) -> Column:
     return Column(packed.reshape(shape))
 
 
-def evaluate_column(node: Node, names: Mapping[str, Column]) -> Column:
+def evaluate_column(node: ExpressionNode, names: Mapping[str, Column]) -> Column:
     """The values of `node` on all rows.
 
     Raises:
@@ -148,7 +148,7 @@ def truths(column: Column) -> Column:
     return result
 
 
-def _logical(node: Node, names: Mapping[str, Column]) -> Column:
+def _logical(node: ExpressionNode, names: Mapping[str, Column]) -> Column:
     """`and` and `or`: rows decided by an earlier part do not see a later part's faults."""
     is_or = node.op == "or"
     result = truths(evaluate_column(node.args[0], names))

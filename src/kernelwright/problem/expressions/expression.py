@@ -25,7 +25,7 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.bounds import TEXT, Interval, between, bound_node
 from kernelwright.problem.expressions.columns import Array, as_column, evaluate_column
 from kernelwright.problem.expressions.scalar import OperationError, evaluate_node
-from kernelwright.problem.expressions.syntax import Node, parse_text, spec_error
+from kernelwright.problem.expressions.syntax import ExpressionNode, parse_text, spec_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Expression:
     text: str
     location: Location | None = field(default=None, compare=False, repr=False)
     """Where the text stands; with a column, errors point inside it."""
-    tree: Node = field(init=False, compare=False, repr=False)
+    tree: ExpressionNode = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         tree = parse_text(self.text, location=self.location)
@@ -171,7 +171,7 @@ def _pick(value: Value | Array, shape: tuple[int, ...], row: tuple[np.intp, ...]
     return item.item() if isinstance(item, np.generic) else item
 
 
-def _walk(node: Node) -> list[Node]:
+def _walk(node: ExpressionNode) -> list[ExpressionNode]:
     found = [node]
     for item in found:
         found.extend(item.args)

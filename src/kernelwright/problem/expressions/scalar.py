@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, Node
+from kernelwright.problem.expressions.syntax import MAX_INTEGER_BITS, ExpressionNode
 
 Number = int | float
 
@@ -24,10 +24,10 @@ class OperationError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.node: Node | None = None
+        self.node: ExpressionNode | None = None
 
 
-def evaluate_node(node: Node, names: Mapping[str, Value]) -> Value:
+def evaluate_node(node: ExpressionNode, names: Mapping[str, Value]) -> Value:
     """The value of `node`.
 
     Raises:

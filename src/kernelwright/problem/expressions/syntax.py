@@ -81,7 +81,7 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ExpressionNode:
     """One operation, constant or name of a parsed expression.
 
     Two nodes are equal when they mean the same, wherever they stand in a text.
@@ -89,7 +89,7 @@ class Node:
 
     op: str
     """`const`, `name`, `and`, `or`, `if`, `in`, an operator (`add`, `lt`, ...) or a function's name."""
-    args: tuple[Node, ...] = ()
+    args: tuple[ExpressionNode, ...] = ()
     value: Value | None = None
     """The value of a `const`; the name of a `name`."""
     tag: str = ""
@@ -101,23 +101,23 @@ class Node:
     """Every name in this subtree."""
 
 
-def make_const(value: Value, *, start: int = 0, end: int = 0) -> Node:
+def make_const(value: Value, *, start: int = 0, end: int = 0) -> ExpressionNode:
     """A node that is always `value`."""
-    return Node("const", (), value, type(value).__name__, start, end)
+    return ExpressionNode("const", (), value, type(value).__name__, start, end)
 
 
-def make_name(name: str, *, start: int = 0, end: int = 0) -> Node:
+def make_name(name: str, *, start: int = 0, end: int = 0) -> ExpressionNode:
     """A node that is the value of `name`."""
-    return Node("name", (), name, "", start, end, frozenset((name,)))
+    return ExpressionNode("name", (), name, "", start, end, frozenset((name,)))
 
 
-def make(op: str, args: tuple[Node, ...], *, start: int = 0, end: int = 0) -> Node:
+def make(op: str, args: tuple[ExpressionNode, ...], *, start: int = 0, end: int = 0) -> ExpressionNode:
     """A node that applies `op` to `args`."""
     names = args[0].names.union(*[arg.names for arg in args[1:]]) if args else frozenset()
-    return Node(op, args, None, "", start, end, names)
+    return ExpressionNode(op, args, None, "", start, end, names)
 
 
-def parse_text(text: str, *, location: Location | None) -> Node:
+def parse_text(text: str, *, location: Location | None) -> ExpressionNode:
     """Parse `text` to a tree.
 
     Raises:
@@ -160,7 +160,7 @@ class _Parser:
     def fail(self, message: str, start: int, end: int, hint: str | None = None) -> SpecError:
         return spec_error(message, self.text, start=start, end=end, location=self.location, hint=hint)
 
-    def parse(self) -> Node:
+    def parse(self) -> ExpressionNode:
         text = self.text
         if not text.strip():
             raise self.fail("an expression is empty", 0, 1, "write a number, a name or a condition")
@@ -217,7 +217,7 @@ class _Parser:
         end = self.origin[min(max(last - 1, 0), len(self.origin) - 1)] + 1
         return start, max(end, start + 1)
 
-    def convert(self, item: ast.expr, depth: int) -> Node:
+    def convert(self, item: ast.expr, depth: int) -> ExpressionNode:
         start, end = self.span(item)
         if depth > MAX_DEPTH:
             raise self.fail(f"an expression is nested deeper than {MAX_DEPTH} levels", start, end)
@@ -250,7 +250,7 @@ class _Parser:
         raise self.fail(f"{what} is not part of expressions", start, end, self.hint(start))
 
     @staticmethod
-    def convert_unary(op: ast.unaryop, argument: Node, start: int, end: int) -> Node:
+    def convert_unary(op: ast.unaryop, argument: ExpressionNode, start: int, end: int) -> ExpressionNode:
         if isinstance(op, ast.Not | ast.Invert):  # `!` was rewritten to `~`, which binds as C's `!` does
             return make("not", (argument,), start=start, end=end)
         name = "neg" if isinstance(op, ast.USub) else "pos"
@@ -259,7 +259,7 @@ class _Parser:
             return make_const(-argument.value, start=start, end=end)
         return make(name, (argument,), start=start, end=end)
 
-    def convert_constant(self, value: object, start: int, end: int) -> Node:
+    def convert_constant(self, value: object, start: int, end: int) -> ExpressionNode:
         if isinstance(value, float) and not math.isfinite(value):
             raise self.fail("a number is too large", start, end)
         if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
@@ -268,7 +268,7 @@ class _Parser:
             raise self.fail(f"{value!r} is not a number, a text, True or False", start, end)
         return make_const(value, start=start, end=end)
 
-    def convert_name(self, item: ast.Name | ast.Attribute, start: int, end: int) -> Node:
+    def convert_name(self, item: ast.Name | ast.Attribute, start: int, end: int) -> ExpressionNode:
         if isinstance(item, ast.Attribute):
             if not isinstance(item.value, ast.Name):
                 raise self.fail("only a name like `device.warp_size` may hold a dot", start, end)
@@ -279,7 +279,7 @@ class _Parser:
             raise self.fail(f"{item.id!r} is a function", start, end, f"call it, as in `{item.id}(...)`")
         return make_name(item.id, start=start, end=end)
 
-    def convert_call(self, item: ast.Call, depth: int, start: int, end: int) -> Node:
+    def convert_call(self, item: ast.Call, depth: int, start: int, end: int) -> ExpressionNode:
         if not isinstance(item.func, ast.Name) or item.func.id not in ARITY:
             name = ast.unparse(item.func)[:60]
             close = difflib.get_close_matches(name, ARITY, 1)
@@ -293,9 +293,9 @@ class _Parser:
             raise self.fail(f"{item.func.id!r} takes {wanted} arguments, not {len(item.args)}", start, end)
         return make(item.func.id, tuple(self.convert(arg, depth + 1) for arg in item.args), start=start, end=end)
 
-    def convert_comparison(self, item: ast.Compare, depth: int, start: int, end: int) -> Node:
+    def convert_comparison(self, item: ast.Compare, depth: int, start: int, end: int) -> ExpressionNode:
         """`a < b < c` becomes `a < b and b < c`; nothing here has side effects, so `b` may stand twice."""
-        parts: list[Node] = []
+        parts: list[ExpressionNode] = []
         left = self.convert(item.left, depth + 1)
         for operator, right_item in zip(item.ops, item.comparators, strict=True):
             if isinstance(operator, ast.In | ast.NotIn):

@@ -25,7 +25,7 @@ from kernelwright.problem.dtypes import (
     may_become,
 )
 from kernelwright.problem.model import Argument, Distribution, Fresh, Role, Tolerance, Workload
-from kernelwright.problem.toml.file import Table, did_you_mean
+from kernelwright.problem.toml.file import TomlTable, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ MOST_BYTES = 2**46
 _RANGE_FORM = "two numbers: [low, high]"
 
 
-def read_arguments(root: Table, workloads: Sequence[Workload], *, folder: Path) -> tuple[Argument, ...]:
+def read_arguments(root: TomlTable, workloads: Sequence[Workload], *, folder: Path) -> tuple[Argument, ...]:
     """The `[arguments]` in the kernel's order, each checked on every workload.
 
     Raises:
@@ -76,7 +76,7 @@ def read_arguments(root: Table, workloads: Sequence[Workload], *, folder: Path) 
 
 
 def read_argument(
-    table: Table, name: str, roles: Collection[Role], *, folder: Path, default_role: Role | None = None
+    table: TomlTable, name: str, roles: Collection[Role], *, folder: Path, default_role: Role | None = None
 ) -> Argument:
     """One argument of `[arguments]`, or of a template's `[scratch]`; names in it are not checked yet.
 
@@ -116,7 +116,7 @@ def read_argument(
     return Argument(name, role, dtype.name, shape or (), value, distribution, location, special, fresh)
 
 
-def _read_fresh(entry: Table, role: Role, distribution: Distribution) -> Fresh:
+def _read_fresh(entry: TomlTable, role: Role, distribution: Distribution) -> Fresh:
     """What happens to the argument between timed launches; by default as much as its distribution allows."""
     given = entry.text("fresh")
     if given is None:
@@ -135,7 +135,7 @@ def _read_fresh(entry: Table, role: Role, distribution: Distribution) -> Fresh:
     )
 
 
-def _read_special(entry: Table, dtype: Dtype, distribution: Distribution) -> bool:
+def _read_special(entry: TomlTable, dtype: Dtype, distribution: Distribution) -> bool:
     """Whether the argument is fed special values too."""
     is_special = entry.flag("special") or False
     if is_special and (distribution.kind in ("constant", "file") or dtype.kind == "bool"):
@@ -148,7 +148,7 @@ def _read_special(entry: Table, dtype: Dtype, distribution: Distribution) -> boo
     return is_special
 
 
-def _read_role(entry: Table, roles: Collection[Role], default: Role | None) -> Role:
+def _read_role(entry: TomlTable, roles: Collection[Role], default: Role | None) -> Role:
     role = entry.text("role") or default
     if role is None:
         raise entry.missing("role", expected="role = one of " + ", ".join(repr(each) for each in roles))
@@ -162,7 +162,7 @@ def _read_role(entry: Table, roles: Collection[Role], default: Role | None) -> R
     )
 
 
-def _read_distribution(entry: Table, role: Role, dtype: str, *, folder: Path) -> Distribution:
+def _read_distribution(entry: TomlTable, role: Role, dtype: str, *, folder: Path) -> Distribution:
     """How an input is filled. Without a `distribution`, the other keys say it: a `file`, a `range`."""
     kind = _read_kind(entry, dtype)
     if role not in ("input", "inout"):
@@ -200,7 +200,7 @@ def _read_distribution(entry: Table, role: Role, dtype: str, *, folder: Path) ->
             return Distribution(kind, *(bounds or (None, None)))
 
 
-def _read_kind(entry: Table, dtype: str) -> DistributionKind:
+def _read_kind(entry: TomlTable, dtype: str) -> DistributionKind:
     written = entry.text("distribution")
     kinds: tuple[DistributionKind, ...] = get_args(DistributionKind)
     if written is not None:
@@ -229,7 +229,7 @@ def _read_kind(entry: Table, dtype: str) -> DistributionKind:
     return "uniform" if "range" in entry else "normal"
 
 
-def _read_range(entry: Table, dtype: str) -> tuple[float, float] | None:
+def _read_range(entry: TomlTable, dtype: str) -> tuple[float, float] | None:
     bounds = entry.number_pair("range", expected=_RANGE_FORM)
     if bounds is None:
         return None
@@ -241,7 +241,7 @@ def _read_range(entry: Table, dtype: str) -> tuple[float, float] | None:
     return low, high
 
 
-def _read_constant(entry: Table, dtype: str) -> Distribution:
+def _read_constant(entry: TomlTable, dtype: str) -> Distribution:
     value = entry.number("value")
     if value is None:
         raise entry.missing("value", expected="value = 1.0, the constant that fills the array")
@@ -249,14 +249,14 @@ def _read_constant(entry: Table, dtype: str) -> Distribution:
     return Distribution("constant", float(value), float(value))
 
 
-def _read_scale(entry: Table) -> float | None:
+def _read_scale(entry: TomlTable) -> float | None:
     scale = entry.number("scale")
     if scale is not None and scale <= 0:
         raise entry.error("scale", message=f"scale is {scale!r}, expected a number above 0")
     return scale
 
 
-def _check_fits(entry: Table, path: tuple[str | int, ...], value: float, name: str) -> None:
+def _check_fits(entry: TomlTable, path: tuple[str | int, ...], value: float, name: str) -> None:
     dtype = DTYPES[name]
     if dtype.kind == "float":
         low, high = -largest_finite(dtype), largest_finite(dtype)
@@ -266,7 +266,7 @@ def _check_fits(entry: Table, path: tuple[str | int, ...], value: float, name: s
         raise entry.error(*path, message=f"{value!r} is outside what {name} holds ({low:g} to {high:g})")
 
 
-def _read_data_file(entry: Table, dtype: str, *, folder: Path) -> Path:
+def _read_data_file(entry: TomlTable, dtype: str, *, folder: Path) -> Path:
     name = entry.text("file")
     if name is None:
         raise entry.missing("file", expected='file = "data.npy", a NumPy array with the shape of the argument')
@@ -362,7 +362,7 @@ def _check_data_shape(argument: Argument, file: Path, workloads: Sequence[Worklo
             )
 
 
-def read_tolerances(root: Table, arguments: Sequence[Argument]) -> Mapping[str, Tolerance]:
+def read_tolerances(root: TomlTable, arguments: Sequence[Argument]) -> Mapping[str, Tolerance]:
     """The `[tolerance]` table: by output, `rtol`, `atol` and why.
 
     Raises:
@@ -385,7 +385,7 @@ def read_tolerances(root: Table, arguments: Sequence[Argument]) -> Mapping[str, 
     return tolerances
 
 
-def _read_tolerance(entry: Table) -> Tolerance:
+def _read_tolerance(entry: TomlTable) -> Tolerance:
     entry.refuse_unknown(("rtol", "atol", "because"), what="a tolerance")
     if "rtol" not in entry and "atol" not in entry:
         raise entry.missing("rtol", expected='rtol = 1e-3, atol = 1e-3, because = "why that is right"')

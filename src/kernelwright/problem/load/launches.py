@@ -9,7 +9,7 @@ from kernelwright.problem.model import LaunchStep
 
 if TYPE_CHECKING:
     from kernelwright.problem.expressions.expression import Expression
-    from kernelwright.problem.toml.file import Table
+    from kernelwright.problem.toml.file import TomlTable
 
 _KEYS = ("entry", "grid", "block", "shared_bytes", "arguments", "cluster", "cooperative", "constants")
 _HINTS = {
@@ -25,7 +25,7 @@ _HINTS = {
 }
 
 
-def read_steps(table: Table, *, entry: str | None) -> tuple[LaunchStep, ...]:
+def read_steps(table: TomlTable, *, entry: str | None) -> tuple[LaunchStep, ...]:
     """The launches under `launch` in `table`, in order; empty when there are none.
 
     Names in their expressions are not checked here: parameters are not known yet.
@@ -45,7 +45,7 @@ def read_steps(table: Table, *, entry: str | None) -> tuple[LaunchStep, ...]:
     return tuple(_read_step(each, entry) for each in tables)
 
 
-def _read_step(table: Table, entry: str | None) -> LaunchStep:
+def _read_step(table: TomlTable, entry: str | None) -> LaunchStep:
     table.refuse_unknown(_KEYS, what="a launch", hints=_HINTS)
     own_entry = table.text("entry") or entry
     if own_entry is None:
@@ -64,7 +64,7 @@ def _read_step(table: Table, entry: str | None) -> LaunchStep:
     )
 
 
-def _read_constants(table: Table | None) -> tuple[tuple[str, str], ...]:
+def _read_constants(table: TomlTable | None) -> tuple[tuple[str, str], ...]:
     """`constants = { VARIABLE = "argument" }`."""
     constants = []
     for variable in table or ():
@@ -75,7 +75,7 @@ def _read_constants(table: Table | None) -> tuple[tuple[str, str], ...]:
     return tuple(constants)
 
 
-def _read_extents(table: Table, key: str) -> tuple[Expression, ...]:
+def _read_extents(table: TomlTable, key: str) -> tuple[Expression, ...]:
     extents = table.expressions(key)
     if extents is None:
         what = {"grid": "blocks (work-groups)", "cluster": "blocks of a cluster"}.get(

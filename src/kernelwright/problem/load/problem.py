@@ -20,19 +20,11 @@ from kernelwright.problem.checks import check_expression, evaluate_on, file_besi
 from kernelwright.problem.load.arguments import argument_bytes, read_arguments, read_tolerances
 from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.load.workloads import read_workloads
-from kernelwright.problem.model import (
-    LANGUAGE_OF_SUFFIX,
-    Argument,
-    Pipe,
-    Problem,
-    ReferenceSpec,
-    SourceSpec,
-    Work,
-    Workload,
-)
+from kernelwright.problem.model import Argument, Pipe, Problem, ReferenceSpec, SourceSpec, Work, Workload
 from kernelwright.problem.options import read_options
 from kernelwright.problem.reference_file import check_reference_file
-from kernelwright.problem.toml.file import Table, did_you_mean, parse_toml, read_text
+from kernelwright.problem.toml.file import TomlTable, did_you_mean, parse_toml, read_text
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 PROBLEM_FILE_NAME = "problem.toml"
 
@@ -121,7 +113,7 @@ def _find_file(path: Path | str) -> Path:
     return file
 
 
-def _read_name(root: Table, folder: Path) -> str:
+def _read_name(root: TomlTable, folder: Path) -> str:
     name = root.text("name")
     if name is None:
         folder_name = re.sub(r"[^A-Za-z0-9_.-]+", "_", folder.name).lstrip("_.-")
@@ -141,7 +133,7 @@ def _read_name(root: Table, folder: Path) -> str:
     return name
 
 
-def _read_include_paths(table: Table, *, folder: Path) -> tuple[Path, ...] | None:
+def _read_include_paths(table: TomlTable, *, folder: Path) -> tuple[Path, ...] | None:
     written = table.texts("include_paths")
     if written is None:
         return None
@@ -151,7 +143,7 @@ def _read_include_paths(table: Table, *, folder: Path) -> tuple[Path, ...] | Non
 
 
 def _read_source(
-    table: Table, *, folder: Path, entry: str | None, options: tuple[str, ...], include_paths: tuple[Path, ...]
+    table: TomlTable, *, folder: Path, entry: str | None, options: tuple[str, ...], include_paths: tuple[Path, ...]
 ) -> SourceSpec:
     """The `kernel`, `entry` and launches of a problem or of its `[baseline]`."""
     written = table.text("kernel")
@@ -179,7 +171,7 @@ def _read_source(
     )
 
 
-def _read_baseline(table: Table | None, kernel: SourceSpec, *, folder: Path) -> SourceSpec | None:
+def _read_baseline(table: TomlTable | None, kernel: SourceSpec, *, folder: Path) -> SourceSpec | None:
     """The `[baseline]`; what it does not say is as for the kernel, so that both get the same flags."""
     if table is None:
         return None
@@ -194,7 +186,7 @@ def _read_baseline(table: Table | None, kernel: SourceSpec, *, folder: Path) -> 
     )
 
 
-def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
+def _read_reference(root: TomlTable, *, folder: Path) -> ReferenceSpec:
     form = 'reference = "reference.py:function"'
     written = root.text("reference")
     if written is None:
@@ -212,7 +204,7 @@ def _read_reference(root: Table, *, folder: Path) -> ReferenceSpec:
     return spec
 
 
-def _read_work(table: Table | None, workloads: tuple[Workload, ...], arguments: tuple[Argument, ...]) -> Work:
+def _read_work(table: TomlTable | None, workloads: tuple[Workload, ...], arguments: tuple[Argument, ...]) -> Work:
     if table is None:
         return Work()
     hints = {"flops": "did you mean 'operations'?"}
@@ -253,7 +245,7 @@ def _rough(value: float) -> str:
     return f"{value:.3g}" if digits < 300 else f"about 1e+{digits - 1}"
 
 
-def _read_pipe(table: Table) -> Pipe | None:
+def _read_pipe(table: TomlTable) -> Pipe | None:
     written = table.text("pipe")
     if written is None:
         return None
@@ -263,7 +255,7 @@ def _read_pipe(table: Table) -> Pipe | None:
     return known[written]
 
 
-def _refuse_misspelt_size(root: Table, problem: Problem) -> None:
+def _refuse_misspelt_size(root: TomlTable, problem: Problem) -> None:
     """A size that nothing here uses and that is nearly `weight` or `name` is one of them, misspelt."""
     expressions = [*(extent for argument in problem.arguments for extent in argument.shape)]
     expressions += [argument.value for argument in problem.arguments if argument.value is not None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kernelwright.errors import SpecError
 from kernelwright.problem.checks import check_expression, check_name, evaluate_extent
 from kernelwright.problem.model import Workload
-from kernelwright.problem.toml.file import Table, did_you_mean
+from kernelwright.problem.toml.file import TomlTable, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _OWN_KEYS = ("name", "weight")
 _MAX_SIZE = 2**63 - 1
 
 
-def read_workloads(root: Table) -> tuple[Workload, ...]:
+def read_workloads(root: TomlTable) -> tuple[Workload, ...]:
     """The `[[workloads]]` with the defaults and derived sizes of `[sizes]`, all with the same size names.
 
     `[sizes]` gives a default (an integer) that workloads may override, or a size that is computed from others
@@ -44,7 +44,7 @@ def read_workloads(root: Table) -> tuple[Workload, ...]:
     return tuple(_derive(workload, derived, order) for workload in ordered)
 
 
-def _read_sizes(table: Table | None) -> tuple[Mapping[str, int], Mapping[str, Expression]]:
+def _read_sizes(table: TomlTable | None) -> tuple[Mapping[str, int], Mapping[str, Expression]]:
     defaults: dict[str, int] = {}
     derived: dict[str, Expression] = {}
     for name in table or ():
@@ -59,7 +59,7 @@ def _read_sizes(table: Table | None) -> tuple[Mapping[str, int], Mapping[str, Ex
     return defaults, derived
 
 
-def _read_workload(table: Table, defaults: Mapping[str, int], derived: Mapping[str, Expression]) -> Workload:
+def _read_workload(table: TomlTable, defaults: Mapping[str, int], derived: Mapping[str, Expression]) -> Workload:
     own: dict[str, int] = {}
     for name in table:
         if name in _OWN_KEYS:
@@ -88,7 +88,7 @@ def _read_workload(table: Table, defaults: Mapping[str, int], derived: Mapping[s
     return Workload(given_name or default_name, sizes, 1.0 if weight is None else float(weight), table.location)
 
 
-def _read_size(table: Table, name: str) -> int:
+def _read_size(table: TomlTable, name: str) -> int:
     value = table.data[name]
     if isinstance(value, bool) or not isinstance(value, int):
         near = did_you_mean(name, _OWN_KEYS)
@@ -100,7 +100,7 @@ def _read_size(table: Table, name: str) -> int:
     return value
 
 
-def _refuse_differences(tables: Sequence[Table], workloads: Sequence[Workload]) -> None:
+def _refuse_differences(tables: Sequence[TomlTable], workloads: Sequence[Workload]) -> None:
     first = workloads[0]
     for table, workload in zip(tables, workloads, strict=True):
         for name in workload.sizes:
@@ -126,7 +126,7 @@ def _refuse_differences(tables: Sequence[Table], workloads: Sequence[Workload]) 
             )
 
 
-def _refuse_repeated_names(tables: Sequence[Table], workloads: Sequence[Workload]) -> None:
+def _refuse_repeated_names(tables: Sequence[TomlTable], workloads: Sequence[Workload]) -> None:
     seen: set[str] = set()
     for table, workload in zip(tables, workloads, strict=True):
         if workload.name in seen:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.toml.positions import KeyPath, Origin, Places, Scanner
+from kernelwright.problem.toml.positions import KeyPath, Origin, PositionMap, Scanner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ class TomlDocument:
     """Where the text starts."""
 
     @property
-    def root(self) -> Table:
+    def root(self) -> TomlTable:
         """The top table."""
-        return Table(self, (), self.data)
+        return TomlTable(self, (), self.data)
 
     def key_location(self, path: KeyPath) -> Location:
         """Where the key stands; for one that is not written, its nearest table that is."""
@@ -107,7 +107,7 @@ def parse_toml(text: str, file: Path, *, origins: Sequence[Origin] | None = None
     Raises:
         SpecError: the text is not TOML, with the line and column.
     """
-    places = Places(text, file, origins)
+    places = PositionMap(text, file, origins)
     _refuse_long_keys(text, places)
     try:
         data = tomllib.loads(text.replace("\r\n", "\n"))
@@ -133,7 +133,7 @@ _STRING_OR_COMMENT = re.compile(
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MOST_KEY_PARTS}}}")
 
 
-def _refuse_long_keys(text: str, places: Places) -> None:
+def _refuse_long_keys(text: str, places: PositionMap) -> None:
     """Before `tomllib` reads it: its time, and ours, grows with the square of a dotted key's parts."""
 
     def blank(found: re.Match[str]) -> str:
@@ -150,7 +150,7 @@ def _refuse_long_keys(text: str, places: Places) -> None:
 _TOMLLIB_PLACE = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
 
-def _syntax_error(error: tomllib.TOMLDecodeError, places: Places) -> SpecError:
+def _syntax_error(error: tomllib.TOMLDecodeError, places: PositionMap) -> SpecError:
     """The parser's complaint in our form: its position moves from the message's end to the front."""
     message = str(error)
     place = _TOMLLIB_PLACE.search(message)
@@ -171,7 +171,7 @@ def _syntax_error(error: tomllib.TOMLDecodeError, places: Places) -> SpecError:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TomlTable:
     """One table of a document. Reading a key checks its type; every complaint has the key's place."""
 
     document: TomlDocument
@@ -207,7 +207,7 @@ class Table:
 
     def label(self, *path: str | int) -> str:
         """A key of this table in full: `arguments.x.dtype`."""
-        return Table(self.document, (*self.path, *path), {}).name
+        return TomlTable(self.document, (*self.path, *path), {}).name
 
     def refuse_unknown(self, allowed: Collection[str], *, what: str, hints: Mapping[str, str] | None = None) -> None:
         """Raise for the first key that is not in `allowed`, with the nearest one that is.
@@ -293,26 +293,26 @@ class Table:
         first, second = (self._checked_number(item, key, index) for index, item in enumerate(value))
         return first, second
 
-    def table(self, key: str) -> Table | None:
+    def table(self, key: str) -> TomlTable | None:
         """A table, or None when absent."""
         value = self.data.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
             raise self.wrong_type(key, value=value, expected=f"a table: [{self.label(key)}] or {{ ... }}")
-        return Table(self.document, (*self.path, key), value)
+        return TomlTable(self.document, (*self.path, key), value)
 
-    def tables(self, key: str, *, allow_single: bool = False) -> tuple[Table, ...] | None:
+    def tables(self, key: str, *, allow_single: bool = False) -> tuple[TomlTable, ...] | None:
         """A list of tables (with `allow_single` also one table), or None when absent."""
         value = self.data.get(key)
         if value is None:
             return None
         if allow_single and isinstance(value, dict):
-            return (Table(self.document, (*self.path, key), value),)
+            return (TomlTable(self.document, (*self.path, key), value),)
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             single = f"[{self.label(key)}] or " if allow_single else ""
             raise self.wrong_type(key, value=value, expected=f"{single}a list of tables: [[{self.label(key)}]]")
-        return tuple(Table(self.document, (*self.path, key, index), item) for index, item in enumerate(value))
+        return tuple(TomlTable(self.document, (*self.path, key, index), item) for index, item in enumerate(value))
 
     def expression(self, key: str) -> Expression | None:
         """An expression, written as a text or a number, or None when absent."""

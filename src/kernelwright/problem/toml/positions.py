@@ -31,7 +31,7 @@ class Origin:
     """Characters in front of it that were taken away, such as `// `."""
 
 
-class Places:
+class PositionMap:
     """From an offset in the text to a place in the file."""
 
     def __init__(self, text: str, file: Path, origins: Sequence[Origin] | None) -> None:
@@ -76,7 +76,7 @@ _STRINGS = (
 class Scanner:
     """Finds where keys and values stand in text that is known to be valid TOML."""
 
-    def __init__(self, text: str, places: Places) -> None:
+    def __init__(self, text: str, places: PositionMap) -> None:
         self.text = text
         self.places = places
         self.offset = 0

@@ -23,7 +23,7 @@ MAX_STEPS = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class _Part:
     """A value joined of those of some threads."""
 
     threads: frozenset[int]
@@ -37,20 +37,20 @@ class Part:
 class Compared:
     """`left > right` of two parts."""
 
-    left: Part
-    right: Part
+    left: _Part
+    right: _Part
     is_greater: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class _SharedElement:
     """An element of a shared array; `out` is the place that the caller gave."""
 
     array: str
     offset: int
 
 
-_Value: TypeAlias = int | Part | Compared | Place | None
+_Value: TypeAlias = int | _Part | Compared | _SharedElement | None
 _Run: TypeAlias = Generator[tuple[str, object], object, _Value]
 
 
@@ -66,7 +66,7 @@ class _Block:
 
     size: int
     functions: Mapping[str, nodes.Function]
-    memory: dict[Place, _Value] = field(default_factory=dict)
+    memory: dict[_SharedElement, _Value] = field(default_factory=dict)
     steps: int = 0
 
 
@@ -115,7 +115,7 @@ def _asked(question: _Question) -> tuple[Operation, bool] | None:
     except Unfit:
         return None
     everyone = frozenset(range(size))
-    stored = block.memory.get(Place("out", 0))
+    stored = block.memory.get(_SharedElement("out", 0))
     if stored is not None:
         return (stored.operation, True) if _is_whole(stored, everyone) else None  # type: ignore[union-attr,return-value]
     if all(_is_whole(result, everyone) for result in results) and len(set(results)) == 1:
@@ -209,7 +209,7 @@ def _joined_by(
 
 
 def _is_whole(value: _Value, everyone: frozenset[int]) -> bool:
-    return isinstance(value, Part) and value.threads == everyone and value.operation is not None
+    return isinstance(value, _Part) and value.threads == everyone and value.operation is not None
 
 
 def _all_threads(block: _Block, function: nodes.Function, arguments: Mapping[str, int], own: str) -> list[_Value]:
@@ -218,9 +218,9 @@ def _all_threads(block: _Block, function: nodes.Function, arguments: Mapping[str
         scope: dict[str, _Value] = dict(arguments)
         for parameter in function.parameters:
             if parameter.name == own:
-                scope[own] = Part(frozenset((thread,)), None)
+                scope[own] = _Part(frozenset((thread,)), None)
             elif parameter.is_pointer:
-                scope[parameter.name] = Place("out" if parameter.space == "global" else parameter.name, 0)
+                scope[parameter.name] = _SharedElement("out" if parameter.space == "global" else parameter.name, 0)
         runs.append(_call(_Thread(block, thread), function, scope))
     results: list[_Value] = [None] * block.size
     waiting: dict[int, object] = dict.fromkeys(range(block.size))
@@ -317,7 +317,7 @@ def _statement(thread: _Thread, node: nodes.Statement, scope: dict[str, _Value])
 def _declare(thread: _Thread, node: nodes.Declaration, scope: dict[str, _Value]) -> _Run:
     for each in node.declarators:
         if each.extents:
-            scope[each.name] = Place(each.name, 0)
+            scope[each.name] = _SharedElement(each.name, 0)
         else:
             scope[each.name] = None if each.initial is None else (yield from _value(thread, each.initial, scope))
     return None
@@ -342,7 +342,7 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
         case nodes.Name(name=name):
             if name not in scope or scope[name] is None:
                 if re.search(r"INFINITY|MAX", name):
-                    return Part(frozenset(), None, "high")
+                    return _Part(frozenset(), None, "high")
                 raise Unfit(f"{name} is not known")
             return scope[name]
         case nodes.Literal(value=number, text=text):
@@ -378,12 +378,12 @@ def _value(thread: _Thread, node: nodes.Expression, scope: dict[str, _Value]) ->
     raise Unfit("an expression that is not followed")
 
 
-def _constant(text: str) -> Part:
+def _constant(text: str) -> _Part:
     try:
         number = float(text.rstrip("fF"))
     except ValueError as error:
         raise Unfit(f"{text} is no number") from error
-    return Part(frozenset(), None, "zero" if number == 0 else "high" if abs(number) > 1e30 else "other")
+    return _Part(frozenset(), None, "zero" if number == 0 else "high" if abs(number) > 1e30 else "other")
 
 
 def _unary(thread: _Thread, operator: str, operand: nodes.Expression, scope: dict[str, _Value]) -> _Run:
@@ -393,21 +393,21 @@ def _unary(thread: _Thread, operator: str, operand: nodes.Expression, scope: dic
     value = yield from _value(thread, operand, scope)
     if isinstance(value, int):
         return {"-": -value, "!": int(not value), "~": ~value, "+": value}[operator]
-    if isinstance(value, Part) and value.identity == "high" and operator == "-":
-        return Part(frozenset(), None, "low")
+    if isinstance(value, _Part) and value.identity == "high" and operator == "-":
+        return _Part(frozenset(), None, "low")
     raise Unfit("data is changed before it is joined")
 
 
 def _place(thread: _Thread, node: nodes.Element, scope: dict[str, _Value]) -> _Run:
     base = yield from _value(thread, node.base, scope)
     index = yield from _integer(thread, node.index, scope)
-    if not isinstance(base, Place):
+    if not isinstance(base, _SharedElement):
         raise Unfit("memory that is not followed")
-    return Place(base.array, base.offset + index)
+    return _SharedElement(base.array, base.offset + index)
 
 
 def _loaded(thread: _Thread, place: _Value) -> _Value:
-    if not isinstance(place, Place) or thread.block.memory.get(place) is None:
+    if not isinstance(place, _SharedElement) or thread.block.memory.get(place) is None:
         raise Unfit("it loads what no thread has stored")
     return thread.block.memory[place]
 
@@ -427,7 +427,7 @@ def _assign(
         before = _loaded(thread, place) if place is not None else scope.get(target.name)  # type: ignore[union-attr]
         value = _binary(operator[:-1], before, value)
     if place is not None:
-        assert isinstance(place, Place)
+        assert isinstance(place, _SharedElement)
         thread.block.memory[place] = value
     else:
         assert isinstance(target, nodes.Name)
@@ -464,11 +464,11 @@ def _called(thread: _Thread, node: nodes.Call, scope: dict[str, _Value]) -> _Run
 def _binary(operator: str, left: _Value, right: _Value) -> _Value:
     if isinstance(left, int) and isinstance(right, int):
         return _arithmetic(operator, left, right)
-    if isinstance(left, Place) and isinstance(right, int) and operator in "+-":
-        return Place(left.array, left.offset + (right if operator == "+" else -right))
+    if isinstance(left, _SharedElement) and isinstance(right, int) and operator in "+-":
+        return _SharedElement(left.array, left.offset + (right if operator == "+" else -right))
     if operator in "+*":
         return _joined("sum" if operator == "+" else "product", left, right)
-    if operator in (">", ">=", "<", "<=") and isinstance(left, Part) and isinstance(right, Part):
+    if operator in (">", ">=", "<", "<=") and isinstance(left, _Part) and isinstance(right, _Part):
         return Compared(left, right, operator in (">", ">="))
     raise Unfit("data is used in a way that joins nothing")
 
@@ -494,11 +494,11 @@ _SPOILED = frozenset((-1,))
 _IDENTITY: Mapping[Operation, str] = {"sum": "zero", "max": "low", "min": "high"}
 
 
-def _joined(operation: Operation, left: _Value, right: _Value) -> Part:
+def _joined(operation: Operation, left: _Value, right: _Value) -> _Part:
     parts = [_constant(str(each)) if isinstance(each, int) else each for each in (left, right)]
     kept = []
     for each in parts:
-        if not isinstance(each, Part) or each.operation not in (None, operation):
+        if not isinstance(each, _Part) or each.operation not in (None, operation):
             raise Unfit("values are joined by several operations")
         if each.identity and each.identity != _IDENTITY.get(operation):
             raise Unfit("a constant is joined with the values")
@@ -507,10 +507,10 @@ def _joined(operation: Operation, left: _Value, right: _Value) -> Part:
     threads: frozenset[int] = frozenset().union(*(each.threads for each in kept))
     if len(kept) == 2 and operation in ("sum", "product") and kept[0].threads & kept[1].threads:
         threads |= _SPOILED  # counted twice: fine where nobody looks, as in the upper lanes of a shuffle
-    return Part(threads, operation if len(kept) == 2 else kept[0].operation) if kept else parts[0]  # type: ignore[return-value]
+    return _Part(threads, operation if len(kept) == 2 else kept[0].operation) if kept else parts[0]  # type: ignore[return-value]
 
 
-def _chosen(test: Compared, yes: _Value, no: _Value) -> Part:
+def _chosen(test: Compared, yes: _Value, no: _Value) -> _Part:
     if (yes, no) == (test.left, test.right):
         return _joined("max" if test.is_greater else "min", yes, no)
     if (yes, no) == (test.right, test.left):

@@ -13,16 +13,25 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion
+from kernelwright.source.lexer import (
+    Directive,
+    Token,
+    definitions_of,
+    directives,
+    integer_value,
+    masked,
+    tokens_of,
+    words_of,
+)
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
-from kernelwright.source.tokens import Token, integer_value, tokens_of
 from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import Effect, Family, Rewrite, Subject, Unfit
 from kernelwright.template.draft import HeaderDraft
 
 
 @dataclass
-class Plan:
+class RewriteBuilder:
     """A rewrite in the making: edits, parameters, text before the kernel. Used inside one call of a tactic."""
 
     subject: Subject
@@ -45,7 +54,7 @@ class Plan:
         subject = self.subject
         if not self._words:
             self._words = used_words(subject.source, subject.language) | set(subject.problem.size_names)
-            self._words |= set(_DEFINED.findall(subject.source))
+            self._words |= {each.name for each in definitions_of(masked(subject.source))}
             self._words |= {each.name for each in subject.problem.arguments}
             self._words |= {each.name for each in subject.draft.parameters}
         taken = self._names | self._words
@@ -184,7 +193,6 @@ class Plan:
                 self.prelude[index] = re.sub(rf"\b({'|'.join(sorted(hidden))})\b", r"kw_\1", text)
 
 
-_DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)")
 _OWN_WORD = re.compile(r"\b(?:kw|KW)_\w+")
 
 
@@ -241,32 +249,34 @@ def refuse_hidden_branches(subject: Subject) -> None:
             if name in macros and own != (value or "1") and subject.draft.parameter(name) is None:
                 raise Unfit(f"a compile option says what {name} is, not the source")
     names = {each.name for each in subject.draft.parameters if not each.name.startswith("UNROLL")}
-    lines = subject.source.splitlines()
-    for number, line in enumerate(lines):
-        match = re.match(r"[ \t]*#[ \t]*(?:el)?if(?:def)?\b(.*)$", line)
-        for name in re.findall(r"[A-Za-z_]\w*", match[1]) if match else ():
-            if name in names and not _defines_others(subject, lines, number):
+    code = masked(subject.source)
+    lines = tuple(directives(code))
+    for place, line in enumerate(lines):
+        for name in words_of(line.rest) if line.word in ("if", "ifdef", "elif", "elifdef") else ():
+            if name in names and not _defines_others(subject, code, lines[place:]):
                 raise Unfit(f"{name}, a parameter, decides on what is compiled")
 
 
-def _defines_others(subject: Subject, lines: Sequence[str], number: int) -> bool:
-    """Whether a conditional, from line `number` on, does nothing but define macros that this kernel does not use."""
+def _defines_others(subject: Subject, code: str, lines: Sequence[Directive]) -> bool:
+    """Whether the conditional that `lines` begin with does nothing but define macros that this kernel does not use."""
     facts, function = subject.analysis.facts, subject.analysis.function
     helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    own = " ".join(each.place.span.text(subject.source) for each in (function, *helpers))
-    used = set(re.findall(r"\w+", own))
-    depth = 0
-    for line in lines[number:]:
-        words = re.match(r"[ \t]*#[ \t]*(\w+)(?:[ \t]+(\w+))?", line)
-        if words is None or words[1] not in ("if", "ifdef", "ifndef", "elif", "else", "endif", "define"):
+    used = {word for each in (function, *helpers) for word in words_of(each.place.span.text(subject.source))}
+    depth, end = 0, lines[0].start
+    for line in lines:
+        if code[end : line.start].strip() or line.word not in _DEFINING:
             return False
-        if words[1] == "define" and words[2] in used:
+        if line.definition is not None and line.definition.name in used:
             return False
-        depth += words[1] in ("if", "ifdef", "ifndef")
-        depth -= words[1] == "endif"
-        if depth <= 0 and words[1] == "endif":
+        depth += line.word in ("if", "ifdef", "ifndef")
+        depth -= line.word == "endif"
+        if depth <= 0 and line.word == "endif":
             return True
+        end = line.end
     return False
+
+
+_DEFINING = frozenset(("if", "ifdef", "ifndef", "elif", "else", "endif", "define"))
 
 
 # Places

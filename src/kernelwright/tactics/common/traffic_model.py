@@ -47,7 +47,7 @@ LEAST = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LaunchWork:
     """What one launch does."""
 
     bytes: float
@@ -66,7 +66,7 @@ class Work:
         return LAUNCH_S + max(moving_s, waves * self.waits)
 
 
-def effect(device: DeviceFacts, pairs: list[tuple[Work, Work]], what: str, *, otherwise: float) -> Effect:
+def effect(device: DeviceFacts, pairs: list[tuple[LaunchWork, LaunchWork]], what: str, *, otherwise: float) -> Effect:
     """The gain from the first work of each workload to the second, geometric mean.
 
     Args:
@@ -121,7 +121,7 @@ def array_bytes(subject: Subject, array: str, sizes: Mapping[str, int]) -> int |
 
 def map_pairs(
     subject: Subject, threads: list[int | None], block: int, vec: int, *, barriers: int = 0
-) -> list[tuple[Work, Work]]:  # fmt: skip
+) -> list[tuple[LaunchWork, LaunchWork]]:  # fmt: skip
     """A kernel with a thread an element, and with a thread for `vec` of them, by workload.
 
     Args:
@@ -136,8 +136,8 @@ def map_pairs(
         if count is None:
             return []
         moved = map_bytes(subject, count, sizes)
-        before = Work(moved, count, block, LATENCY_S + barriers * BARRIER_S)
-        pairs.append((before, Work(moved, count / vec, 256, LATENCY_S)))
+        before = LaunchWork(moved, count, block, LATENCY_S + barriers * BARRIER_S)
+        pairs.append((before, LaunchWork(moved, count / vec, 256, LATENCY_S)))
     return pairs
 
 
@@ -155,7 +155,7 @@ class Walk:
     barriers: int
 
 
-def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: int, length: int) -> Work:
+def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: int, length: int) -> LaunchWork:
     """What a kernel takes whose blocks walk a row each, in these loops."""
     facts = subject.analysis.facts
     steps = math.ceil(length / (walk.size * walk.vec))
@@ -177,7 +177,7 @@ def row_work(subject: Subject, loops: Sequence[LoopFact], walk: Walk, *, rows: i
         ahead = steps if walk.ahead == 0 else 1 if is_held_up else walk.ahead
         waits += math.ceil(steps / ahead) * latency
         seen |= reads.keys()
-    return Work(moved, rows * walk.size, walk.size, waits + walk.barriers * BARRIER_S)
+    return LaunchWork(moved, rows * walk.size, walk.size, waits + walk.barriers * BARRIER_S)
 
 
 def _names_block(access: Access) -> bool:
@@ -193,7 +193,7 @@ def _is_restrict(subject: Subject) -> bool:
 
 def row_pairs(
     subject: Subject, loops: Sequence[LoopFact], before: Walk, after: Walk, *, rows: str
-) -> list[tuple[Work, Work]]:  # fmt: skip
+) -> list[tuple[LaunchWork, LaunchWork]]:  # fmt: skip
     """Two ways to walk the rows, by workload; empty where rows or their length are not known.
 
     Args:

@@ -11,7 +11,7 @@ from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.tiling.frame import Frame, Index, edited
 from kernelwright.tactics.tiling.index_space import frame_of
 
@@ -79,7 +79,7 @@ class Contraction:
     """Turn the kernel's body into one that adds `kw_sum` instead of looping."""
 
 
-def contraction_of(subject: Subject, plan: Plan) -> Contraction:
+def contraction_of(subject: Subject, plan: RewriteBuilder) -> Contraction:
     """The contraction that a kernel is.
 
     Raises:
@@ -358,7 +358,7 @@ def _own_indices(frame: Frame, touches: list[Touch], output: Touch, loop: str) -
 
 
 def _factor(
-    frame: Frame, plan: Plan, touch: Touch, text: str, atom: str, loop: str, c_type: str,
+    frame: Frame, plan: RewriteBuilder, touch: Touch, text: str, atom: str, loop: str, c_type: str,
     ends: Mapping[str, Polynomial | None],
 ) -> Factor:  # fmt: skip
     form = frame.form(touch)

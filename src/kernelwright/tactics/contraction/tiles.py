@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kernelwright.analysis.polynomial import named
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.contraction.facts import Contraction, Factor, contraction_of
 from kernelwright.tactics.contraction.tiles_text import (
@@ -31,7 +31,7 @@ _VECTOR_TYPES = frozenset(("float", "double", "int", "uint", "long", "ulong"))
 
 
 def _rule(subject: Subject) -> Rewrite:
-    plan = Plan(subject, NAME, "contraction")
+    plan = RewriteBuilder(subject, NAME, "contraction")
     found = contraction_of(subject, plan)
     drop_sized_attributes(subject, plan)
     if subject.language == "opencl":
@@ -39,7 +39,7 @@ def _rule(subject: Subject) -> Rewrite:
     return _cuda(plan, found)
 
 
-def _functions(plan: Plan, found: Contraction, *, is_whole: bool) -> dict[str, str]:
+def _functions(plan: RewriteBuilder, found: Contraction, *, is_whole: bool) -> dict[str, str]:
     """The kernel as functions before it; how they are called, in `kw_m`, `kw_n` and the sum."""
     frame = found.frame
     places = {found.left.own.atom: "kw_m", found.right.own.atom: "kw_n"}
@@ -61,7 +61,7 @@ def _names(found: Contraction, own: str, k: str) -> dict[str, str]:
     return names | {index.atom: f"kw_batch_{number}" for number, index in enumerate(found.batch)}
 
 
-def _common(plan: Plan, found: Contraction) -> dict[str, object]:
+def _common(plan: RewriteBuilder, found: Contraction) -> dict[str, object]:
     """What both dialects fill in."""
     frame = found.frame
     cast = f"({frame.dialect.signed_64})"
@@ -89,7 +89,7 @@ def _common(plan: Plan, found: Contraction) -> dict[str, object]:
 # CUDA and HIP
 
 
-def _cuda_parameters(plan: Plan, found: Contraction) -> dict[str, object]:
+def _cuda_parameters(plan: RewriteBuilder, found: Contraction) -> dict[str, object]:
     size = found.sum_bytes or 8
     small = size == 4
     widest = 16 // size if found.sum_bytes is not None else 1
@@ -126,7 +126,7 @@ def _widths(factor: Factor) -> tuple[int, ...]:
     return tuple(width for width in (1, 2, 4, 8) if width * factor.element_bytes <= 16 and width <= 4)
 
 
-def _cuda_constraints(plan: Plan, names: Mapping[str, object]) -> None:
+def _cuda_constraints(plan: RewriteBuilder, names: Mapping[str, object]) -> None:
     threads = fill("32 * @WARPS_M@ * @WARPS_N@", names)
     rows, columns = fill("@TM@ * @LANES_M@ * @WARPS_M@", names), fill("@TN@ * (32 // @LANES_M@) * @WARPS_N@", names)
     more = {**names, "THREADS": threads, "ROWS": rows, "COLUMNS": columns}
@@ -149,7 +149,7 @@ def _cuda_constraints(plan: Plan, names: Mapping[str, object]) -> None:
         plan.constraint(name, fill(fill(condition, more | {"SIZE": names["SIZE"]}), more))
 
 
-def _cuda(plan: Plan, found: Contraction) -> Rewrite:
+def _cuda(plan: RewriteBuilder, found: Contraction) -> Rewrite:
     names = _cuda_parameters(plan, found)
     _cuda_constraints(plan, names)
     memory = plan.fresh("kw_memory")
@@ -208,7 +208,7 @@ def _grid(found: Contraction, rows: str, columns: str) -> tuple[str, ...]:
 # OpenCL
 
 
-def _opencl_parameters(plan: Plan, *, is_direct: bool) -> dict[str, object]:
+def _opencl_parameters(plan: RewriteBuilder, *, is_direct: bool) -> dict[str, object]:
     add, is_cpu = plan.parameter, plan.subject.device.kind == "cpu"
     vectors = (1, 2, 4, 8, 16) if is_cpu else (1, 2, 4)
     lanes = max(4, min(16, plan.subject.device.vector_bytes // 4)) if is_cpu else 4
@@ -231,7 +231,7 @@ def _opencl_parameters(plan: Plan, *, is_direct: bool) -> dict[str, object]:
     return names
 
 
-def _opencl_constraints(plan: Plan, names: Mapping[str, object], size: int) -> None:
+def _opencl_constraints(plan: RewriteBuilder, names: Mapping[str, object], size: int) -> None:
     for name, condition in (
         ("threads", "@GROUP_X@ * @GROUP_Y@ <= device.max_threads_per_block"),
         ("reuse", "@ROWS@ * @CHUNKS@ * @VEC@ >= 8"),
@@ -249,7 +249,7 @@ def _opencl_constraints(plan: Plan, names: Mapping[str, object], size: int) -> N
         plan.constraint("staging", fill(f"@STAGE@ == 1 or (@DEPTH@ == {default} and @PAD@ == 0)", names))
 
 
-def _opencl(plan: Plan, found: Contraction) -> Rewrite:
+def _opencl(plan: RewriteBuilder, found: Contraction) -> Rewrite:
     if found.c_type not in _VECTOR_TYPES:
         raise Unfit(f"there are no vectors of {found.c_type} here")
     left, right = found.left, found.right
@@ -308,7 +308,7 @@ def _opencl_places(found: Contraction, names: Mapping[str, object]) -> dict[str,
 # The finished rewrite
 
 
-def _finished(plan: Plan, found: Contraction, through: str) -> Rewrite:
+def _finished(plan: RewriteBuilder, found: Contraction, through: str) -> Rewrite:
     left, right = found.left, found.right
     sentence = (
         f"Tiles of {left.array} and {right.array} go through {through}, and a thread keeps several rows and columns of "

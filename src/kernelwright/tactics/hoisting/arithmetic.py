@@ -15,7 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.rows.facts import refuse_aliases
 from kernelwright.tactics.scalar.invariants import (
@@ -66,7 +66,7 @@ def _hoist(subject: Subject) -> Rewrite:
     found = [each for each in map(finder.of, finder.loops()) if each.values]
     if not found:
         raise Unfit(finder.reason(), is_already_so=not finder.refused)
-    plan = Plan(subject, NAME, "arithmetic")
+    plan = RewriteBuilder(subject, NAME, "arithmetic")
     count = operations = 0
     for each in found:
         lines = []

@@ -12,7 +12,7 @@ from kernelwright.analysis.facts import Access
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.thread_queries import query_text
 from kernelwright.tactics.rows.facts import refuse_aliases
 from kernelwright.tactics.scalar.invariants import declare_before, exposed_names, first_step_condition
@@ -40,7 +40,7 @@ def _hoist(subject: Subject) -> Rewrite:
     found = [each for each in _loops(subject, readable) if each.loads]
     if not found:
         raise Unfit("no loop that stores repeats a load that cannot change", is_already_so=True)
-    plan = Plan(subject, "hoist", "memory")
+    plan = RewriteBuilder(subject, "hoist", "memory")
     count = 0
     for each in found:
         declared = []

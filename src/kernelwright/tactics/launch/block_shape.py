@@ -10,7 +10,7 @@ from kernelwright.analysis.polynomial import named
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import atomic_operation, is_exchange
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, queries_are_indices
 from kernelwright.tactics.common.launches import AXES, covered_by, is_number, number, only_shape
 from kernelwright.tactics.vectors.loops import refuse_place_as_data
@@ -66,7 +66,7 @@ def _is_free(subject: Subject) -> bool:
 
 def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
     """`#define GROUP 256` with blocks of 256: one parameter for the source and every launch that it stands for."""
-    plan = Plan(subject, "launch-shape", "launch")
+    plan = RewriteBuilder(subject, "launch-shape", "launch")
     facts = subject.analysis.facts
     if facts.opaque:
         raise Unfit("not all of the kernel is understood")
@@ -135,7 +135,7 @@ def _lift_together(subject: Subject) -> Rewrite:
     if size is None or size & (size - 1) or any(number(extent) != 1 for extent in step.block[1:]):
         raise Unfit("the kernel relies on the shape of its blocks")
     _refuse_reliance(subject, size)
-    plan = Plan(subject, "launch-shape", "launch")
+    plan = RewriteBuilder(subject, "launch-shape", "launch")
     values = _values_together(subject, size)
     name = plan.parameter("BLOCK", sorted({*values, size}), size, "threads that work on one thing together")
     shared = step.shared_bytes
@@ -251,7 +251,7 @@ def _uses_total(subject: Subject) -> bool:
 
 def _lift_free(subject: Subject) -> Rewrite:
     step = only_shape(subject)
-    plan = Plan(subject, "launch-shape", "launch")
+    plan = RewriteBuilder(subject, "launch-shape", "launch")
     grid, block = list(step.grid), list(step.block)
     names = []
     for index, extent in enumerate(step.block):

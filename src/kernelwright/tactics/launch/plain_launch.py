@@ -12,7 +12,7 @@ from kernelwright.analysis.facts import LoopFact
 from kernelwright.analysis.polynomial import named
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, apply
-from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Family, NotApplicable, Rewrite, Subject, Tactic, Unfit
 from kernelwright.tactics.common.editing import declaration_start
@@ -143,7 +143,7 @@ def _one_step(subject: Subject, *, is_needed: bool) -> Subject:
     return replace(subject, source=apply(subject.source, edits), draft=draft)
 
 
-def _header(subject: Subject, loop: nodes.Loop, fact: LoopFact) -> tuple[Header, str]:
+def _header(subject: Subject, loop: nodes.Loop, fact: LoopFact) -> tuple[LoopHeader, str]:
     """How the loop counts, and where it ends in sizes of the problem.
 
     Raises:

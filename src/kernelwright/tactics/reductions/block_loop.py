@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import covered_by, is_number, same
 from kernelwright.tactics.common.thread_queries import thread_queries
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 from kernelwright.template.draft import StepDraft
 
 _COUNTS = (1, 4, 16, 64, 256, 1024)
 _INTEGERS = frozenset(("int", "uint", "unsigned", "unsigned int", "long", "ulong", "unsigned long", "size_t"))
 
 
-class PlainLanes(Lanes):
+class PlainLanes(Vectorizer):
     """Vector code that asks nothing: whoever calls it has asked for all lanes."""
 
     def checks(self, node: nodes.Node) -> str:
@@ -43,7 +43,7 @@ class Blocks:
     """How many blocks there are, as C text."""
 
 
-def blocks_of(plan: Plan, subject: Subject, step: StepDraft) -> Blocks | None:
+def blocks_of(plan: RewriteBuilder, subject: Subject, step: StepDraft) -> Blocks | None:
     """A parameter for blocks that one takes after each other; None where a block cannot take the place of others."""
     body = subject.analysis.function.body
     total = _total(subject, step)
@@ -107,7 +107,7 @@ def open_blocks(blocks: Blocks) -> str:
 CLOSE_BLOCKS = "\n#undef get_group_id\n  }\n"
 
 
-def whole_check(lanes: Lanes, places: Sequence[nodes.Declaration], argument: nodes.Expression) -> str | None:
+def whole_check(lanes: Vectorizer, places: Sequence[nodes.Declaration], argument: nodes.Expression) -> str | None:
     """Lines that leave unless all lanes go the same way; None where a value is needed to see that.
 
     Args:

@@ -65,7 +65,7 @@ def own_argument(subject: Subject, call: nodes.Call) -> tuple[str, str]:
 # Loops
 
 
-def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_loops.Loops:
+def _loops(subject: Subject, size: int, calls: dict[Span, Operation]) -> vector_loops.LoopVectorizer:
     facts = subject.analysis.facts
     body = subject.analysis.function.body
     together = {loop.span: loop for loop in facts.loops if not loop.inlined_in}
@@ -117,7 +117,7 @@ def _refuse_own_values(body: nodes.Block, loop: nodes.Loop, calls: Mapping[Span,
                 raise Unfit(f"what a thread has in {name} is used by itself")
 
 
-def _refuse_own_starts(loops: vector_loops.Loops, loop: nodes.Loop) -> None:
+def _refuse_own_starts(loops: vector_loops.LoopVectorizer, loop: nodes.Loop) -> None:
     """A sum may start from 0 only: with more threads another start would be counted more often.
 
     Raises:
@@ -215,7 +215,7 @@ def _is_only_passed(subject: Subject, name: str, calls: dict[Span, Operation]) -
     return all(any(call.contains(use) for call in calls) for use in uses)
 
 
-def _rename_size(loops: vector_loops.Loops, node: nodes.Loop) -> None:
+def _rename_size(loops: vector_loops.LoopVectorizer, node: nodes.Loop) -> None:
     assert loops.block is not None
     size, name = loops.block
     for each in nodes.walk(node):
@@ -227,7 +227,7 @@ def _rename_size(loops: vector_loops.Loops, node: nodes.Loop) -> None:
 # Text
 
 
-def _replace_calls(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, bool]]) -> None:
+def _replace_calls(loops: vector_loops.LoopVectorizer, calls: list[tuple[nodes.Call, Operation, bool]]) -> None:
     subject, words = loops.subject, dialect(loops.subject.language)
     statements = {n.expression.place.span: n for n in nodes.walk(subject.analysis.function.body)
                   if isinstance(n, nodes.Evaluate)}  # fmt: skip
@@ -282,7 +282,7 @@ def block_function(words: Dialect, operation: Operation, c_type: str, block: str
     )
 
 
-def _finish(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, bool]]) -> Rewrite:
+def _finish(loops: vector_loops.LoopVectorizer, calls: list[tuple[nodes.Call, Operation, bool]]) -> Rewrite:
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
     assert loops.block is not None
     block = loops.block[1]
@@ -308,7 +308,7 @@ def _finish(loops: vector_loops.Loops, calls: list[tuple[nodes.Call, Operation, 
     )
 
 
-def _effect(loops: vector_loops.Loops, count: int) -> Effect:
+def _effect(loops: vector_loops.LoopVectorizer, count: int) -> Effect:
     """Fewer steps and barriers; on CPUs, and where rows are not known, a guess."""
     subject = loops.subject
     assert loops.block is not None

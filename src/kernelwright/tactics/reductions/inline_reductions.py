@@ -17,7 +17,7 @@ from kernelwright.source.edits import Edit
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Rewrite, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import Plan, declaration_start
+from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start
 from kernelwright.tactics.common.thread_queries import QUERY_VARIABLES, query_text
 from kernelwright.tactics.tiling.frame import edited
 
@@ -71,7 +71,7 @@ def outlined(subject: Subject) -> tuple[Subject, str, str]:
         Unfit: no such statements are found, or they do more than joining one value a thread.
     """
     found = _find(subject)
-    name = Plan(subject, "outline", "reduction").fresh(f"{subject.entry}_join")
+    name = RewriteBuilder(subject, "outline", "reduction").fresh(f"{subject.entry}_join")
     source, function = subject.source, subject.analysis.function
     edits = [Edit(span, text) for span, text in _kernel_edits(subject, found, name)]
     whole = Span(declaration_start(source, function), function.place.span.end)

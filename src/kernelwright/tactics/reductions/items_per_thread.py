@@ -11,7 +11,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from, refuse_asking_helpers
 from kernelwright.tactics.common.dialect import AXES, dialect
-from kernelwright.tactics.common.editing import Plan, indent, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -27,7 +27,7 @@ from kernelwright.tactics.reductions.block_loop import (
 from kernelwright.tactics.reductions.block_reductions import block_function, own_argument
 from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.vectors.lane_text import operators_in, prelude
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _items(subject: Subject) -> Rewrite:
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     refuse_hidden_branches(subject)
     found = _find(subject)
-    plan = Plan(subject, "block-items", "reduction")
+    plan = RewriteBuilder(subject, "block-items", "reduction")
     sizes = tuple(2**k for k in range(11) if 2**k <= found.size)
     least = 32 if subject.language != "opencl" else 1
     values = tuple(v for v in sizes if v >= least)
@@ -93,7 +93,7 @@ class _Walk:
     blocks: Blocks | None
 
 
-def _walk(plan: Plan, subject: Subject, found: _Found, threads: str, vec: str) -> _Walk:
+def _walk(plan: RewriteBuilder, subject: Subject, found: _Found, threads: str, vec: str) -> _Walk:
     """Parameters for vectors of sums and for several blocks in one, where they fit."""
     check = whole_check(_lanes(subject, found, f"({found.size} / {threads})"), found.places, found.argument)
     plain = _text(PlainLanes(**_lane_words(subject, found, vec)), found) if check is not None else None
@@ -104,7 +104,7 @@ def _walk(plan: Plan, subject: Subject, found: _Found, threads: str, vec: str) -
     return _Walk(sums, check or "", plain or "", blocks_of(plan, subject, only_shape(subject)))
 
 
-def _several_blocks(plan: Plan, subject: Subject, blocks: Blocks) -> None:
+def _several_blocks(plan: RewriteBuilder, subject: Subject, blocks: Blocks) -> None:
     """Open and close the loop over blocks, and launch fewer."""
     plan.insert(blocks.start, open_blocks(blocks))
     plan.insert(subject.analysis.function.body.place.span.end - 1, CLOSE_BLOCKS)
@@ -204,18 +204,18 @@ def _lane_words(subject: Subject, found: _Found, vec: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lanes(subject: Subject, found: _Found, vec: str) -> Lanes:
-    return Lanes(**_lane_words(subject, found, vec))
+def _lanes(subject: Subject, found: _Found, vec: str) -> Vectorizer:
+    return Vectorizer(**_lane_words(subject, found, vec))
 
 
-def _wide(subject: Subject, found: _Found, vec: str) -> tuple[Lanes, str] | None:
+def _wide(subject: Subject, found: _Found, vec: str) -> tuple[Vectorizer, str] | None:
     """The places and the value for a vector of threads; None where there is none."""
     lanes = _lanes(subject, found, vec)
     text = _text(lanes, found)
     return None if text is None else (lanes, text)
 
 
-def _text(lanes: Lanes, found: _Found) -> str | None:
+def _text(lanes: Vectorizer, found: _Found) -> str | None:
     """Code that joins a vector of values into `kw_wide_own`; None where there is none."""
     argument = found.argument
     try:
@@ -238,8 +238,8 @@ def _argument(subject: Subject, call: nodes.Call) -> nodes.Expression:
 
 
 def _write(
-    plan: Plan, subject: Subject, found: _Found, own: str, c_type: str, threads: str, vec: str,
-    wide: tuple[Lanes, str] | None, walk: _Walk | None,
+    plan: RewriteBuilder, subject: Subject, found: _Found, own: str, c_type: str, threads: str, vec: str,
+    wide: tuple[Vectorizer, str] | None, walk: _Walk | None,
 ) -> None:  # fmt: skip
     source, words = subject.source, dialect(subject.language)
     start = found.statement.place.span.start
@@ -330,7 +330,13 @@ def _undefines(found: _Found, known: frozenset[str]) -> list[str]:
 
 
 def _finish(
-    plan: Plan, subject: Subject, found: _Found, c_type: str, threads: str, vec: str, wide: tuple[Lanes, str] | None
+    plan: RewriteBuilder,
+    subject: Subject,
+    found: _Found,
+    c_type: str,
+    threads: str,
+    vec: str,
+    wide: tuple[Vectorizer, str] | None,
 ) -> None:
     words, step = dialect(subject.language), only_shape(subject)
     if wide is None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header
+from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, joined_variables, refuse_start
@@ -38,7 +38,7 @@ class RowLoop:
 
     node: nodes.Loop
     fact: LoopFact
-    header: Header
+    header: LoopHeader
     declared: nodes.Declarator
     joined: tuple[Joined, ...]
     bound_text: str
@@ -50,7 +50,7 @@ class RowKernel:
     """One kernel while its rows move into registers."""
 
     subject: Subject
-    plan: Plan
+    plan: RewriteBuilder
     loops: list[RowLoop]
     calls: list[tuple[nodes.Call, Operation, bool]]
     size: int
@@ -99,7 +99,9 @@ def understood(subject: Subject, *, name: str = "row-registers") -> RowKernel:
     function = subject.analysis.function
     sums = {joined.name for loop in loops for joined in loop.joined}
     personal = _personal(function.body, [call.place.span for call, _, _ in calls], sums)
-    row = RowKernel(subject, Plan(subject, name, "row"), loops, calls, size, length, declared_types(subject), personal)
+    row = RowKernel(
+        subject, RewriteBuilder(subject, name, "row"), loops, calls, size, length, declared_types(subject), personal
+    )
     _refuse_places(row)
     _refuse_lone_results(row)
     _refuse_other_sizes(row)

@@ -21,7 +21,7 @@ from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joins_block
 from kernelwright.tactics.common.dialect import dialect, joined
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import (
     Places,
     expression_of,
@@ -56,7 +56,7 @@ MOST_BYTES = 64
 
 
 @dataclass
-class GroupLanes(RowLanes):
+class _GroupLanes(RowLanes):
     """Lanes of one group; what only the group's first thread does stays as it is."""
 
     def _if(self, node: nodes.If) -> str:
@@ -85,7 +85,7 @@ class GroupLanes(RowLanes):
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class _Join:
     """Statements by which the threads of a block join one value each, in shared memory."""
 
     array: str
@@ -98,12 +98,12 @@ class Join:
 
 
 @dataclass
-class Group:
+class _Group:
     """One kernel while its groups get fewer threads."""
 
     subject: Subject
-    plan: Plan
-    join: Join | None
+    plan: RewriteBuilder
+    join: _Join | None
     size: str
     """Elements of a group, as an expression in sizes."""
     count: str
@@ -122,7 +122,7 @@ def _share(subject: Subject) -> Rewrite:
 # What it must be
 
 
-def _understood(subject: Subject) -> Group:
+def _understood(subject: Subject) -> _Group:
     if {"vector-map", "coarsen", "rows", "one-pass", "vector-loops", "block-joins", "block-items", "group-lanes"} & set(
         subject.history
     ):
@@ -153,10 +153,10 @@ def _understood(subject: Subject) -> Group:
         require_independent(subject)
     else:
         _refuse_passing(subject, join)
-    return Group(subject, Plan(subject, "group-lanes", "map"), join, step.block[0], step.grid[0])
+    return _Group(subject, RewriteBuilder(subject, "group-lanes", "map"), join, step.block[0], step.grid[0])
 
 
-def _refuse_passing(subject: Subject, join: Join) -> None:
+def _refuse_passing(subject: Subject, join: _Join) -> None:
     """Threads may leave each other nothing but what they join.
 
     Raises:
@@ -191,7 +191,7 @@ def _is_base_of_total(body: nodes.Block, name: nodes.Name) -> bool:
     )  # fmt: skip
 
 
-def _join(subject: Subject) -> Join | None:
+def _join(subject: Subject) -> _Join | None:
     """The join that stands in the kernel itself, as a store, a barrier and a loop; None where threads never meet.
 
     Raises:
@@ -225,7 +225,7 @@ def _tree(
     store: nodes.Evaluate,
     value: nodes.Expression,
     rest: tuple[nodes.Statement, ...],
-) -> Join:
+) -> _Join:
     """The join that these statements are, for every size of a block that workloads have.
 
     Raises:
@@ -251,13 +251,13 @@ def _tree(
     result = found.pop() if len(found) == 1 else None
     if result is None or result[1]:
         raise Unfit("what its threads leave in shared memory is no plain sum, product, max or min of all")
-    return Join(array.name, declaration, store, value, rest[-1], result[0], array.c_type)
+    return _Join(array.name, declaration, store, value, rest[-1], result[0], array.c_type)
 
 
 # Parameters and conditions
 
 
-def _declare_parameters(group: Group) -> None:
+def _declare_parameters(group: _Group) -> None:
     subject, plan = group.subject, group.plan
     most = subject.device.max_threads_per_block
     blocks = tuple(each for each in BLOCKS if each <= most)
@@ -280,7 +280,7 @@ def _declare_parameters(group: Group) -> None:
     group.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
 
 
-def _constrain(group: Group) -> None:
+def _constrain(group: _Group) -> None:
     """Vectors divide a group and are aligned; what joins fits into a warp; defaults that meet it on every workload.
 
     Raises:
@@ -317,7 +317,7 @@ def _constrain(group: Group) -> None:
         plan.constraint(name, condition)
 
 
-def _alignments(group: Group) -> list[str]:
+def _alignments(group: _Group) -> list[str]:
     """What must be a multiple of the vector's length beside the group's, as expressions in sizes.
 
     Raises:
@@ -354,10 +354,10 @@ def _alignments(group: Group) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class _Body:
     """The kernel's statements for a vector of a group."""
 
-    lanes: GroupLanes
+    lanes: _GroupLanes
     text: str
     loads: tuple[tuple[str, str, str], ...]
     """What is loaded before anything else: the vector's name, its element type, the text of the load."""
@@ -365,7 +365,7 @@ class Body:
     """Declarations that the loads need."""
 
 
-def _vector_body(group: Group) -> Body:
+def _vector_body(group: _Group) -> _Body:
     """The kernel's statements for a vector of a group, all its loads first.
 
     Raises:
@@ -388,15 +388,15 @@ def _vector_body(group: Group) -> Body:
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that it loads or stores lies side by side for neighbouring threads")
     loads = tuple((name, c_type, load) for load, (name, c_type) in registers.items())
-    return Body(lanes, text, loads, tuple(lanes.place_declarations(statements)))
+    return _Body(lanes, text, loads, tuple(lanes.place_declarations(statements)))
 
 
-def _lanes(group: Group, registers: Mapping[str, str]) -> GroupLanes:
+def _lanes(group: _Group, registers: Mapping[str, str]) -> _GroupLanes:
     subject, join, names = group.subject, group.join, group.names
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
     if join is not None:
         types[join.array] = join.c_type
-    return GroupLanes(
+    return _GroupLanes(
         subject.source, dialect(subject.language), subject.analysis.tree,
         {"threadIdx.x": 1, "blockIdx.x": 0, "blockDim.x": 0}, frozenset(), types,
         give_up="return 0;", leave="return 1;", vec=names["vec"], reciprocal=names.get("reciprocal", ""),
@@ -404,7 +404,7 @@ def _lanes(group: Group, registers: Mapping[str, str]) -> GroupLanes:
     )  # fmt: skip
 
 
-def _parts(group: Group, *, is_after: bool | None = None) -> tuple[nodes.Statement, ...]:
+def _parts(group: _Group, *, is_after: bool | None = None) -> tuple[nodes.Statement, ...]:
     """The kernel's statements without the join: all of them, those after it or those before it."""
     statements, join = group.subject.analysis.function.body.statements, group.join
     if join is None:
@@ -417,7 +417,7 @@ def _parts(group: Group, *, is_after: bool | None = None) -> tuple[nodes.Stateme
     return (*before, *after) if is_after is None else after if is_after else before
 
 
-def _settled(group: Group, lanes: GroupLanes) -> None:
+def _settled(group: _Group, lanes: _GroupLanes) -> None:
     join = group.join
     if join is None:
         lanes.settle(_parts(group))
@@ -428,7 +428,7 @@ def _settled(group: Group, lanes: GroupLanes) -> None:
         raise Unfit("what its threads join is the same for all of them")
 
 
-def _text(group: Group, lanes: GroupLanes) -> str:
+def _text(group: _Group, lanes: _GroupLanes) -> str:
     join, names = group.join, group.names
     if join is None:
         return lanes.block(_parts(group))
@@ -443,7 +443,7 @@ def _text(group: Group, lanes: GroupLanes) -> str:
     return f"{first}\n  {total}\n  {rest}"
 
 
-def _finished(group: Group, body: Body) -> Rewrite:
+def _finished(group: _Group, body: _Body) -> Rewrite:
     subject, plan, names, lanes = group.subject, group.plan, group.names, body.lanes
     words, function = dialect(subject.language), subject.analysis.function
     vec, block, count, size = names["vec"], names["block"], names["count"], names["size"]
@@ -505,7 +505,7 @@ def _joining_function(operation: Operation, c_type: str) -> str:
     )
 
 
-def _dispatch(group: Group, body: Body, load: str, compute: str) -> str:
+def _dispatch(group: _Group, body: _Body, load: str, compute: str) -> str:
     """The kernel's new body: which parts of which groups a thread takes; all that it loads comes first."""
     subject, names = group.subject, group.names
     arguments = [each.name for each in subject.analysis.function.parameters]
@@ -530,7 +530,7 @@ def _dispatch(group: Group, body: Body, load: str, compute: str) -> str:
     return "\n".join((*lines, "}"))
 
 
-def _effect(group: Group) -> Effect:
+def _effect(group: _Group) -> Effect:
     """Fewer threads with wider loads, and no barriers."""
     subject = group.subject
     vec = group.plan.draft.parameter(group.names["vec"])

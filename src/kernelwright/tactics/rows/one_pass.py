@@ -32,7 +32,7 @@ from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.rows.facts import RowKernel, refuse_own_place, understood
 from kernelwright.tactics.rows.one_pass_facts import Pair, pairs_of
 from kernelwright.tactics.rows.one_pass_text import first_text, helpers, merged, second_text
-from kernelwright.tactics.rows.threads_per_row import Shared, add_preludes, share, share_loop, sharing
+from kernelwright.tactics.rows.threads_per_row import RowSharing, add_preludes, share, share_loop, sharing
 
 SHORTEST_BYTES = 64 * 1024
 """In a shorter row the next pass finds it in the nearest caches (or registers keep it): a pass saved is less than
@@ -66,7 +66,7 @@ def _merge_shared(subject: Subject) -> Rewrite:
     """Rows of one thread each."""
     chosen: list[Pair] = []
 
-    def choose(row: Shared, body: nodes.Block, types: dict[str, str]) -> Mapping[int, Callable[[], None]]:
+    def choose(row: RowSharing, body: nodes.Block, types: dict[str, str]) -> Mapping[int, Callable[[], None]]:
         pairs, reason = pairs_of(subject, body, types, {})
         if not pairs:
             raise Unfit(reason)
@@ -94,7 +94,7 @@ def _merge_block(subject: Subject) -> Rewrite:
     vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     headers = {id(loop.node): loop.header for loop in known.loops}
-    row = Shared(subject, plan, None, words, known.types, words.block_size("x"), "1", vec, unroll, headers=headers)
+    row = RowSharing(subject, plan, None, words, known.types, words.block_size("x"), "1", vec, unroll, headers=headers)
     joins = dict(_joins(known))
     pairs, reason = pairs_of(subject, subject.analysis.function.body, known.types, joins)
     if not pairs:
@@ -161,7 +161,7 @@ def _told(pair: Pair) -> str:
     return f"the {pair.firsts[0].operation} and the sum of exponentials are taken in one pass, around a running one"
 
 
-def _writers(row: Shared, pairs: tuple[Pair, ...], types: dict[str, str]) -> Mapping[int, Callable[[], None]]:
+def _writers(row: RowSharing, pairs: tuple[Pair, ...], types: dict[str, str]) -> Mapping[int, Callable[[], None]]:
     """What writes each loop of the pairs."""
     writers: dict[int, Callable[[], None]] = {}
     scalars: dict[str, str] = {}
@@ -203,7 +203,7 @@ def _row_bytes(subject: Subject, pair: Pair, sizes: Mapping[str, int]) -> int | 
     return length * sum(facts.arrays[each].element_bytes or 4 for each in read if each in facts.arrays)
 
 
-def _effect(row: Shared, pairs: list[Pair]) -> Effect:
+def _effect(row: RowSharing, pairs: list[Pair]) -> Effect:
     """That of sharing rows, and the bytes of the passes that are saved."""
     subject, base = row.subject, sharing(row)
     passes = f"a row is read {row.loops - len(pairs)} times instead of {row.loops}"

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header
+from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect
 from kernelwright.tactics.rows.one_pass_facts import Pair, distance_text
 from kernelwright.tactics.rows.threads_per_row import (
-    Shared,
+    RowSharing,
     header_of,
     joins_after,
     joins_before,
@@ -24,7 +24,7 @@ from kernelwright.tactics.rows.threads_per_row import (
     start_of,
     statements_of,
 )
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 
 FARTHEST = 16
 """How far, in the exponent, an element may be beyond the number that sums stand on, before they are scaled. Sums then
@@ -32,13 +32,13 @@ stay below 10 to the 16th for each element, and are scaled seldom: each time rou
 
 
 @dataclass
-class Merged:
+class _Merged:
     """One pair while it is written."""
 
-    row: Shared
+    row: RowSharing
     pair: Pair
-    first: Header
-    second: Header
+    first: LoopHeader
+    second: LoopHeader
     types: dict[str, str]
     wide: tuple[str, str] | None
     """The bodies for a vector of columns; None where there are none."""
@@ -73,7 +73,7 @@ class Merged:
         return f"kw_{c_type}" if self.row.words.is_opencl else f"kw_lanes<{c_type}>"
 
 
-def merged(row: Shared, pair: Pair, types: dict[str, str]) -> Merged:
+def merged(row: RowSharing, pair: Pair, types: dict[str, str]) -> _Merged:
     """A pair that can be written.
 
     Raises:
@@ -88,14 +88,14 @@ def merged(row: Shared, pair: Pair, types: dict[str, str]) -> Merged:
     if pair.kind == "exponentials":
         names |= {each.name: row.plan.fresh(f"kw_run_{each.name}") for each in pair.sums}
         distance_text(pair, row.subject.source, "", "")  # which may refuse
-    made = Merged(row, pair, first, second, types, None, ("", ""), names)
+    made = _Merged(row, pair, first, second, types, None, ("", ""), names)
     if pair.kind == "squares":
         made.value = ("", _lone_value(made))
     _widen(made)
     return made
 
 
-def _widen(made: Merged) -> None:
+def _widen(made: _Merged) -> None:
     """Bodies for vectors, where both loops have them."""
     row, pair = made.row, made.pair
     row.lone_loops += 1
@@ -116,7 +116,7 @@ def _widen(made: Merged) -> None:
         row.lone_loops -= 1
 
 
-def _lone_value(made: Merged) -> str:
+def _lone_value(made: _Merged) -> str:
     """What squares are of, for one element: declarations that it needs, and itself after a bar."""
     if not made.pair.value.place.is_exact:
         raise Unfit("a macro makes a part of what would change")
@@ -124,7 +124,7 @@ def _lone_value(made: Merged) -> str:
     return " ".join(texts) + "|" + made.text(made.pair.value)
 
 
-def _wide_value(made: Merged, lanes: Lanes) -> str:
+def _wide_value(made: _Merged, lanes: Vectorizer) -> str:
     texts = [lanes.statement(each) for each in _needed(made)]
     value, c_type = made.pair.value, made.pair.sums[0].c_type
     kind = lanes.kind(value)
@@ -133,7 +133,7 @@ def _wide_value(made: Merged, lanes: Lanes) -> str:
     return " ".join((*texts, f"const {made.wide_type(c_type)} kw_value = {lanes.expression(value)};"))
 
 
-def _needed(made: Merged) -> list[nodes.Declaration]:
+def _needed(made: _Merged) -> list[nodes.Declaration]:
     """Declarations of the second loop that stand before the distance from the mean."""
     pair = made.pair
     middle = {each.name for each in nodes.walk(pair.middle) if isinstance(each, nodes.Name)}
@@ -154,7 +154,7 @@ def _needed(made: Merged) -> list[nodes.Declaration]:
 # Where the elements are
 
 
-def _span(made: Merged, start: str, bound: nodes.Expression, operator: str) -> list[str]:
+def _span(made: _Merged, start: str, bound: nodes.Expression, operator: str) -> list[str]:
     """From which element to which, and which of them are taken as vectors: `kw_vec` up to `kw_full`."""
     integer, vec = made.integer, made.row.vec
     end = made.text(bound) if operator == "<" else f"({made.text(bound)}) + 1"
@@ -173,7 +173,7 @@ def _span(made: Merged, start: str, bound: nodes.Expression, operator: str) -> l
     return [*lines, f"const {integer} kw_head = kw_vec - kw_from;"]
 
 
-def _lone_loop(made: Merged, variable: str, body: Sequence[str]) -> list[str]:
+def _lone_loop(made: _Merged, variable: str, body: Sequence[str]) -> list[str]:
     """A thread's elements that are in no vector."""
     integer, lanes = made.integer, made.row.lanes_name
     return [
@@ -185,7 +185,7 @@ def _lone_loop(made: Merged, variable: str, body: Sequence[str]) -> list[str]:
     ]
 
 
-def _alias(made: Merged) -> str:
+def _alias(made: _Merged) -> str:
     """The second loop's index, where it has a name of its own."""
     one, other = made.first.variable, made.second.variable
     return "" if one == other else f"const {made.integer} {other} = {one}; "
@@ -194,7 +194,7 @@ def _alias(made: Merged) -> str:
 # The first loop
 
 
-def first_text(made: Merged) -> str:
+def first_text(made: _Merged) -> str:
     """What stands for the first loop: both loops, with what they leave to the second."""
     row, pair = made.row, made.pair
     state = _exponential_state(made) if pair.kind == "exponentials" else _square_state(made)
@@ -208,7 +208,7 @@ def first_text(made: Merged) -> str:
     return "\n  ".join((*state, "{", *(f"  {line}" for line in lines), "}"))
 
 
-def _exponential_state(made: Merged) -> list[str]:
+def _exponential_state(made: _Merged) -> list[str]:
     c_type, names = made.pair.firsts[0].c_type, made.names
     state = [
         f"{c_type} {names['ref']} = {made.top};  // what sums stand on; kw_at: the same, and 0 where it is infinite",
@@ -217,7 +217,7 @@ def _exponential_state(made: Merged) -> list[str]:
     return [*state, *(f"{each.c_type} {names[each.name]} = 0;" for each in made.pair.sums)]
 
 
-def _square_state(made: Merged) -> list[str]:
+def _square_state(made: _Merged) -> list[str]:
     c_type, names = made.pair.sums[0].c_type, made.names
     return [
         f"{made.integer} {names['count']} = 0;  // a thread's elements, their mean, their squares from it",
@@ -225,7 +225,7 @@ def _square_state(made: Merged) -> list[str]:
     ]
 
 
-def _vector_lines(made: Merged, wide: tuple[str, str]) -> list[str]:
+def _vector_lines(made: _Merged, wide: tuple[str, str]) -> list[str]:
     """The loop over vectors, and its lanes joined into the thread's own values."""
     row, pair = made.row, made.pair
     integer, variable = made.integer, made.first.variable
@@ -249,7 +249,7 @@ def _vector_lines(made: Merged, wide: tuple[str, str]) -> list[str]:
     return [*lines, *_vector_end(made)]
 
 
-def _vector_state(made: Merged) -> list[str]:
+def _vector_state(made: _Merged) -> list[str]:
     if made.pair.kind == "exponentials":
         return [f"{made.wide_type(each.c_type)} kw_{each.name} = ({each.c_type})0;" for each in made.pair.sums]
     c_type = made.pair.sums[0].c_type
@@ -257,7 +257,7 @@ def _vector_state(made: Merged) -> list[str]:
     return ["int kw_n = 0;", f"{wide} kw_means = ({c_type})0;", f"{wide} kw_squares = ({c_type})0;"]
 
 
-def _vector_step(made: Merged, body: str) -> list[str]:
+def _vector_step(made: _Merged, body: str) -> list[str]:
     names = made.names
     if made.pair.kind == "exponentials":
         c_type, top = made.pair.firsts[0].c_type, made.top
@@ -278,7 +278,7 @@ def _vector_step(made: Merged, body: str) -> list[str]:
     ]
 
 
-def _vector_end(made: Merged) -> list[str]:
+def _vector_end(made: _Merged) -> list[str]:
     names, vec = made.names, made.row.vec
     if made.pair.kind == "exponentials":
         return [
@@ -296,7 +296,7 @@ def _vector_end(made: Merged) -> list[str]:
     ]
 
 
-def _scaled(made: Merged, sums: Sequence[str]) -> list[str]:
+def _scaled(made: _Merged, sums: Sequence[str]) -> list[str]:
     """Sums move from one number that they stand on to another."""
     names, c_type, top = made.names, made.pair.firsts[0].c_type, made.top
     assert made.pair.call is not None
@@ -309,7 +309,7 @@ def _scaled(made: Merged, sums: Sequence[str]) -> list[str]:
     ]
 
 
-def _lone_exponentials(made: Merged) -> list[str]:
+def _lone_exponentials(made: _Merged) -> list[str]:
     names, top, c_type = made.names, made.top, made.pair.firsts[0].c_type
     far = distance_text(made.pair, made.row.subject.source, top, names["ref"])
     body = [
@@ -324,7 +324,7 @@ def _lone_exponentials(made: Merged) -> list[str]:
     return ["{", *shadows, *_lone_loop(made, made.first.variable, body), *back, "}"]
 
 
-def _lone_squares(made: Merged) -> list[str]:
+def _lone_squares(made: _Merged) -> list[str]:
     names, c_type = made.names, made.pair.sums[0].c_type
     declarations, _, value = made.value[1].rpartition("|")
     body = [
@@ -340,7 +340,7 @@ def _lone_squares(made: Merged) -> list[str]:
 # The second loop
 
 
-def second_text(made: Merged) -> str:
+def second_text(made: _Merged) -> str:
     """What stands for the second loop: what the first one left, made right; or the loop itself for unusual rows."""
     row, pair = made.row, made.pair
     body, variable, integer = made.text(pair.second.body), made.second.variable, made.integer
@@ -367,7 +367,7 @@ def second_text(made: Merged) -> str:
     return "\n  ".join(("{", *(f"  {line}" for line in (*lines, "}", *joins_after(row, pair.sums))), "}"))
 
 
-def _results(made: Merged) -> list[str]:
+def _results(made: _Merged) -> list[str]:
     """What a thread's sums are, seen from what is known now."""
     pair, names = made.pair, made.names
     if pair.kind == "exponentials":
@@ -385,7 +385,7 @@ def _results(made: Merged) -> list[str]:
     ]
 
 
-def _as_it_was(made: Merged, start: str, body: str) -> list[str]:
+def _as_it_was(made: _Merged, start: str, body: str) -> list[str]:
     """The second loop over the elements that the thread had in the first."""
     row, variable, integer = made.row, made.second.variable, made.integer
     if made.pair.ahead:

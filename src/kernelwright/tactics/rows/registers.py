@@ -33,7 +33,7 @@ from kernelwright.tactics.rows.text import (
     LOAD_WHY,
     STORE_HINTS,
     STORE_WHY,
-    Step,
+    LoopText,
     division,
     hinted_access,
     joining_function,
@@ -43,7 +43,7 @@ from kernelwright.tactics.rows.text import (
 )
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.tiling.frame import place_attribute
-from kernelwright.tactics.vectors.lane_kinds import Kind
+from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import prelude
 from kernelwright.tactics.vectors.row_lanes import RowLanes, element_text
 
@@ -119,7 +119,7 @@ def can_stand_beside(subject: Subject) -> bool:
 # Steps: what each loop loads, keeps and computes
 
 
-def _steps(row: RowKernel) -> list[Step]:
+def _steps(row: RowKernel) -> list[LoopText]:
     """What every loop becomes, with the register arrays that they share.
 
     Raises:
@@ -143,7 +143,7 @@ def _steps(row: RowKernel) -> list[Step]:
 def _step(
     row: RowKernel, place: int, loop: RowLoop, stored: Mapping[str, str], results: Mapping[str, tuple[str, int]],
     filled: set[str],
-) -> Step:  # fmt: skip
+) -> LoopText:  # fmt: skip
     arrays = {text: name for text, (name, _) in row.registers.items()}
     own_results = {text: (name, first == place) for text, (name, first) in results.items()}
     lanes = _lanes(row, loop, arrays, own_results, stored)
@@ -154,7 +154,7 @@ def _step(
         if text in arrays and arrays[text] not in filled and arrays[text] not in stored.values()
     }  # fmt: skip
     filled |= set(new)
-    return Step(loop, body, new, tuple(lanes.place_declarations(_statements(loop))))
+    return LoopText(loop, body, new, tuple(lanes.place_declarations(_statements(loop))))
 
 
 def _lanes(
@@ -172,8 +172,8 @@ def _lanes(
     subject, words = row.subject, dialect(row.subject.language)
     own = nodes.declared_names(loop.node)
     refuse_own_place(row, loop)
-    start = {loop.header.variable: Kind(1)}
-    start |= {each.name: Kind(is_varying=True, c_type=each.c_type) for each in loop.joined}
+    start = {loop.header.variable: LaneKind(1)}
+    start |= {each.name: LaneKind(is_varying=True, c_type=each.c_type) for each in loop.joined}
     return RowLanes(
         subject.source, words, subject.analysis.tree, dict.fromkeys(thread_queries(loop.node.body), 0), frozenset(),
         {name: c_type.removesuffix(" *") for name, c_type in row.types.items() if name not in own},
@@ -269,7 +269,7 @@ def _kept_results(row: RowKernel, plain: Sequence[RowLanes]) -> dict[str, tuple[
 # Constraints
 
 
-def _constrain(row: RowKernel, steps: Sequence[Step]) -> None:
+def _constrain(row: RowKernel, steps: Sequence[LoopText]) -> None:
     """What fits into registers, what is aligned; defaults that meet it on every workload.
 
     Raises:
@@ -322,7 +322,7 @@ def _choose(row: RowKernel, conditions: Mapping[str, str]) -> None:
     raise Unfit("a row does not fit into the registers of a block")
 
 
-def _bytes_each(row: RowKernel, steps: Sequence[Step]) -> int:
+def _bytes_each(row: RowKernel, steps: Sequence[LoopText]) -> int:
     """Bytes of registers for each element of a row: what several loops use, and the most that one has for itself."""
     used = {name: [step for step in steps if f"{name}[" in step.body] for name, _ in row.registers.values()}
     types = dict(row.registers.values())
@@ -379,7 +379,7 @@ def _alignments(row: RowKernel) -> list[str]:
 # Text
 
 
-def _write_loops(row: RowKernel, steps: Sequence[Step]) -> None:
+def _write_loops(row: RowKernel, steps: Sequence[LoopText]) -> None:
     plan, names = row.plan, row.names
     subject, words = row.subject, dialect(row.subject.language)
     define = plan.fresh("KW_STEPS")
@@ -460,7 +460,7 @@ def _write_joins(row: RowKernel) -> None:
             plan.replace(span, "kw_row")
 
 
-def _finished(row: RowKernel, steps: Sequence[Step]) -> Rewrite:
+def _finished(row: RowKernel, steps: Sequence[LoopText]) -> Rewrite:
     subject, plan, names = row.subject, row.plan, row.names
     words = dialect(subject.language)
     block, vec, rows = names["block"], names["vec"], names.get("rows", "1")

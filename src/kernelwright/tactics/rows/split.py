@@ -14,13 +14,13 @@ from types import MappingProxyType
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.analysis.polynomial import named
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import reached_from
 from kernelwright.tactics.common.c_text import c_text
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
-from kernelwright.tactics.common.editing import Plan, declaration_start, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
 from kernelwright.tactics.common.launches import extents, is_number, only_shape, same, steps_of
 from kernelwright.tactics.common.loop_reductions import Joined, joined_variables
@@ -53,7 +53,7 @@ class _Row:
 
     loop: nodes.Loop
     fact: LoopFact
-    header: Header
+    header: LoopHeader
     declared: nodes.Declarator
     container: nodes.Block
     """Its block: the kernel's body, or that of a condition in it."""
@@ -86,7 +86,7 @@ def _split(subject: Subject) -> Rewrite:
     own = _own_row(subject, row)
     if own is None:
         _refuse_other_queries(subject, row)
-    plan = Plan(subject, "row-split", "row")
+    plan = RewriteBuilder(subject, "row-split", "row")
     split, effect = _parts(subject, plan, row, own)
     part = {each.name: plan.fresh(f"parts_of_{each.name}") for each in row.joined}
     words = dialect(subject.language)
@@ -179,7 +179,7 @@ def _first_with_loop(block: nodes.Block) -> int:
     raise Unfit("its threads walk no row in a loop")
 
 
-def _plain_header(loop: nodes.Loop, fact: LoopFact) -> Header:
+def _plain_header(loop: nodes.Loop, fact: LoopFact) -> LoopHeader:
     """A loop upwards, by steps that do not change, whose iterations all run to their end.
 
     Raises:
@@ -215,7 +215,7 @@ def _plain_header(loop: nodes.Loop, fact: LoopFact) -> Header:
     return header
 
 
-def _is_upwards(header: Header, fact: LoopFact) -> bool:
+def _is_upwards(header: LoopHeader, fact: LoopFact) -> bool:
     if header.step is None:
         return True
     amount = fact.step.amount if fact.step is not None else None
@@ -314,7 +314,7 @@ def _refuse_other_queries(subject: Subject, row: _Row) -> None:
 # How many parts
 
 
-def _parts(subject: Subject, plan: Plan, row: _Row, own: _Own | None) -> tuple[str, Effect]:
+def _parts(subject: Subject, plan: RewriteBuilder, row: _Row, own: _Own | None) -> tuple[str, Effect]:
     """The parameter, and the predicted effect."""
     units = subject.device.multiprocessors
     if not units:
@@ -353,7 +353,7 @@ def _parts(subject: Subject, plan: Plan, row: _Row, own: _Own | None) -> tuple[s
 
 
 def _first_launch(
-    plan: Plan, row: _Row, own: _Own | None, split: str, part: Mapping[str, str], words: Dialect
+    plan: RewriteBuilder, row: _Row, own: _Own | None, split: str, part: Mapping[str, str], words: Dialect
 ) -> None:  # fmt: skip
     """The kernel up to the end of its loop, over one part of the row."""
     subject, source = plan.subject, plan.subject.source
@@ -410,7 +410,7 @@ def _sizes(words: Dialect) -> tuple[str, str]:
     return ("get_local_size(0)", "get_local_id(0)") if words.is_opencl else ("blockDim.x", "threadIdx.x")
 
 
-def _repeat_blocks(plan: Plan, row: _Row, split: str, heads: list[Span]) -> None:
+def _repeat_blocks(plan: RewriteBuilder, row: _Row, split: str, heads: list[Span]) -> None:
     """The kernel's words for its place, where each block is there once a part."""
     parts: list[nodes.Node] = [*row.before, row.loop]
     parts += [row.condition.condition] if row.condition is not None else []
@@ -436,7 +436,7 @@ def _substituted(subject: Subject, node: nodes.Expression, split: str) -> str:
 
 
 def _second_launch(
-    plan: Plan, row: _Row, split: str, name: str, part: Mapping[str, str], pointers: str, words: Dialect
+    plan: RewriteBuilder, row: _Row, split: str, name: str, part: Mapping[str, str], pointers: str, words: Dialect
 ) -> None:  # fmt: skip
     """The kernel with a loop over the parts instead of its loop; both kernels get the pointers to these."""
     subject, function = plan.subject, plan.subject.analysis.function
@@ -469,7 +469,9 @@ def _second_launch(
     plan.insert(body.end, f"\n\n{text}")
 
 
-def _relaunch(plan: Plan, row: _Row, own: _Own | None, split: str, second: str, part: Mapping[str, str]) -> None:
+def _relaunch(
+    plan: RewriteBuilder, row: _Row, own: _Own | None, split: str, second: str, part: Mapping[str, str]
+) -> None:
     """Both launches one after the other, with memory for the parts."""
     subject = plan.subject
     step = only_shape(subject)

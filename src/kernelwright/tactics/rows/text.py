@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoopText:
     """What one loop becomes."""
 
     loop: RowLoop
@@ -146,7 +146,7 @@ def wide_type(words: Dialect, c_type: str) -> str:
 
 
 def step_lines(
-    step: Step,
+    step: LoopText,
     names: Mapping[str, str],
     words: Dialect,
     *,
@@ -194,7 +194,7 @@ def step_lines(
     return [*lines, "}"]
 
 
-def _loads(step: Step, loads: Sequence[tuple[str, str]], place: str, count: str) -> list[str]:
+def _loads(step: LoopText, loads: Sequence[tuple[str, str]], place: str, count: str) -> list[str]:
     """All loads of some arrays, one after the other."""
     if not loads:
         return []

@@ -9,29 +9,29 @@ from typing import TypeAlias
 
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
 from kernelwright.tactics.common.dialect import Dialect, dialect
-from kernelwright.tactics.common.editing import Plan, indent, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads, joined_variables
 from kernelwright.tactics.common.thread_queries import thread_queries
 from kernelwright.tactics.rows.facts import declared_types
-from kernelwright.tactics.vectors.lane_kinds import Kind
+from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import prelude
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 
 _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
 @dataclass
-class Shared:
+class RowSharing:
     """One kernel while its rows are being shared."""
 
     subject: Subject
-    plan: Plan
+    plan: RewriteBuilder
     places: Places | None
     words: Dialect
     types: dict[str, str]
@@ -40,9 +40,9 @@ class Shared:
     vec: str
     unroll: str
     live: str = "kw_live"
-    wide: list[Lanes] = field(default_factory=list)
+    wide: list[Vectorizer] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
-    headers: Mapping[int, Header] = field(default_factory=dict)
+    headers: Mapping[int, LoopHeader] = field(default_factory=dict)
     """How the loops of a block whose threads share a row count, by the loop's identity. They start at 0 then,
     and the kernel joins by itself."""
     helpers: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Shared:
     loops: int = 0
 
 
-Choose: TypeAlias = Callable[[Shared, nodes.Block, dict[str, str]], Mapping[int, Callable[[], None]]]
+Choose: TypeAlias = Callable[[RowSharing, nodes.Block, dict[str, str]], Mapping[int, Callable[[], None]]]
 """Which loops are written in a way of their own, by the identity of the loop, and how."""
 
 
@@ -64,7 +64,7 @@ def share(
     *,
     name: str = "rows",
     choose: Choose | None = None,
-    weigh: Callable[[Shared], Effect] | None = None,
+    weigh: Callable[[RowSharing], Effect] | None = None,
 ) -> Rewrite:
     """Rows that are walked by one thread each, walked by several.
 
@@ -208,8 +208,8 @@ def _stores_outside(statements: tuple[nodes.Statement, ...]) -> Iterator[nodes.E
                 yield from _stores_outside((yes,) if no is None else (yes, no))
 
 
-def _start(subject: Subject, places: Places, name: str) -> Shared:
-    plan = Plan(subject, name, "row")
+def _start(subject: Subject, places: Places, name: str) -> RowSharing:
+    plan = RewriteBuilder(subject, name, "row")
     is_cpu = subject.device.kind == "cpu"
     lanes = plan.parameter(
         "LANES", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), 1 if is_cpu else 32, "threads that share a row"
@@ -220,10 +220,10 @@ def _start(subject: Subject, places: Places, name: str) -> Shared:
     vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
-    return Shared(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
+    return RowSharing(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
 
 
-def header_of(row: Shared, loop: nodes.Loop) -> Header:
+def header_of(row: RowSharing, loop: nodes.Loop) -> LoopHeader:
     """How a loop counts.
 
     Raises:
@@ -232,7 +232,7 @@ def header_of(row: Shared, loop: nodes.Loop) -> Header:
     return row.headers[id(loop)] if row.headers else plain_header(loop)
 
 
-def start_of(row: Shared, loop: nodes.Loop) -> str:
+def start_of(row: RowSharing, loop: nodes.Loop) -> str:
     """Where a loop over a whole row starts."""
     if row.headers:
         return "0"
@@ -242,7 +242,7 @@ def start_of(row: Shared, loop: nodes.Loop) -> str:
     return initial.place.span.text(row.subject.source)
 
 
-def share_loop(row: Shared, loop: nodes.Loop) -> None:
+def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     """Write one loop for the threads of a row.
 
     Raises:
@@ -287,7 +287,7 @@ def share_loop(row: Shared, loop: nodes.Loop) -> None:
     row.joined += joined
 
 
-def plain_header(loop: nodes.Loop) -> Header:
+def plain_header(loop: nodes.Loop) -> LoopHeader:
     """A loop from a start up to a bound by ones, whose iterations all run to their end."""
     header = read_header(loop)
     if header is None or header.rest or header.is_in_body or not isinstance(loop.initial, nodes.Declaration):
@@ -322,16 +322,16 @@ def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
 
 
 def lanes_of(
-    row: Shared, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
-) -> Lanes | None:  # fmt: skip
+    row: RowSharing, loop: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...], types: dict[str, str]
+) -> Vectorizer | None:  # fmt: skip
     """What turns a loop's body into one for a vector of columns, settled; None where there is no such thing."""
     own = nodes.declared_names(loop)
-    start = {header.variable: Kind(1)}
+    start = {header.variable: LaneKind(1)}
     for each in joined:
         if row.words.is_opencl and each.c_type not in _VECTOR_TYPES:
             return None
-        start[each.name] = Kind(is_varying=True, c_type=each.c_type)
-    lanes = Lanes(
+        start[each.name] = LaneKind(is_varying=True, c_type=each.c_type)
+    lanes = Vectorizer(
         row.subject.source, row.words, row.subject.analysis.tree,
         dict.fromkeys(thread_queries(loop.body), 0) if row.headers else {}, frozenset(),
         {name: c_type.removesuffix(" *") for name, c_type in types.items() if name not in own},
@@ -352,7 +352,7 @@ def statements_of(loop: nodes.Loop) -> tuple[nodes.Statement, ...]:
 
 
 def wide_body(
-    row: Shared, loop: nodes.Loop, header: Header, joined: tuple[Joined, ...], types: dict[str, str]
+    row: RowSharing, loop: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...], types: dict[str, str]
 ) -> str | None:  # fmt: skip
     """The loop's body for a vector of columns; None where there is none."""
     lanes = lanes_of(row, loop, header, joined, types)
@@ -368,14 +368,14 @@ def wide_body(
     return text
 
 
-def joins_before(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
+def joins_before(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     """Before a loop: all threads of a row but one start from what changes nothing."""
     if row.headers:
         return []
     return [f"if (kw_lane != 0) {each.name} = {each.identity};" for each in joined if not each.is_idempotent]
 
 
-def _vector_loop(row: Shared, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
+def _vector_loop(row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
     variable, c_type = declared.name, declared.c_type
     lines = [f"  if (kw_to > kw_from) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
     for each in joined:
@@ -398,7 +398,7 @@ def _vector_loop(row: Shared, declared: nodes.Declarator, joined: tuple[Joined, 
     return lines
 
 
-def joins_after(row: Shared, joined: tuple[Joined, ...]) -> list[str]:
+def joins_after(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     """After a loop: what the threads of a row have becomes one."""
     if row.headers:
         return []
@@ -416,7 +416,7 @@ def _word(c_type: str) -> str:
 # Conditions and the frame
 
 
-def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
+def _refuse_other_conditions(row: RowSharing, body: nodes.Block) -> None:
     """Conditions around loops must be the one that stops threads beyond the last row, and becomes true."""
     assert row.places is not None
     axis = row.places.axes[0]
@@ -446,7 +446,7 @@ def _refuse_other_conditions(row: Shared, body: nodes.Block) -> None:
             raise Unfit("a thread may leave before its row is done")
 
 
-def _frame(row: Shared) -> None:
+def _frame(row: RowSharing) -> None:
     """What stands at the start of the kernel: which row, which lane."""
     assert row.places is not None
     subject, words, axis = row.subject, row.words, row.places.axes[0]
@@ -477,7 +477,7 @@ def _frame(row: Shared) -> None:
     row.plan.insert(body.end - 1, f"\n{undefines}")
 
 
-def _shrink_rows(row: Shared, axis: Axis) -> None:
+def _shrink_rows(row: RowSharing, axis: Axis) -> None:
     totals = [total_of(row.subject, axis.total, sizes) for sizes in row.subject.sizes()]
     parameter = row.plan.draft.parameter(row.rows_name)
     assert parameter is not None
@@ -496,7 +496,7 @@ def _bound(subject: Subject, axis: Axis) -> str:
     raise Unfit("how many rows there are is not known")
 
 
-def add_preludes(row: Shared) -> None:
+def add_preludes(row: RowSharing) -> None:
     """What vector code stands on, and the functions that loops need."""
     subject, plan, words = row.subject, row.plan, row.words
     if not row.vector_loops:
@@ -516,7 +516,7 @@ def add_preludes(row: Shared) -> None:
     plan.prelude += row.helpers
 
 
-def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
+def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
     subject, plan, words = row.subject, row.plan, row.words
     add_preludes(row)
     for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
@@ -539,7 +539,7 @@ def _finish(row: Shared, weigh: Callable[[Shared], Effect]) -> Rewrite:
     return plan.finish(f"{told}; {row.rows_name} rows make a block{row.passes}.", weigh(row))
 
 
-def sharing(row: Shared) -> Effect:
+def sharing(row: RowSharing) -> Effect:
     """What it brings that threads share rows; guesses."""
     if row.subject.device.kind == "cpu":
         if not row.vector_loops:

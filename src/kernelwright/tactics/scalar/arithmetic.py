@@ -9,7 +9,7 @@ from types import MappingProxyType
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import Plan, outermost_start
+from kernelwright.tactics.common.editing import RewriteBuilder, outermost_start
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.scalar.invariants import declare_before
 
@@ -73,7 +73,7 @@ def _fast(subject: Subject) -> Rewrite:
         raise Unfit("it calls no function that has a fast form")
     if subject.language == "opencl" and any("double" in a.c_type for a in subject.analysis.facts.arrays.values()):
         raise Unfit("it computes doubles")
-    plan = Plan(subject, "fast-functions", "arithmetic")
+    plan = RewriteBuilder(subject, "fast-functions", "arithmetic")
     is_arranged = bool(set(subject.history) - _SMALL)
     is_near = is_arranged and subject.language == "opencl" and subject.device.kind == "cpu" and error >= _NEAR_ERROR
     is_near = is_near and any(call.function == "exp" for call in calls) and not _has_doubles(subject)
@@ -125,7 +125,7 @@ def _has_doubles(subject: Subject) -> bool:
     return False
 
 
-def _move_prelude(plan: Plan) -> None:
+def _move_prelude(plan: RewriteBuilder) -> None:
     """Helpers of the kernel stand before it, also in a namespace, and may call these: put the text before them all."""
     functions = plan.subject.analysis.tree.functions
     if functions:
@@ -147,7 +147,7 @@ def _reciprocals(subject: Subject) -> Rewrite:
         raise Unfit("its results must be exact")
     if set(subject.history) - _SMALL:
         raise Unfit("its loops were arranged anew; divisions are taken out before that")
-    plan = Plan(subject, "reciprocal", "arithmetic")
+    plan = RewriteBuilder(subject, "reciprocal", "arithmetic")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters if not each.is_pointer}
     count = 0
     for block in (each for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Block)):
@@ -179,7 +179,7 @@ def _outer_loops(body: nodes.Block) -> Iterator[nodes.Loop]:
                         yield from _outer_loops(each)
 
 
-def _out_of(plan: Plan, subject: Subject, loop: nodes.Loop, types: Mapping[str, str]) -> int:
+def _out_of(plan: RewriteBuilder, subject: Subject, loop: nodes.Loop, types: Mapping[str, str]) -> int:
     changed = nodes.assigned_names(loop) | nodes.declared_names(loop)
     inverses: dict[str, str] = {}
     count = 0

@@ -7,7 +7,7 @@ import re
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.launches import only_shape
 
 _BOUND_WORDS = ("reqd_work_group_size", "__launch_bounds__", "__maxnreg__", "amdgpu_flat_work_group_size")
@@ -25,7 +25,7 @@ def _bound(subject: Subject) -> Rewrite:
     step = only_shape(subject)
     if not all(_C_SAFE.fullmatch(extent) for extent in step.block) or _names_sizes(subject, step.block):
         raise Unfit("the block is an expression that the source cannot say")
-    plan = Plan(subject, "launch-bounds", "launch")
+    plan = RewriteBuilder(subject, "launch-bounds", "launch")
     if subject.language == "opencl":
         extents = ", ".join((*step.block, "1", "1")[:3])
         head = function.place.span.text(subject.source)
@@ -73,7 +73,7 @@ def _restrict(subject: Subject) -> Rewrite:
             arrays = [passed.get(each.name) for each in pointers]
             if len(set(arrays)) != len(arrays):
                 raise Unfit("a launch passes one array as two pointers")
-    plan = Plan(subject, "restrict", "memory")
+    plan = RewriteBuilder(subject, "restrict", "memory")
     word = "restrict" if subject.language == "opencl" else "__restrict__"
     data = subject.source.encode("utf-8", "surrogatepass")
     for each in missing:
@@ -99,7 +99,7 @@ def _after_space(text: str) -> int:
     return len(match.group().encode()) if match else 0
 
 
-def _may_be_const(subject: Subject, parameter: nodes.Parameter) -> bool:
+def _may_be_const(subject: Subject, parameter: nodes.FunctionParameter) -> bool:
     """Whether a pointer is only read, and nothing else gets it that would have to be const too."""
     facts = subject.analysis.facts
     if (
@@ -140,7 +140,7 @@ def _unroll(subject: Subject) -> Rewrite:
         raise Unfit("it has no loop that can be written out")
     if not free or any(each.name.startswith("UNROLL") for each in subject.draft.parameters):
         raise Unfit("its loops say how often they are unrolled", is_already_so=True)
-    plan = Plan(subject, "unroll", "arithmetic")
+    plan = RewriteBuilder(subject, "unroll", "arithmetic")
     name = plan.parameter(
         "UNROLL", (1, 2, 4, 8), 1, "steps of the inner loops that are written out; 1 asks for nothing"
     )
@@ -210,7 +210,7 @@ def _options(subject: Subject) -> Rewrite:
     new = tuple(each for each in wanted if not any(each in other for other in given))
     if not new:
         raise Unfit("the options are set", is_already_so=True)
-    plan = Plan(subject, "options", "options")
+    plan = RewriteBuilder(subject, "options", "options")
     told = " and ".join(new)
     name = plan.parameter("RELAXED", (0, 1), 1 if error >= 1e-4 else 0, f"1: compiled with {told}")
     plan.draft = plan.draft.with_options(*(f"{{'{each}' if {name} == 1 else '-DKW_PLAIN=1'}}" for each in new))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import read_header
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, indent, line_start
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, line_start
 from kernelwright.tactics.common.thread_queries import query_text
 
 
@@ -117,7 +117,7 @@ def loop_start(loop: nodes.Loop, source: str) -> int:
     return start
 
 
-def declare_before(plan: Plan, loop: nodes.Loop, lines: list[str]) -> None:
+def declare_before(plan: RewriteBuilder, loop: nodes.Loop, lines: list[str]) -> None:
     """Put declarations right before a loop, in braces where they would not be in a scope of their own otherwise."""
     start = loop_start(loop, plan.subject.source)
     body = plan.subject.analysis.function.body

@@ -15,7 +15,7 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.thread_queries import query_text
 
 NAME = "narrow-indices"
@@ -49,7 +49,7 @@ class _Kernel:
     def __post_init__(self) -> None:
         function = self.subject.analysis.function
         declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
-        everything: list[nodes.Parameter | nodes.Declarator] = [*function.parameters, *declared]
+        everything: list[nodes.FunctionParameter | nodes.Declarator] = [*function.parameters, *declared]
         names = [each.name for each in everything]
         for each in everything:
             is_array = isinstance(each, nodes.Declarator) and bool(each.extents)
@@ -187,7 +187,7 @@ def _narrow(subject: Subject) -> Rewrite:
     places, arrays = _places(kernel)
     if not places:
         raise Unfit("no index is made of 64-bit numbers by sums and products alone")
-    plan = Plan(subject, NAME, "arithmetic")
+    plan = RewriteBuilder(subject, NAME, "arithmetic")
     word = "uint" if subject.language == "opencl" else "unsigned"
     for span in sorted(places):
         plan.replace(span, word if span.end > span.start else f"({word})")

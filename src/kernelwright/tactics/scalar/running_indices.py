@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from kernelwright.analysis.facts import LoopFact
 from kernelwright.analysis.polynomial import Polynomial, named, number
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of
 from kernelwright.tactics.common.launches import extents, only_shape
 from kernelwright.tactics.common.thread_queries import query_text
@@ -49,7 +49,7 @@ class _Walk:
     """A loop whose index starts at 0 or above and walks upwards."""
 
     loop: nodes.Loop
-    header: Header
+    header: LoopHeader
     index: nodes.Declarator
     fact: LoopFact
     conditions: tuple[tuple[str, str], ...]
@@ -62,7 +62,7 @@ def _run(subject: Subject) -> Rewrite:
     refuse_hidden_branches(subject)
     require_understood(subject)
     reader = _Reader(subject)
-    plan = Plan(subject, NAME, "arithmetic")
+    plan = RewriteBuilder(subject, NAME, "arithmetic")
     count, reason = 0, ""
     for loop in (each for each in nodes.walk(subject.analysis.function.body) if isinstance(each, nodes.Loop)):
         try:
@@ -146,7 +146,7 @@ def _launch_size(text: str) -> Polynomial | None:
     return None
 
 
-def _rewrite(plan: Plan, reader: _Reader, loop: nodes.Loop) -> int:
+def _rewrite(plan: RewriteBuilder, reader: _Reader, loop: nodes.Loop) -> int:
     """Change one loop; how many divisions are gone.
 
     Raises:
@@ -208,7 +208,7 @@ def _stays(reader: _Reader, node: nodes.Expression, changing: frozenset[str]) ->
     return not is_constant and not names & changing and is_repeatable(node)
 
 
-def _walk(reader: _Reader, loop: nodes.Loop, header: Header, changing: frozenset[str]) -> _Walk:
+def _walk(reader: _Reader, loop: nodes.Loop, header: LoopHeader, changing: frozenset[str]) -> _Walk:
     """A loop that walks upwards from 0 or above, with what sizes must be for that.
 
     Raises:
@@ -260,7 +260,7 @@ def _start_conditions(reader: _Reader, fact: LoopFact) -> tuple[tuple[str, str],
 
 
 def _end_conditions(
-    reader: _Reader, loop: nodes.Loop, header: Header, fact: LoopFact
+    reader: _Reader, loop: nodes.Loop, header: LoopHeader, fact: LoopFact
 ) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """What keeps an index of 32 bits from wrapping around before its loop ends; signed ones do not, by the language.
 
@@ -295,7 +295,7 @@ def _with_launch(subject: Subject, value: Polynomial) -> str | None:
     return " + ".join(terms) or "0"
 
 
-def _count_along(plan: Plan, walk: _Walk, radix: _Radix, lines: list[str], updates: list[str]) -> None:
+def _count_along(plan: RewriteBuilder, walk: _Walk, radix: _Radix, lines: list[str], updates: list[str]) -> None:
     """Counters for one width: declared before the loop, moved behind its update, read where it divided."""
     subject = plan.subject
     c_type = ScalarTypes(subject).text(radix.scalar)

@@ -58,7 +58,7 @@ class ScalarTypes:
     def __post_init__(self) -> None:
         function = self.subject.analysis.function
         declared = [each for each in nodes.walk(function.body) if isinstance(each, nodes.Declarator)]
-        everything: list[nodes.Parameter | nodes.Declarator] = [*function.parameters, *declared]
+        everything: list[nodes.FunctionParameter | nodes.Declarator] = [*function.parameters, *declared]
         counts: dict[str, int] = {}
         for each in everything:
             counts[each.name] = counts.get(each.name, 0) + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kernelwright.analysis.facts import Access, Atom, Comparison
+from kernelwright.analysis.facts import Access, Atom, Relation
 from kernelwright.analysis.patterns.indices import Touch
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, number
 from kernelwright.source import nodes
@@ -252,7 +252,7 @@ def clamped_limits(frame: Frame, touch: Touch) -> tuple[Limit, ...] | None:
         elif atom.kind == "remainder" and name not in touch.form.terms:
             whole, length = atom.parts
             usual = min(whole, whole - length, key=lambda each: len(each.terms))
-            for comparison in (Comparison(usual, ">=", ZERO), Comparison(usual, "<", length)):
+            for comparison in (Relation(usual, ">=", ZERO), Relation(usual, "<", length)):
                 limits = frame.limits_of(comparison)
                 if not limits:
                     return None
@@ -272,7 +272,7 @@ def _limits_of_select(frame: Frame, name: str, atom: Atom) -> list[Limit]:
         return []
     found: list[Limit] = []
     for operator, other in zip(operators, others, strict=True):
-        comparison = Comparison(_without_limits(frame, atom.usual), operator, other)  # type: ignore[arg-type]
+        comparison = Relation(_without_limits(frame, atom.usual), operator, other)  # type: ignore[arg-type]
         limits = frame.limits_of(comparison) or _worst(frame, comparison)
         if not limits:
             return []
@@ -291,7 +291,7 @@ def _without_limits(frame: Frame, value: Polynomial) -> Polynomial:
     return value
 
 
-def _worst(frame: Frame, comparison: Comparison) -> tuple[Limit, ...]:
+def _worst(frame: Frame, comparison: Relation) -> tuple[Limit, ...]:
     """A comparison with loops of known ranges in it: what must hold of the one other index for all iterations."""
     value = comparison.left - comparison.right
     for name in sorted(value.names):
@@ -304,7 +304,7 @@ def _worst(frame: Frame, comparison: Comparison) -> tuple[Limit, ...]:
         is_upper = comparison.operator in ("<", "<=")
         worst = reach[1] if is_upper == (coefficient == ONE) else reach[0]
         value = value.replaced({name: number(worst)})
-    return frame.limits_of(Comparison(value, comparison.operator, ZERO, comparison.needs))
+    return frame.limits_of(Relation(value, comparison.operator, ZERO, comparison.needs))
 
 
 def _inside(frame: Frame, accesses: Iterable[Access], limits: Iterable[tuple[Limit, ...]]) -> Inside:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernelwright.analysis.polynomial import ZERO, Polynomial, named
 from kernelwright.source.edits import Edit
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.stencil.neighbours import Inside, Window, inside_edits, window_edits, window_of
 from kernelwright.tactics.stencil.tiles_text import (
@@ -112,7 +112,7 @@ class Stencil:
 # Facts
 
 
-def stencil_of(subject: Subject, plan: Plan) -> Stencil:
+def stencil_of(subject: Subject, plan: RewriteBuilder) -> Stencil:
     """A kernel taken apart as a stencil.
 
     Raises:
@@ -245,7 +245,7 @@ def _needed(found: Stencil, rows: str, columns: str) -> str:
 # Text
 
 
-def _functions(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict[str, str]:
+def _functions(plan: RewriteBuilder, found: Stencil, values: Mapping[str, object]) -> dict[str, str]:
     """The kernel's own code before it: whole, without conditions, and from a window; and their calls."""
     frame, subject, entry = found.frame, plan.subject, plan.subject.entry
     is_opencl = frame.dialect.is_opencl
@@ -296,7 +296,7 @@ def _batch(found: Stencil) -> str:
     return "\n".join(lines)
 
 
-def _common(plan: Plan, found: Stencil, names: Mapping[str, object]) -> dict[str, object]:
+def _common(plan: RewriteBuilder, found: Stencil, names: Mapping[str, object]) -> dict[str, object]:
     x, y, window = found.across.atom, found.down.atom, found.window
     own = {x: ("kw_x0", "kw_x0 + @VEC@"), y: ("kw_y0", "kw_y0 + @ROWS@")}
     block = {x: ("kw_tile_x", "kw_tile_x + KW_TILE_X"), y: ("kw_tile_y", "kw_tile_y + KW_TILE_Y")}
@@ -319,7 +319,7 @@ def _common(plan: Plan, found: Stencil, names: Mapping[str, object]) -> dict[str
     return values
 
 
-def _functions_text(plan: Plan, found: Stencil, values: Mapping[str, object]) -> dict[str, object]:
+def _functions_text(plan: RewriteBuilder, found: Stencil, values: Mapping[str, object]) -> dict[str, object]:
     calls = _functions(plan, found, values)
     more: dict[str, object] = {**values, **calls, "LONG": found.frame.dialect.signed_64}
     edge = {"LEGAL": NO_EDGE}
@@ -402,7 +402,7 @@ def _undefines(found: Stencil) -> str:
 
 
 def _rule(subject: Subject) -> Rewrite:
-    plan = Plan(subject, NAME, "stencil")
+    plan = RewriteBuilder(subject, NAME, "stencil")
     found = stencil_of(subject, plan)
     drop_sized_attributes(subject, plan)
     return _opencl(plan, found) if subject.language == "opencl" else _cuda(plan, found)
@@ -414,14 +414,14 @@ def _grid(found: Stencil, tile_x: str, tile_y: str) -> tuple[str, ...]:
     return (tiles, *(index.host for index in found.batch))
 
 
-def _rows(plan: Plan, found: Stencil, default: int) -> dict[str, object]:
+def _rows(plan: RewriteBuilder, found: Stencil, default: int) -> dict[str, object]:
     if not found.down.atom:
         return {"ROWS": 1}
     values = (1, 2, 4, 8, 16, 32)
     return {"ROWS": plan.parameter("ROWS", values, default, "rows of points that one thread makes")}
 
 
-def _edges(plan: Plan, found: Stencil) -> dict[str, object]:
+def _edges(plan: RewriteBuilder, found: Stencil) -> dict[str, object]:
     if not found.has_edge:
         return {"EDGES": 0}
     why = "points near borders are made, 0: one by one; 1: from the window too; 2: and all others that way (method 1)"
@@ -432,7 +432,7 @@ def _edges(plan: Plan, found: Stencil) -> dict[str, object]:
 # CUDA and HIP
 
 
-def _cuda(plan: Plan, found: Stencil) -> Rewrite:
+def _cuda(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     add, subject = plan.parameter, plan.subject
     widths = tuple(n for n in (1, 2, 4, 8) if n * max(found.bytes_in, found.bytes_out) <= 16)
     names: dict[str, object] = {
@@ -495,7 +495,7 @@ def _cuda(plan: Plan, found: Stencil) -> Rewrite:
     return _finished(plan, found)
 
 
-def _cuda_memory(plan: Plan, found: Stencil) -> str:
+def _cuda_memory(plan: RewriteBuilder, found: Stencil) -> str:
     memory = plan.fresh("kw_memory")
     return (
         f"extern __shared__ __align__(16) unsigned char {memory}[];\n"
@@ -523,7 +523,7 @@ def _wide(found: Stencil, element: Polynomial, array: str) -> str:
 # OpenCL
 
 
-def _opencl(plan: Plan, found: Stencil) -> Rewrite:
+def _opencl(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     add, is_cpu = plan.parameter, plan.subject.device.kind == "cpu"
     is_vector = {found.type_in, found.type_out} <= VECTOR_TYPES
     why = "0: runs through the caches; 1: a window in registers; 2: a tile in local memory"
@@ -582,7 +582,7 @@ def _opencl(plan: Plan, found: Stencil) -> Rewrite:
     return _finished(plan, found)
 
 
-def _finished(plan: Plan, found: Stencil) -> Rewrite:
+def _finished(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     count = len({(each.across, each.down) for each in found.window.neighbours})
     sentence = (
         f"A thread makes several points from neighbours of {found.window.array} that it loads once for all of them, in "

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from kernelwright.analysis.polynomial import named
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import extents, only_shape, steps_of
-from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, Work
+from kernelwright.tactics.common.traffic_model import LATENCY_S, LEAST, MOST, LaunchWork
 from kernelwright.tactics.stencil.neighbours import inside_edits
 from kernelwright.tactics.stencil.step_cells import Cells, cells_of
 from kernelwright.tactics.stencil.step_chain import Chain, chain_of
@@ -76,7 +76,7 @@ def _join(subject: Subject) -> Rewrite:
     if len(steps_of(subject)) < 2:
         raise Unfit("it is launched once: there are no steps to join")
     refuse_hidden_branches(subject)
-    plan = Plan(subject, NAME, "stencil")
+    plan = RewriteBuilder(subject, NAME, "stencil")
     stencil = stencil_of(subject, plan)
     chain = chain_of(subject, stencil.window.array, stencil.main.touch.array)
     found = _Steps(stencil, chain, cells_of(stencil))
@@ -122,7 +122,7 @@ def _undefines(found: _Steps, *words: str) -> str:
     return "".join(f"#undef KW_{word}\n" for word in own)
 
 
-def _cell_functions(plan: Plan, found: _Steps, space: str) -> tuple[str, dict[str, str]]:
+def _cell_functions(plan: RewriteBuilder, found: _Steps, space: str) -> tuple[str, dict[str, str]]:
     """One cell of a step from rows in some memory: where all conditions hold, and anywhere; and their calls."""
     stencil, subject, entry = found.stencil, plan.subject, plan.subject.entry
     stores, held = value_edits(stencil.stores), inside_edits(subject, stencil.inside)
@@ -138,7 +138,7 @@ def _cell_functions(plan: Plan, found: _Steps, space: str) -> tuple[str, dict[st
     return text, calls
 
 
-def _relaunch(plan: Plan, found: _Steps, tile_x: str, tile_y: str, block: tuple[str, str]) -> None:
+def _relaunch(plan: RewriteBuilder, found: _Steps, tile_x: str, tile_y: str, block: tuple[str, str]) -> None:
     """Fewer launches, each over tiles."""
     subject, stencil = plan.subject, found.stencil
     names = tuple(each.name for each in subject.analysis.facts.parameters)
@@ -173,7 +173,7 @@ def _chosen(
     return max(options, key=lambda option: _effect(subject, *option).factor)
 
 
-def _finished(plan: Plan, found: _Steps, tile: Tile) -> Rewrite:
+def _finished(plan: RewriteBuilder, found: _Steps, tile: Tile) -> Rewrite:
     count = found.chain.together
     sentence = (
         f"Each launch makes {count} of the {found.chain.length} steps: a tile with what lies around it is made several "
@@ -197,8 +197,8 @@ def _effect(subject: Subject, found: _Steps, tile: Tile) -> Effect:
         is_rated = device.operations_per_s is not None and device.copy_bytes_per_s is not None
         busy = _OPERATIONS_A_READ * len(found.cells.neighbours) * cells / (device.operations_per_s or 1) * is_rated
         block = math.prod(int(each.block) if each.block.isdigit() else 16 for each in whole)
-        before = chain.length * max(Work(work, cells, block, LATENCY_S).time_s(device), busy)
-        moved = Work(work * (1 + share) / 2, cells, block, LATENCY_S).time_s(device)
+        before = chain.length * max(LaunchWork(work, cells, block, LATENCY_S).time_s(device), busy)
+        moved = LaunchWork(work * (1 + share) / 2, cells, block, LATENCY_S).time_s(device)
         logs.append(math.log(before / (launches * max(moved, count * share * busy))))
     gain = math.exp(math.fsum(logs) / len(logs)) if logs else count / 2
     factor = min(MOST, max(LEAST, gain * (_ROWS_GAIN if device.kind == "cpu" else 1.0)))
@@ -212,7 +212,7 @@ def _effect(subject: Subject, found: _Steps, tile: Tile) -> Effect:
 # A thread a tile
 
 
-def _strips(plan: Plan, found: _Steps) -> Rewrite:
+def _strips(plan: RewriteBuilder, found: _Steps) -> Rewrite:
     stencil, size = found.stencil, found.stencil.bytes_in * (found.reach_y + 1)
     has_rows = bool(stencil.down.atom)
     strips = _STRIPS if has_rows else tuple((columns, 1) for columns, _ in _STRIPS)
@@ -251,7 +251,7 @@ def _strips(plan: Plan, found: _Steps) -> Rewrite:
 
 
 def _row_function(
-    plan: Plan, found: _Steps, word: str, spaces: tuple[str, str], values: Mapping[str, object]
+    plan: RewriteBuilder, found: _Steps, word: str, spaces: tuple[str, str], values: Mapping[str, object]
 ) -> tuple[str, str]:  # fmt: skip
     """A function that makes one row of one step, and its call."""
     stencil = found.stencil
@@ -294,7 +294,7 @@ def _row_start(found: _Steps, row: str) -> str:
 # A block a tile
 
 
-def _tiles(plan: Plan, found: _Steps) -> Rewrite:
+def _tiles(plan: RewriteBuilder, found: _Steps) -> Rewrite:
     add, stencil, subject = plan.parameter, found.stencil, plan.subject
     has_rows = bool(stencil.down.atom)
     found, tile = _chosen(subject, found, _TILES if has_rows else _LINES, lambda steps, tile: (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kernelwright.analysis.affine import AffineForm
-from kernelwright.analysis.facts import Access, Comparison
+from kernelwright.analysis.facts import Access, Relation
 from kernelwright.analysis.patterns.indices import Touch
 from kernelwright.analysis.polynomial import ONE, ZERO, Polynomial, named, number
 from kernelwright.errors import SpecError
@@ -25,7 +25,7 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
 from kernelwright.tactics.common.dialect import AXES, Dialect
-from kernelwright.tactics.common.editing import Plan, declaration_start, line_start
+from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, line_start
 from kernelwright.tactics.common.launches import Extent
 from kernelwright.tactics.common.launches import number as plain_number
 from kernelwright.tactics.common.thread_index_words import CUDA_WORDS, KINDS_OF_PLACE, cuda_word, place_words
@@ -211,11 +211,11 @@ class Frame:
                 found += limits
         return tuple(dict.fromkeys(found)), is_all
 
-    def _is_of_sizes(self, comparison: Comparison) -> bool:
+    def _is_of_sizes(self, comparison: Relation) -> bool:
         atoms = self.subject.analysis.facts.atoms
         return all(atoms[name].kind == "size" for side in (comparison.left, comparison.right) for name in side.names)
 
-    def limits_of(self, comparison: Comparison) -> tuple[Limit, ...]:
+    def limits_of(self, comparison: Relation) -> tuple[Limit, ...]:
         """A comparison of one index with sizes; nothing for any other."""
         if not self.subject.is_as_said(comparison):
             return ()
@@ -266,7 +266,7 @@ class Frame:
         """An index as the source calls it."""
         return self.subject.indices.name(atom)
 
-    def index(self, plan: Plan, atom: str, end: Polynomial | None) -> Index:
+    def index(self, plan: RewriteBuilder, atom: str, end: Polynomial | None) -> Index:
         """One index of the space; without an end that the kernel checks, the end is what the launch covered.
 
         Raises:
@@ -291,7 +291,7 @@ class Frame:
                     return self._last_part(plan, axis, level)
         raise Unfit(f"{self.name(atom)} does not walk the launch")
 
-    def _keep_in_int(self, plan: Plan, axis: str, end: Polynomial) -> None:
+    def _keep_in_int(self, plan: RewriteBuilder, axis: str, end: Polynomial) -> None:
         """Places are `int` in what is written: a constraint says so where the types of sizes do not."""
         if not self._is_int(end):
             plan.constraint(f"range_{axis}", f"{self.host(end)} <= {MOST_PLACES}")
@@ -302,7 +302,7 @@ class Frame:
             if last is None or total is None or last > total:
                 raise Unfit(f"the launch is not known to cover the range along {axis}")
 
-    def _last_part(self, plan: Plan, axis: str, level: int) -> Index:
+    def _last_part(self, plan: RewriteBuilder, axis: str, level: int) -> Index:
         """The slowest part of an axis that the kernel takes apart."""
         parts = self.splits[axis]
         divisors = number(1)
@@ -329,7 +329,7 @@ class Frame:
                 ends.add(own[0] if own else None)
         return ends.pop() if len(ends) == 1 else None
 
-    def _covered(self, plan: Plan, axis: str) -> str:
+    def _covered(self, plan: RewriteBuilder, axis: str) -> str:
         """A macro with the number of threads that the launch had along an axis."""
         covered = self.extents[axis]
         total = f"({covered.grid}) * ({covered.block})"
@@ -504,7 +504,7 @@ def parameter_span(subject: Subject) -> tuple[int, int]:
     raise Unfit("its parameters are written in a way that is not understood")
 
 
-def drop_sized_attributes(subject: Subject, plan: Plan) -> None:
+def drop_sized_attributes(subject: Subject, plan: RewriteBuilder) -> None:
     """Remove what promises the old size of a block; text before the kernel starts on a line of its own."""
     at = declaration_start(subject.source, subject.analysis.function)
     if subject.source.encode("utf-8", "surrogatepass")[line_start(subject.source, at) : at].strip():
@@ -524,7 +524,7 @@ def value_at(subject: Subject, text: str, sizes: Mapping[str, int]) -> int | Non
     return value if isinstance(value, int) else None
 
 
-def place_attribute(subject: Subject, plan: Plan, text: str) -> None:
+def place_attribute(subject: Subject, plan: RewriteBuilder, text: str) -> None:
     """Put an attribute behind `__kernel`, or before the kernel's name, where that is written in the source itself."""
     for mark in subject.analysis.facts.attributes:
         if mark.text in ("__kernel", "kernel") and mark.span.text(subject.source) == mark.text:

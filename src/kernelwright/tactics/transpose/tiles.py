@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernelwright.analysis.patterns.indices import Touch
 from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.tiling.frame import Frame, Index, drop_sized_attributes, place_attribute
 from kernelwright.tactics.tiling.index_space import frame_of
@@ -44,7 +44,7 @@ NAME = "transpose-tiles"
 
 
 @dataclass(frozen=True, slots=True)
-class Permutation:
+class _Permutation:
     """A kernel whose fastest index is another where it reads than where it writes."""
 
     frame: Frame
@@ -83,7 +83,7 @@ def _sum(offset: Polynomial, terms: Mapping[str, Polynomial]) -> Polynomial:
     return offset
 
 
-def _permutation(subject: Subject, plan: Plan) -> Permutation:
+def _permutation(subject: Subject, plan: RewriteBuilder) -> _Permutation:
     pattern = subject.pattern
     if pattern.kind != "transpose":
         raise Unfit("its fastest index is the same where it reads and where it writes")
@@ -113,7 +113,7 @@ def _permutation(subject: Subject, plan: Plan) -> Permutation:
     array = subject.analysis.facts.arrays[store.touch.array]
     if array.width != 1 or (array.element_bytes is None and subject.language == "opencl"):
         raise Unfit(f"{array.name} holds vectors already")
-    return Permutation(
+    return _Permutation(
         frame, store, read, loops, every[units[0]], every[units[1]],
         tuple(index for atom, index in every.items() if atom not in units), plain_type(array.c_type),
         array.element_bytes or 8, moved is not None and array.element_bytes is not None,
@@ -147,13 +147,13 @@ def _unit(frame: Frame, touch: Touch) -> str:
 
 
 def _rule(subject: Subject) -> Rewrite:
-    plan = Plan(subject, NAME, "transpose")
+    plan = RewriteBuilder(subject, NAME, "transpose")
     found = _permutation(subject, plan)
     drop_sized_attributes(subject, plan)
     return _opencl(plan, found) if subject.language == "opencl" else _cuda(plan, found)
 
 
-def _functions(plan: Plan, found: Permutation, *wanted: str) -> dict[str, str]:
+def _functions(plan: RewriteBuilder, found: _Permutation, *wanted: str) -> dict[str, str]:
     """The kernel's own code as functions before it, and their calls."""
     frame, entry = found.frame, plan.subject.entry
     edits = [edit for loop in found.loops for edit in loop.edits]
@@ -171,7 +171,7 @@ def _functions(plan: Plan, found: Permutation, *wanted: str) -> dict[str, str]:
     return calls
 
 
-def _batch(found: Permutation) -> str:
+def _batch(found: _Permutation) -> str:
     if len(found.batch) > 2:
         raise Unfit("it has more than two further indices")
     query = found.frame.dialect.block
@@ -182,7 +182,7 @@ def _batch(found: Permutation) -> str:
     return "\n".join(lines)
 
 
-def _common(found: Permutation) -> dict[str, object]:
+def _common(found: _Permutation) -> dict[str, object]:
     return {
         "T": found.c_type, "END_U": found.along_read.end, "END_V": found.along_write.end, "BATCH": _batch(found),
         "BLOCK_INDEX": found.frame.dialect.block("x"), "FROM": found.read.array, "TO": found.store.touch.array,
@@ -191,7 +191,7 @@ def _common(found: Permutation) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _grid(found: Permutation, tile_u: str, tile_v: str) -> tuple[str, ...]:
+def _grid(found: _Permutation, tile_u: str, tile_v: str) -> tuple[str, ...]:
     tiles = f"ceil_div({found.along_read.host}, {tile_u}) * ceil_div({found.along_write.host}, {tile_v})"
     return (tiles, *(index.host for index in found.batch))
 
@@ -199,7 +199,7 @@ def _grid(found: Permutation, tile_u: str, tile_v: str) -> tuple[str, ...]:
 # CUDA and HIP
 
 
-def _cuda(plan: Plan, found: Permutation) -> Rewrite:
+def _cuda(plan: RewriteBuilder, found: _Permutation) -> Rewrite:
     size, add = found.element_bytes, plan.parameter
     names: dict[str, object] = {
         "TILE_U": add(
@@ -261,7 +261,7 @@ def _cuda(plan: Plan, found: Permutation) -> Rewrite:
 
 
 def _wide(
-    found: Permutation, offset: Polynomial, terms: Mapping[str, Polynomial], along: Index, array: str, word: str,
+    found: _Permutation, offset: Polynomial, terms: Mapping[str, Polynomial], along: Index, array: str, word: str,
     values: Mapping[str, object],
 ) -> str:  # fmt: skip
     """Whether vectors of an array are aligned wherever they start."""
@@ -276,7 +276,7 @@ def _wide(
 # OpenCL
 
 
-def _opencl(plan: Plan, found: Permutation) -> Rewrite:
+def _opencl(plan: RewriteBuilder, found: _Permutation) -> Rewrite:
     add, is_cpu = plan.parameter, plan.subject.device.kind == "cpu"
     size = found.element_bytes
     is_vector = found.is_moved and found.c_type in VECTOR_TYPES and _is_global(plan.subject, found)
@@ -331,12 +331,12 @@ def _opencl(plan: Plan, found: Permutation) -> Rewrite:
     return _finished(plan, found)
 
 
-def _is_global(subject: Subject, found: Permutation) -> bool:
+def _is_global(subject: Subject, found: _Permutation) -> bool:
     arrays = subject.analysis.facts.arrays
     return all(arrays[name].space == "global" for name in (found.read.array, found.store.touch.array))
 
 
-def _finished(plan: Plan, found: Permutation) -> Rewrite:
+def _finished(plan: RewriteBuilder, found: _Permutation) -> Rewrite:
     sentence = (
         f"{found.read.array} is read and {found.store.touch.array} written along memory, both, with tiles between; "
         f"the plain kernel walks only one of them along memory."

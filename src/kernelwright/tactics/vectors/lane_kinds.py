@@ -31,7 +31,7 @@ _TESTS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isless", "isgreat
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LaneKind:
     """What a value is across the lanes."""
 
     step: int = 0
@@ -42,7 +42,7 @@ class Kind:
     """The scalar type of data where the dialect needs it (OpenCL); `bool` for comparisons."""
 
 
-UNIFORM = Kind()
+UNIFORM = LaneKind()
 
 
 @dataclass
@@ -60,9 +60,9 @@ class LaneKinds:
     """Declared types of parameters, by name: the element's for pointers."""
     give_up: str = ""
     """A statement that leaves the vector code before anything was stored; empty where that is not possible."""
-    start: Mapping[str, Kind] = field(default_factory=dict)
+    start: Mapping[str, LaneKind] = field(default_factory=dict)
     """Kinds of variables from outside."""
-    kinds: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, LaneKind] = field(default_factory=dict)
     pointers: set[str] = field(default_factory=set)
     arrays: dict[str, str] = field(default_factory=dict)
     """Local arrays with their element types."""
@@ -116,7 +116,7 @@ class LaneKinds:
                 for name in sorted(nodes.assigned_names(node)):
                     declared = self.types.get(name, "")
                     c_type = self._opencl_type(declared) if self.dialect.is_opencl else declared
-                    self._join(name, Kind(is_varying=True, c_type=c_type))
+                    self._join(name, LaneKind(is_varying=True, c_type=c_type))
             case nodes.Declarator():
                 self._declare(node)
             case nodes.Assign(target=target, operator=operator, value=value):
@@ -129,7 +129,7 @@ class LaneKinds:
             case nodes.OpaqueExpression(reason=reason) | nodes.OpaqueStatement(reason=reason):
                 raise Unfit(f"something is not understood: {reason}")
 
-    def _moved(self, name: str, operator: str, kind: Kind) -> Kind:
+    def _moved(self, name: str, operator: str, kind: LaneKind) -> LaneKind:
         before = self.kinds.get(name, UNIFORM)
         if kind.is_varying or before.is_varying:
             return kind if kind.is_varying else before
@@ -158,7 +158,7 @@ class LaneKinds:
         self.declared.add(node.name)
         self._join(node.name, UNIFORM if node.initial is None else self.kind(node.initial))
 
-    def _join(self, name: str, kind: Kind) -> None:
+    def _join(self, name: str, kind: LaneKind) -> None:
         before = self.kinds.get(name)
         if before is None or before == UNIFORM:
             self.kinds[name] = self._typed(name, kind)
@@ -167,22 +167,22 @@ class LaneKinds:
         ):
             raise Unfit(f"{name} is used in different ways")
 
-    def _typed(self, name: str, kind: Kind) -> Kind:
+    def _typed(self, name: str, kind: LaneKind) -> LaneKind:
         if not kind.is_varying:
             return kind
         if name in self.pointers:
             raise Unfit("a pointer comes from memory")
         declared = self.types.get(name, self.arrays.get(name, ""))
         if not self.dialect.is_opencl:
-            return Kind(is_varying=True, c_type=declared)
+            return LaneKind(is_varying=True, c_type=declared)
         declared = self.resolved(declared)
         if declared not in _OPENCL_TYPES or declared == "half":
             raise Unfit(f"{name} has type {declared or 'unknown'}, for which there are no vectors here")
         if kind.c_type not in ("", _OPENCL_TYPES[declared]):
             raise Unfit(f"{name} converts from {kind.c_type} to {declared} without a cast")
-        return Kind(is_varying=True, c_type=_OPENCL_TYPES[declared])
+        return LaneKind(is_varying=True, c_type=_OPENCL_TYPES[declared])
 
-    def kind(self, node: nodes.Expression) -> Kind:  # noqa: C901
+    def kind(self, node: nodes.Expression) -> LaneKind:  # noqa: C901
         """What an expression is across lanes.
 
         Raises:
@@ -202,11 +202,11 @@ class LaneKinds:
             case nodes.Unary(operator="*", operand=operand):
                 return self._loaded(self.kind(operand), self._element_type(operand))
             case nodes.Unary(operator="&", operand=nodes.Element(base=base, index=index)):
-                return Kind(self.steps(self.kind(base), self.kind(index)))
+                return LaneKind(self.steps(self.kind(base), self.kind(index)))
             case nodes.Unary(operator=operator, operand=operand):
                 inner = self.kind(operand)
                 if operator == "-" and not inner.is_varying:
-                    return Kind(-inner.step)
+                    return LaneKind(-inner.step)
                 return self._placed(inner) if inner.step and operator != "+" else inner
             case nodes.Binary():
                 return self._binary_kind(node)
@@ -218,7 +218,7 @@ class LaneKinds:
                 return self.kind(value)
         return self._plain(node)
 
-    def _plain(self, node: nodes.Expression) -> Kind:
+    def _plain(self, node: nodes.Expression) -> LaneKind:
         """Anything else is fine while it is the same in all lanes."""
         if isinstance(node, nodes.OpaqueExpression):
             raise Unfit(f"something is not understood: {node.reason}")
@@ -227,21 +227,21 @@ class LaneKinds:
                 raise Unfit("an expression of a form that has no vector")
         return UNIFORM
 
-    def _placed(self, kind: Kind) -> Kind:
+    def _placed(self, kind: LaneKind) -> LaneKind:
         raise Unfit("an index is made in a way that is not linear in the lane")
 
-    def steps(self, *kinds: Kind) -> int:
+    def steps(self, *kinds: LaneKind) -> int:
         """The step of a place that several values make together."""
         if any(kind.is_varying for kind in kinds):
             raise Unfit("an index or a pointer is made of data")
         return sum(kind.step for kind in kinds)
 
-    def _query(self, text: str) -> Kind:
+    def _query(self, text: str) -> LaneKind:
         if text not in self.queries:
             raise Unfit(f"it asks for {text}")
-        return Kind(self.queries[text])
+        return LaneKind(self.queries[text])
 
-    def _call_kind(self, node: nodes.Call) -> Kind:
+    def _call_kind(self, node: nodes.Call) -> LaneKind:
         if text := query_text(node):
             return self._query(text)
         name = node.function
@@ -251,7 +251,7 @@ class LaneKinds:
             if shape[0] != 1:
                 raise Unfit("it already loads vectors")
             step = self.steps(*(self.kind(each) for each in node.arguments))
-            return self._loaded(Kind(step), "float")
+            return self._loaded(LaneKind(step), "float")
         if is_cached_load(name):
             return self._loaded(self.kind(node.arguments[0]), self._element_type(node.arguments[0]))
         kinds = [self.kind(each) for each in node.arguments]
@@ -261,31 +261,31 @@ class LaneKinds:
         if all(kind == UNIFORM for kind in kinds):
             return UNIFORM
         if any(kind.step for kind in kinds):
-            return Kind(self._inlined_step(node, kinds))
+            return LaneKind(self._inlined_step(node, kinds))
         return self._function_kind(node, kinds)
 
-    def _function_kind(self, node: nodes.Call, kinds: list[Kind]) -> Kind:
+    def _function_kind(self, node: nodes.Call, kinds: list[LaneKind]) -> LaneKind:
         name = node.function
         own = self.functions.get(name)
         if own is not None:
             if any(each.is_pointer or each.is_reference for each in own.parameters):
                 raise Unfit(f"{name} gets a pointer")
-            return Kind(is_varying=True, c_type=self._opencl_type(own.c_type))
+            return LaneKind(is_varying=True, c_type=self._opencl_type(own.c_type))
         known = math_function(name)
         if known is None and not is_pure(name):
             raise Unfit(f"it is not known what {name} does")
         if not self.dialect.is_opencl:
-            return Kind(is_varying=True)
+            return LaneKind(is_varying=True)
         if known is not None and (known[0] in _SCALAR_ONLY or name in _SCALAR_ONLY):
             raise Unfit(f"{name} means something else for vectors")
         types = {kind.c_type for kind in kinds if kind.is_varying}
         if len(types) != 1:
             raise Unfit(f"{name} gets vectors of different types")
         if name in _TESTS:
-            return Kind(is_varying=True, c_type="bool")
+            return LaneKind(is_varying=True, c_type="bool")
         if match := re.fullmatch(r"(?:convert|as)_(\w+?)(?:_rt[ezpn])?", name):
-            return Kind(is_varying=True, c_type=self._opencl_type(match[1]))
-        return Kind(is_varying=True, c_type=types.pop())
+            return LaneKind(is_varying=True, c_type=self._opencl_type(match[1]))
+        return LaneKind(is_varying=True, c_type=types.pop())
 
     def _opencl_type(self, c_type: str) -> str:
         if not self.dialect.is_opencl:
@@ -295,7 +295,7 @@ class LaneKinds:
             raise Unfit(f"there are no vectors of {c_type} here")
         return _OPENCL_TYPES[c_type]
 
-    def _inlined_step(self, node: nodes.Call, kinds: list[Kind]) -> int:
+    def _inlined_step(self, node: nodes.Call, kinds: list[LaneKind]) -> int:
         """The step of an index function that is one expression: `at(row, col, ld)`."""
         function = self.functions.get(node.function)
         body = function.body.statements if function is not None else ()
@@ -314,14 +314,14 @@ class LaneKinds:
             return inner.steps(inner.kind(body[0].value))
         raise Unfit(f"an index goes through {node.function}")
 
-    def _element_kind(self, node: nodes.Element, base: nodes.Expression, index: nodes.Expression) -> Kind:
+    def _element_kind(self, node: nodes.Element, base: nodes.Expression, index: nodes.Expression) -> LaneKind:
         if isinstance(base, nodes.Name) and base.name in self.arrays:
             if self.kind(index) != UNIFORM:
                 raise Unfit(f"{base.name} is indexed by the lane")
             return self.kinds.get(base.name, UNIFORM)
-        return self._loaded(Kind(self.steps(self.kind(base), self.kind(index))), self._element_type(node))
+        return self._loaded(LaneKind(self.steps(self.kind(base), self.kind(index))), self._element_type(node))
 
-    def _loaded(self, place: Kind, c_type: str) -> Kind:
+    def _loaded(self, place: LaneKind, c_type: str) -> LaneKind:
         step = self.steps(place)
         if step == 0:
             return UNIFORM
@@ -329,13 +329,13 @@ class LaneKinds:
             raise Unfit("neighbouring lanes load from places that do not lie side by side")
         if self.dialect.is_opencl:
             c_type = self._opencl_type(c_type)
-        return Kind(is_varying=True, c_type=c_type)
+        return LaneKind(is_varying=True, c_type=c_type)
 
     def _element_type(self, node: nodes.Expression) -> str:
         name = nodes.root_name(node)
         return self.types.get(name or "", "")
 
-    def _binary_kind(self, node: nodes.Binary) -> Kind:
+    def _binary_kind(self, node: nodes.Binary) -> LaneKind:
         left, right = self.kind(node.left), self.kind(node.right)
         if left.is_varying or right.is_varying:
             return self._data_kind(node, left, right)
@@ -343,12 +343,12 @@ class LaneKinds:
         if left == UNIFORM == right:
             return UNIFORM
         if operator in "+-":
-            return Kind(left.step + (right.step if operator == "+" else -right.step))
+            return LaneKind(left.step + (right.step if operator == "+" else -right.step))
         if operator == "*":
             for moving, other, factor in ((left, right, node.right), (right, left, node.left)):
                 constant = self._constant(factor)
                 if other == UNIFORM and constant is not None:
-                    return Kind(moving.step * constant)
+                    return LaneKind(moving.step * constant)
         if operator in COMPARISONS or operator in ("&&", "||"):
             if not self.give_up:
                 raise Unfit("a condition depends on the lane")
@@ -365,19 +365,19 @@ class LaneKinds:
                 return 1 if query_text(node) in self.ones else None
         return None
 
-    def _data_kind(self, node: nodes.Binary, left: Kind, right: Kind) -> Kind:
+    def _data_kind(self, node: nodes.Binary, left: LaneKind, right: LaneKind) -> LaneKind:
         if left.step or right.step:
             raise Unfit("the lane's index is used as a number")
         types = {kind.c_type for kind in (left, right) if kind.is_varying}
         is_test = node.operator in COMPARISONS or node.operator in ("&&", "||")
         if not self.dialect.is_opencl:
-            return Kind(is_varying=True, c_type="bool" if is_test else "")
+            return LaneKind(is_varying=True, c_type="bool" if is_test else "")
         if len(types) != 1 or ("bool" in types and node.operator not in ("&&", "||")):
             raise Unfit("it mixes types, which vectors do not")
         if "bool" in types and not (left.is_varying and right.is_varying):
             raise Unfit("it mixes conditions on data with others")
         self._refuse_doubles(node, types)
-        return Kind(is_varying=True, c_type="bool" if is_test else types.pop())
+        return LaneKind(is_varying=True, c_type="bool" if is_test else types.pop())
 
     def _refuse_doubles(self, node: nodes.Node, types: set[str]) -> None:
         if "double" in types:
@@ -392,7 +392,7 @@ class LaneKinds:
                     case nodes.Name(name=name) if self.resolved(self.types.get(name, "")) == "double":
                         raise Unfit(f"{name} is a double")
 
-    def _choice_kind(self, condition: Kind, yes: Kind, no: Kind) -> Kind:
+    def _choice_kind(self, condition: LaneKind, yes: LaneKind, no: LaneKind) -> LaneKind:
         if condition.step:
             raise Unfit("a condition depends on the lane")
         if condition.is_varying or yes.is_varying or no.is_varying:
@@ -405,19 +405,19 @@ class LaneKinds:
                 raise Unfit("a number is used as a condition")
             if not types and self.dialect.is_opencl:
                 raise Unfit("a choice between constants")
-            return Kind(is_varying=True, c_type=types.pop() if types else "")
+            return LaneKind(is_varying=True, c_type=types.pop() if types else "")
         if yes.step != no.step:
             raise Unfit("an index is chosen by a condition")
         return yes
 
-    def _cast_kind(self, node: nodes.Cast) -> Kind:
+    def _cast_kind(self, node: nodes.Cast) -> LaneKind:
         kinds = [self.kind(each) for each in node.operands]
         if all(kind == UNIFORM for kind in kinds):
             return UNIFORM
         if len(kinds) != 1 or node.is_pointer or node.is_reinterpreting:
             raise Unfit("it makes vectors or casts pointers itself")
         if kinds[0].is_varying:
-            return Kind(is_varying=True, c_type=self._opencl_type(node.c_type))
+            return LaneKind(is_varying=True, c_type=self._opencl_type(node.c_type))
         if re.search(r"float|double|half|bool|char|short", self.resolved(node.c_type)):
             raise Unfit("the lane's index is used as a number")
         return kinds[0]

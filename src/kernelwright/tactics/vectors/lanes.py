@@ -17,11 +17,11 @@ from kernelwright.source.builtin_functions import is_cached_load, is_cached_stor
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.vectors.lane_checks import LaneChecks
-from kernelwright.tactics.vectors.lane_kinds import UNIFORM, Kind
+from kernelwright.tactics.vectors.lane_kinds import UNIFORM, LaneKind
 
 
 @dataclass
-class Lanes(LaneChecks):
+class Vectorizer(LaneChecks):
     """Turns statements of one function into code for `VEC` lanes; one use."""
 
     leave: str = ""
@@ -374,7 +374,7 @@ class Lanes(LaneChecks):
         condition: nodes.Expression,
         yes: nodes.Expression,
         no: nodes.Expression,
-        kind: Kind,
+        kind: LaneKind,
     ) -> str:
         test, first, second = self.expression(condition), self.expression(yes), self.expression(no)
         if self.kind(condition).is_varying:
@@ -427,12 +427,12 @@ class Lanes(LaneChecks):
             raise Unfit(f"{node.function} calls itself")
         return f"{name}({', '.join(self._wide(each) for each in node.arguments)})"
 
-    def _clone(self, name: str, function: nodes.Function, kinds: list[Kind]) -> str:
+    def _clone(self, name: str, function: nodes.Function, kinds: list[LaneKind]) -> str:
         types = {p.name: p.c_type for p in function.parameters}
         for parameter, kind in zip(function.parameters, kinds, strict=True):
             if kind.is_varying and self._opencl_type(parameter.c_type) != kind.c_type:
                 raise Unfit(f"{function.name} converts its arguments")
-        inner = Lanes(
+        inner = Vectorizer(
             self.source, self.dialect, self.tree, {}, types=types, clones=self.clones, vec=self.vec,
             start={p.name: kind for p, kind in zip(function.parameters, kinds, strict=True)},
         )  # fmt: skip

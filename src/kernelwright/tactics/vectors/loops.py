@@ -11,18 +11,18 @@ from kernelwright.analysis.facts import Access, LoopFact, Reduction
 from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.analysis.polynomial import ONE, ZERO, named
 from kernelwright.source import nodes
-from kernelwright.source.loop_headers import Header, read_header
+from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import Plan, indent, refuse_hidden_branches
+from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.launches import number, only_shape
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, across_lanes, joined_variables
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
-from kernelwright.tactics.vectors.lane_kinds import COMPARISONS, Kind
+from kernelwright.tactics.vectors.lane_kinds import COMPARISONS, LaneKind
 from kernelwright.tactics.vectors.lane_text import operators_in, prelude
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 from kernelwright.tactics.vectors.load_batches import batched_loop
 
 _TOGETHER = ("block-stride", "grid-stride", "warp-stride")
@@ -30,11 +30,11 @@ _VECTOR_TYPES = frozenset(("float", "double", "int", "uint"))
 
 
 @dataclass
-class Loops:
+class LoopVectorizer:
     """One kernel while its loops get vectors."""
 
     subject: Subject
-    plan: Plan
+    plan: RewriteBuilder
     vec: str
     types: dict[str, str]
     personal: frozenset[str]
@@ -47,12 +47,12 @@ class Loops:
     """How the source says that number: digits, macros."""
     calls: dict[Span, Operation] = field(default_factory=dict)
     """Calls that are known to join what all threads of a block have."""
-    ready: list[Ready] = field(default_factory=list)
-    wide: list[Lanes] = field(default_factory=list)
+    ready: list[_Ready] = field(default_factory=list)
+    wide: list[Vectorizer] = field(default_factory=list)
     joined: list[Joined] = field(default_factory=list)
     changed: int = 0
 
-    def is_block_wide(self, ready: Ready) -> bool:
+    def is_block_wide(self, ready: _Ready) -> bool:
         """Whether a loop is walked by one block: what a thread keeps is what it comes back to."""
         return ready.fact.start is not None and ready.fact.start.single_name == "thread.x"
 
@@ -107,9 +107,9 @@ def outer_loops(body: nodes.Block) -> list[nodes.Loop]:
     return found
 
 
-def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> Loops:
+def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> LoopVectorizer:
     """A kernel whose loops are to get vectors."""
-    plan = Plan(subject, tactic, "row")
+    plan = RewriteBuilder(subject, tactic, "row")
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
     is_cpu = subject.device.kind == "cpu"
     widest = 8 if is_cpu else min(8, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
@@ -119,7 +119,7 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
     for node in nodes.walk(function.body):
         if isinstance(node, nodes.Declarator):
             types[node.name] = f"{node.c_type} *" if node.is_pointer or node.extents else node.c_type
-    return Loops(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
+    return LoopVectorizer(subject, plan, vec, types, _personal(function.body, calls), calls=dict(calls))
 
 
 def _calls(subject: Subject) -> dict[Span, Operation]:
@@ -315,19 +315,19 @@ def _column(subject: Subject, index: int, loops: list[LoopFact]) -> object:
 
 
 @dataclass(frozen=True)
-class Ready:
+class _Ready:
     """A loop that has a vector form."""
 
     node: nodes.Loop
     fact: LoopFact
-    header: Header
+    header: LoopHeader
     declared: nodes.Declarator
     joined: tuple[Joined, ...]
-    lanes: Lanes
+    lanes: Vectorizer
     body: str
 
 
-def widen(loops: Loops, node: nodes.Loop, fact: LoopFact) -> None:
+def widen(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact) -> None:
     """Prepare a vector form of one loop, and a rest that goes one by one; `emit` writes it.
 
     Raises:
@@ -344,13 +344,13 @@ def widen(loops: Loops, node: nodes.Loop, fact: LoopFact) -> None:
     body = _body(node, lanes)
     if not lanes.vector_loads + lanes.vector_stores:
         raise Unfit("nothing that the loop loads or stores lies side by side")
-    loops.ready.append(Ready(node, fact, header, declared, joined, lanes, body))
+    loops.ready.append(_Ready(node, fact, header, declared, joined, lanes, body))
     loops.wide.append(lanes)
     loops.joined += joined
     loops.changed += 1
 
 
-def emit(loops: Loops) -> None:
+def emit(loops: LoopVectorizer) -> None:
     """Write every loop that was prepared; what several load is kept in registers, as far as a parameter says."""
     kept = _kept(loops)
     keep = ""
@@ -376,15 +376,15 @@ def emit(loops: Loops) -> None:
         )
 
 
-def _kept_type(loops: Loops, c_type: str) -> str:
+def _kept_type(loops: LoopVectorizer, c_type: str) -> str:
     return f"kw_{c_type}" if loops.subject.language == "opencl" else f"kw_lanes<{c_type}>"
 
 
-def _kept(loops: Loops) -> dict[str, tuple[str, str]]:
+def _kept(loops: LoopVectorizer) -> dict[str, tuple[str, str]]:
     """By the text of a load that several loops have of what nobody writes: a register array and its element type."""
     facts, body = loops.subject.analysis.facts, loops.subject.analysis.function.body
     written = {access.array for access in facts.accesses if access.kind != "read"}
-    found: dict[str, list[Ready]] = {}
+    found: dict[str, list[_Ready]] = {}
     for each in loops.ready:
         if not any(each.node is statement for statement in body.statements) or not loops.is_block_wide(each):
             continue
@@ -400,7 +400,7 @@ def _kept(loops: Loops) -> dict[str, tuple[str, str]]:
     return kept
 
 
-def _steps_of_a_row(loops: Loops) -> int:
+def _steps_of_a_row(loops: LoopVectorizer) -> int:
     """Enough for the longest row at the defaults, on a GPU; 0 where that is not known or too much."""
     subject = loops.subject
     bound = loops.ready[0].fact.bound
@@ -416,7 +416,7 @@ def _steps_of_a_row(loops: Loops) -> int:
 
 
 def _write(
-    loops: Loops, ready: Ready, keep: str, kept: Mapping[str, str], fills: frozenset[str], arrays: list[str]
+    loops: LoopVectorizer, ready: _Ready, keep: str, kept: Mapping[str, str], fills: frozenset[str], arrays: list[str]
 ) -> None:
     source = loops.subject.source
     node, declared, words, vec = ready.node, ready.declared, dialect(loops.subject.language), loops.vec
@@ -468,7 +468,7 @@ def _write(
         loops.plan.replace(mark.span, "")
 
 
-def plain_loop(node: nodes.Loop, fact: LoopFact) -> Header:
+def plain_loop(node: nodes.Loop, fact: LoopFact) -> LoopHeader:
     """The header of a loop that counts upwards from the thread's own place and runs to its end.
 
     Raises:
@@ -511,7 +511,7 @@ def is_own_place(fact: LoopFact) -> bool:
     )
 
 
-def _require_joined(loops: Loops, node: nodes.Loop, fact: LoopFact, joined: Joined) -> None:
+def _require_joined(loops: LoopVectorizer, node: nodes.Loop, fact: LoopFact, joined: Joined) -> None:
     """What each thread's value is used for must be joining it with the others' by the same operation.
 
     Raises:
@@ -537,7 +537,7 @@ def _require_joined(loops: Loops, node: nodes.Loop, fact: LoopFact, joined: Join
         raise Unfit(f"what a thread has in {joined.name} is used by itself")
 
 
-def _is_called(loops: Loops, node: nodes.Loop, joined: Joined) -> bool:
+def _is_called(loops: LoopVectorizer, node: nodes.Loop, joined: Joined) -> bool:
     """Whether the next thing that happens to a variable is that all threads join it, by a call that is known."""
     after = [each for each in _statements(loops.subject.analysis.function.body)
              if each.place.span.start >= node.place.span.end and _mentions(each, joined.name)]  # fmt: skip
@@ -572,7 +572,7 @@ def _mentions(node: nodes.Node, name: str) -> int:
     return sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(node))
 
 
-def _lanes(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined, ...]) -> Lanes:
+def _lanes(loops: LoopVectorizer, node: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...]) -> Vectorizer:
     """What turns a loop's body into one for vectors.
 
     Raises:
@@ -585,12 +585,12 @@ def _lanes(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined,
             raise Unfit(f"{each.name} belongs to the thread, and threads take other elements then")
         if query_text(each).startswith(("threadIdx.", "get_local_id(", "get_global_id(", "warp")):
             raise Unfit("the loop asks which thread it runs in")
-    start = {header.variable: Kind(1)}
+    start = {header.variable: LaneKind(1)}
     for value in joined:
         if words.is_opencl and value.c_type not in _VECTOR_TYPES:
             raise Unfit(f"there are no vectors of {value.c_type} here")
-        start[value.name] = Kind(is_varying=True, c_type=value.c_type)
-    lanes = Lanes(
+        start[value.name] = LaneKind(is_varying=True, c_type=value.c_type)
+    lanes = Vectorizer(
         subject.source, words, subject.analysis.tree, dict.fromkeys(thread_queries(node.body), 0), frozenset(),
         {name: c_type.removesuffix(" *") for name, c_type in loops.types.items() if name not in own},
         vec=loops.vec, renamed={value.name: f"kw_{value.name}" for value in joined}, start=start,
@@ -604,7 +604,7 @@ def _lanes(loops: Loops, node: nodes.Loop, header: Header, joined: tuple[Joined,
     return lanes
 
 
-def _body(node: nodes.Loop, lanes: Lanes) -> str:
+def _body(node: nodes.Loop, lanes: Vectorizer) -> str:
     """The body for vectors.
 
     Raises:
@@ -615,7 +615,7 @@ def _body(node: nodes.Loop, lanes: Lanes) -> str:
     return lanes.block(statements)
 
 
-def add_prelude(loops: Loops) -> None:
+def add_prelude(loops: LoopVectorizer) -> None:
     """Write the changed loops, and the text that they stand on."""
     emit(loops)
     subject, plan, words = loops.subject, loops.plan, dialect(loops.subject.language)
@@ -638,7 +638,7 @@ def add_prelude(loops: Loops) -> None:
         plan.prelude.append(across_lanes(words, operation, c_type, loops.vec))
 
 
-def _finish(loops: Loops) -> Rewrite:
+def _finish(loops: LoopVectorizer) -> Rewrite:
     subject, plan = loops.subject, loops.plan
     add_prelude(loops)
     narrow = min((a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter), default=4)

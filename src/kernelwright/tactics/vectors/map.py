@@ -10,7 +10,7 @@ from kernelwright.analysis.facts import Access
 from kernelwright.tactics.base import DeviceFacts, Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
 from kernelwright.tactics.common.dialect import dialect
-from kernelwright.tactics.common.editing import Plan
+from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.iteration_domain import (
     AXES,
     Places,
@@ -25,7 +25,7 @@ from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.traffic_model import effect, map_pairs
 from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS
 from kernelwright.tactics.vectors.lane_text import LOAD_HINTS, STORE_HINTS, operators_in, prelude
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _refuse_repeats(subject: Subject) -> None:
 
 def _along(subject: Subject, fastest: str) -> Rewrite:
     places = places_of(subject, fastest=fastest)
-    plan = Plan(subject, "vector-map", "map")
+    plan = RewriteBuilder(subject, "vector-map", "map")
     names = _parameters(plan, subject, places, vectors=True)
     lanes = _lanes(subject, places, names.vec)
     body = subject.analysis.function.body.statements
@@ -121,15 +121,15 @@ def _spelled(c_type: str) -> str:
     return {"unsigned": "uint", "unsigned int": "uint"}.get(c_type, c_type)
 
 
-def _lanes(subject: Subject, places: Places, vec: str) -> Lanes:
+def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
-    return Lanes(
+    return Vectorizer(
         subject.source, dialect(subject.language), subject.analysis.tree, places.steps, places.ones, types,
         give_up="return 0;", leave="return 1;", vec=vec,
     )  # fmt: skip
 
 
-def _parameters(plan: Plan, subject: Subject, places: Places, *, vectors: bool) -> _Names:
+def _parameters(plan: RewriteBuilder, subject: Subject, places: Places, *, vectors: bool) -> _Names:
     device, is_plane = subject.device, len(places.axes) > 1
     is_cpu = device.kind == "cpu"
     block_x = plan.parameter(
@@ -171,7 +171,7 @@ def _extra(subject: Subject) -> str:
     return ", ".join(f"{integer} {name}" for name in ("kw_x", "kw_y", "kw_z", "kw_end_x", "kw_end_y", "kw_end_z"))
 
 
-def _cover(plan: Plan, subject: Subject, places: Places, names: _Names) -> None:
+def _cover(plan: RewriteBuilder, subject: Subject, places: Places, names: _Names) -> None:
     """The launch, and conditions where nothing in the kernel stops threads beyond the end."""
     per_x = _product(names.block_x, names.vec, names.count)
     per_y = _product(names.block_y, names.rows)
@@ -191,14 +191,14 @@ def _cover(plan: Plan, subject: Subject, places: Places, names: _Names) -> None:
             plan.replace(mark.span, "")
 
 
-def _define_sizes(plan: Plan, places: Places) -> None:
+def _define_sizes(plan: RewriteBuilder, places: Places) -> None:
     """Block sizes of the launch as it was, which the kernel asks for."""
     for name, text in places.defines.items():
         plan.draft = plan.draft.with_define(name, text)
         plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
 
 
-def _require_whole(plan: Plan, subject: Subject, total: str, per: str) -> None:
+def _require_whole(plan: RewriteBuilder, subject: Subject, total: str, per: str) -> None:
     """Only values that divide the total; the defaults shrink until they do.
 
     Raises:
@@ -270,13 +270,13 @@ def _end(subject: Subject, axis: object) -> str:
     return f"({c_text(loop.bound, subject.analysis.facts.atoms, {})})"
 
 
-def vec_default(plan: Plan, name: str) -> object:
+def vec_default(plan: RewriteBuilder, name: str) -> object:
     """The default of a parameter."""
     parameter = plan.draft.parameter(name)
     return 1 if parameter is None else parameter.default
 
 
-def _effect(subject: Subject, lanes: Lanes, places: Places, vec: int) -> Effect:
+def _effect(subject: Subject, lanes: Vectorizer, places: Places, vec: int) -> Effect:
     """By the roofline on a GPU; on a CPU a guess."""
     if subject.device.kind == "cpu":
         return Effect(4.0, f"{lanes.vector_loads + lanes.vector_stores} accesses and all arithmetic become SIMD")
@@ -303,7 +303,7 @@ def _coarsened(subject: Subject) -> Rewrite:
     _refuse_repeats(subject)
     require_independent(subject)
     places = places_of(subject, fastest=_best_axis(subject))
-    plan = Plan(subject, "coarsen", "map")
+    plan = RewriteBuilder(subject, "coarsen", "map")
     names = _parameters(plan, subject, places, vectors=False)
     _cover(plan, subject, places, names)
     _define_sizes(plan, places)

@@ -10,7 +10,7 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.span import Span
 from kernelwright.tactics.vectors.lane_kinds import UNIFORM
-from kernelwright.tactics.vectors.lanes import Lanes
+from kernelwright.tactics.vectors.lanes import Vectorizer
 
 _COSTLY = frozenset(("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "tanh", "sinh", "cosh", "erf",
                      "erfc", "pow", "sqrt", "rsqrt", "sin", "cos", "tan", "cbrt"))  # fmt: skip
@@ -18,7 +18,7 @@ _COSTLY = frozenset(("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "l
 
 
 @dataclass
-class RowLanes(Lanes):
+class RowLanes(Vectorizer):
     """Lanes of one step of a row; see the module."""
 
     registers: Mapping[str, str] = field(default_factory=dict)

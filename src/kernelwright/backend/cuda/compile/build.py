@@ -27,7 +27,7 @@ _UNIT_FAULTS = frozenset({3, 4, 5, 6})
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class _Compiled:
     """What a compiler gave."""
 
     cubin: bytes
@@ -36,7 +36,7 @@ class Compiled:
     log: str
 
 
-def compile_unit(unit: BuildUnit, device: DeviceInfo) -> Compiled:
+def compile_unit(unit: BuildUnit, device: DeviceInfo) -> _Compiled:
     """Compile for `device`, which need not be here.
 
     Raises:
@@ -66,7 +66,7 @@ def compile_unit(unit: BuildUnit, device: DeviceInfo) -> Compiled:
 # NVRTC
 
 
-def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptions) -> Compiled:
+def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptions) -> _Compiled:
     """Compile in this process.
 
     Raises:
@@ -106,7 +106,7 @@ def compile_with_nvrtc(nvrtc: ModuleType, unit: BuildUnit, options: CompileOptio
         raise BuildFailed(f"NVRTC refuses {unit.file_name}: {error.name}") from error
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return Compiled(bytes(cubin), names, log)
+    return _Compiled(bytes(cubin), names, log)
 
 
 def needs_host(log: str) -> bool:
@@ -124,7 +124,7 @@ def _nvrtc_log(nvrtc: ModuleType, program: object) -> str:
 # nvcc
 
 
-def compile_with_nvcc(nvcc: Path, unit: BuildUnit, options: CompileOptions) -> Compiled:
+def compile_with_nvcc(nvcc: Path, unit: BuildUnit, options: CompileOptions) -> _Compiled:
     """Compile with the compiler driver, which also takes host code.
 
     Variables that hold each entry's address are added after the source: they instantiate templates, and the PTX
@@ -149,7 +149,7 @@ def compile_with_nvcc(nvcc: Path, unit: BuildUnit, options: CompileOptions) -> C
         if done.returncode:
             raise refusal(unit, log)
         names = _names_in_ptx((folder / "unit.ptx").read_text(encoding="utf-8", errors="replace"), unit.entries)
-        return Compiled((folder / "unit.cubin").read_bytes(), names, log)
+        return _Compiled((folder / "unit.cubin").read_bytes(), names, log)
 
 
 def _marked_source(unit: BuildUnit) -> str:
