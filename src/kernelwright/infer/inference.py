@@ -17,12 +17,12 @@ from pathlib import Path
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
-from kernelwright.infer.host import find_launch
-from kernelwright.infer.instances import instance_text, split_instance
 from kernelwright.infer.launch import LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.host import find_launch
+from kernelwright.infer.text.instances import instance_text, split_instance
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range

@@ -144,7 +144,10 @@ class DeviceLane(QuickLane):
         self._baseline = {each.rendered.workload.name: each for each in baseline}
         same = same_inputs_note(self._problem)
         self.notes += [same] if same else []
+        start_s = time.perf_counter()
         errors = self._calibrate_on(first)
+        if self._waits_for_claim and self.can_judge_aside:  # the referee makes the data of the others meanwhile
+            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self._desk.limits(built.rendered.workload.name)
         self._write_bounds_ahead(baseline, is_thorough=False)
@@ -162,7 +165,7 @@ class DeviceLane(QuickLane):
 
     def begin_later(self) -> None:
         """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
-        if self._later and self.can_judge_aside and not self._waits_for_claim:
+        if self._later and self.can_judge_aside:
             self._in_background(self._prepare_later)
 
     @property
