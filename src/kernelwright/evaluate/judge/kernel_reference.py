@@ -35,7 +35,7 @@ from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, Problem, Workload
 from kernelwright.problem.reference import Reference
