@@ -86,6 +86,7 @@ from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_roundin
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
+from kernelwright.problem.c_reference import c_reference
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
@@ -172,7 +173,7 @@ class _Referee:
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
-        loaded = load_reference(problem.reference) if self._original is None else self._original.as_reference()
+        loaded = _loaded(problem) if self._original is None else self._original.as_reference()
         self._reference = replace(loaded, function=_one_at_a_time(loaded.function))
         self._lock = threading.Lock()
         """Around `_entries` and `_making`."""
@@ -671,6 +672,12 @@ _HINTS = {
     "mismatch": "check that the reference computes what the kernel does, with arguments in the kernel's "
     "order; when both are right, declare a tolerance with its reason",
 }
+
+
+def _loaded(problem: Problem) -> Reference:
+    if problem.reference.is_c:
+        return Reference(c_reference(problem), problem.reference.file, uses_torch=False)
+    return load_reference(problem.reference)
 
 
 def _one_at_a_time(function: Callable[..., object]) -> Callable[..., object]:
