@@ -48,7 +48,7 @@ from kernelwright.evaluate.device_queue.confirm import (
     Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
-from kernelwright.evaluate.device_queue.preparation import Counts, preparation
+from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import Built
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
@@ -224,7 +224,8 @@ class DeviceLane(QuickLane):
             name: Counts(len(self._desk.essential(name)), len(self._desk.datasets(name, is_thorough=True)))
             for name in (each.rendered.workload.name for each in baseline)
         }
-        name = next(iter(counts))
+        workloads = [each.rendered.workload for each in baseline]
+        name = max(workloads, key=lambda each: array_bytes(self._problem, each)).name  # overheads weigh least there
         location = self._problem.reference.location
         self.say("the reference is called for the first time")
         first, *others = self._desk.essential(name)
