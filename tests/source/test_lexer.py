@@ -34,7 +34,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "kernelwright"
         ("a /* b", "a     "),
         ('a "b" c', 'a " " c'),
         ('a "\\"" c', 'a "  " c'),
-        ("c = L'\"'; b(\"\");", "c = L' '; b(\"\");"),
+        ('c = L\'"\'; b("");', "c = L' '; b(\"\");"),
         ('u8"//" b', 'u8"  " b'),
         ("n = 1'000; 'a'", "n = 1'000; ' '"),
         ("n'a'b", "n' 'b"),
@@ -59,7 +59,7 @@ def test_c_has_no_raw_strings_and_no_quotes_between_digits() -> None:
 def test_what_nothing_closes_is_told() -> None:
     found = [(each.kind, each.text, each.is_closed) for each in hidden_parts("'a\n\"b\\\nc\n/*/ d")]
     assert found == [("open", "'a", False), ("open", '"b\\\nc', False), ("comment", "/*/ d", False)]
-    assert all(each.is_closed for each in hidden_parts("/**/ // a\n'b' \"c\" R\"(d)\""))
+    assert all(each.is_closed for each in hidden_parts('/**/ // a\n\'b\' "c" R"(d)"'))
 
 
 @pytest.mark.parametrize(

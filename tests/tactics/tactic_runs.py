@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from cuda_host import HostRunner
-from kernelwright.source.language import Language
 from opencl_runs import Array, Job, Launch, Result, Runner
 
 from kernelwright.errors import SpecError
@@ -20,9 +19,10 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Role, SourceSpec, Workload
+from kernelwright.problem.model import Argument, LaunchStep, Problem, ReferenceSpec, Role, SourceSpec, Workload
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.template.draft import HeaderDraft, StepDraft, strip_header
+from kernelwright.template.header import Header, launch_step, strip_header
 from kernelwright.template.load import load_baseline, load_template
 
 CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)
@@ -61,22 +61,22 @@ def subject_of(
         tuple(argument(name, text) for name, text in arguments.items()),
         tuple(Workload(str(index), dict(each)) for index, each in enumerate(sizes)), {},
     )  # fmt: skip
-    step = StepDraft(entry, tuple(grid), tuple(block), shared_bytes)
-    return Subject.make(problem, source, HeaderDraft(steps=(step,)), device, entry=entry)
+    step = launch_step(entry, tuple(grid), tuple(block), shared_bytes)
+    return Subject.make(problem, source, Header(steps=(step,)), device, entry=entry)
 
 
 def example(name: str, device: DeviceFacts = CPU, *, entry: str | None = None) -> Subject:
     """The baseline of an example as a subject."""
     problem = load_problem(EXAMPLES / name / "problem.toml")
     template = load_baseline(problem, load_template(problem)).template
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in template.steps), options=template.options)
+    draft = Header(steps=tuple(LaunchStep.of(step) for step in template.steps), options=template.options)
     return Subject.make(problem, strip_header(template.source), draft, device, entry=entry)
 
 
 # Configs
 
 
-def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
+def configs(draft: Header, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
     """The defaults, corners, and random configs that the constraints allow on these sizes."""
     parameters = draft.parameters
     default = {each.name: each.default for each in parameters}
@@ -95,7 +95,7 @@ def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: i
             yield config
 
 
-def is_allowed(draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
+def is_allowed(draft: Header, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
     """Whether a config meets constraints and device limits."""
     names = {**LIMITS, **sizes, **config}
     for _, condition in draft.constraints:
@@ -115,7 +115,7 @@ def is_allowed(draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[s
 
 
 def job(
-    subject: Subject, source: str, draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[str, int],
+    subject: Subject, source: str, draft: Header, config: Mapping[str, Value], sizes: Mapping[str, int],
     arrays: Mapping[str, Array], *, repeats: int = 0,
 ) -> Job:  # fmt: skip
     """The program of one config on one set of sizes."""
@@ -187,7 +187,7 @@ def inputs(subject: Subject, sizes: Mapping[str, int], *, seed: int = 0) -> dict
 
 
 def run(
-    runner: Runner | HostRunner, subject: Subject, source: str, draft: HeaderDraft, config: Mapping[str, Value],
+    runner: Runner | HostRunner, subject: Subject, source: str, draft: Header, config: Mapping[str, Value],
     sizes: Mapping[str, int], *, seed: int = 0, repeats: int = 0,
 ) -> Result:  # fmt: skip
     """One config on random inputs."""

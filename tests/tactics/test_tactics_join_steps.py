@@ -19,7 +19,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
-from kernelwright.template.draft import StepDraft
+from kernelwright.template.header import launch_step
 from tiers import TIMES
 
 COUNT = 2 * TIMES
@@ -190,10 +190,10 @@ def test_what_others_use_is_left_alone() -> None:
     subject = steps_subject(FIT[0])
     for place, array, reason in ((4, "odd", "g uses odd"), (0, "even", "g uses even"), (2, "y", "between its steps")):
         steps = list(subject.draft.steps)
-        steps.insert(place, StepDraft("g", ("1",), ("1",), None, (array,)))
+        steps.insert(place, launch_step("g", ("1",), ("1",), None, (array,)))
         assert reason in refused(replace(subject, draft=replace(subject.draft, steps=tuple(steps))))
     other = list(subject.draft.steps)
-    other.insert(0, StepDraft("g", ("1",), ("1",), None, ("x",)))
+    other.insert(0, launch_step("g", ("1",), ("1",), None, ("x",)))
     result = joined(replace(subject, draft=replace(subject.draft, steps=tuple(other))))
     assert [each.entry for each in result.draft.steps] == ["g", "f"]
 

@@ -10,20 +10,20 @@ from tactic_runs import subject_of
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import Problem
+from kernelwright.problem.model import LaunchStep, Problem
 from kernelwright.source.syntax import parse
 from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import DeviceFacts, Effect, NotApplicable, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, top
 from kernelwright.tactics.common.launches import extent
 from kernelwright.tactics.registry import tactic
-from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
+from kernelwright.template.header import Header, launch_step, scratch_argument, strip_header
 from kernelwright.template.load import load_baseline, load_template, parse_header
 
 EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 CPU = DeviceFacts("cpu", warp_size=8, max_threads_per_block=4096, multiprocessors=4)
 
-DRAFT = HeaderDraft(
+DRAFT = Header(
     parameters=(
         Parameter("BLOCK", (32, 64), 64, 'threads, "side by side"'),
         Parameter("TYPE", ("float", "float4"), "float"),
@@ -31,9 +31,9 @@ DRAFT = HeaderDraft(
         Parameter("SCALE", (0.5, 1.0), 1.0),
     ),
     constraints=(("fits", "BLOCK <= device.max_threads_per_block"), ("wide", "TYPE == 'float' or n % 4 == 0")),
-    steps=(StepDraft("f", ("ceil_div(n, BLOCK)",), ("BLOCK",), None, ("x", "part")),),
+    steps=(launch_step("f", ("ceil_div(n, BLOCK)",), ("BLOCK",), None, ("x", "part")),),
     defines=(("N", "n"),),
-    scratch=(ScratchDraft("part", "float32", ("BLOCK",), "local"),),
+    scratch=(scratch_argument("part", "float32", ("BLOCK",), "local"),),
     options=("-cl-mad-enable",),
 )
 
@@ -44,16 +44,16 @@ def test_a_draft_reads_back_as_the_header_that_it_says() -> None:
         (p.name, p.values, p.default, p.why) for p in DRAFT.parameters
     ]
     assert [(c.name, c.expression.text) for c in header.constraints] == list(DRAFT.constraints)
-    assert tuple(StepDraft.of(step) for step in header.steps) == DRAFT.steps
+    assert tuple(LaunchStep.of(step) for step in header.steps) == DRAFT.steps
     assert {name: e.text for name, e in header.defines.items()} == dict(DRAFT.defines)
     assert [(s.name, s.role, s.dtype) for s in header.scratch] == [("part", "local", "float32")]
     assert header.options == DRAFT.options
 
 
 def test_several_launches_read_back_in_order() -> None:
-    steps = (StepDraft("f", ("n",), ("1",), None, ("x",)), StepDraft("g", ("1",), ("64", "2"), "256", ("x", "n")))
-    header = parse_header(HeaderDraft(steps=steps).render(), Path("f.cu"))
-    assert tuple(StepDraft.of(step) for step in header.steps) == steps
+    steps = (launch_step("f", ("n",), ("1",), None, ("x",)), launch_step("g", ("1",), ("64", "2"), "256", ("x", "n")))
+    header = parse_header(Header(steps=steps).render(), Path("f.cu"))
+    assert tuple(LaunchStep.of(step) for step in header.steps) == steps
 
 
 @pytest.mark.parametrize("text", [
@@ -93,7 +93,7 @@ def _softmax() -> tuple[Problem, Subject]:
     problem = load_problem(EXAMPLES / "softmax" / "problem.toml")
     template = load_template(problem)
     baseline = load_baseline(problem, template).template
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in baseline.steps), options=baseline.options)
+    draft = Header(steps=tuple(LaunchStep.of(step) for step in baseline.steps), options=baseline.options)
     return problem, Subject.make(problem, baseline.source, draft, CPU)
 
 

@@ -14,9 +14,9 @@ from opencl_runs import Job, Launch, Result, Runner
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import Problem
+from kernelwright.problem.model import LaunchStep, Problem
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.template.draft import HeaderDraft, StepDraft
+from kernelwright.template.header import Header
 from kernelwright.template.load import load_baseline, load_template
 from tiers import TIMES
 
@@ -75,7 +75,7 @@ def subject_of(plain: Plain, folder: Path, device: DeviceFacts = CPU) -> Subject
     (folder / "problem.toml").write_text("\n".join(lines) + "\n")
     problem = load_problem(folder / "problem.toml")
     template = load_template(problem)
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in template.steps))
+    draft = Header(steps=tuple(LaunchStep.of(step) for step in template.steps))
     return Subject.make(problem, template.source, draft, device)
 
 
@@ -83,11 +83,11 @@ def example(name: str, device: DeviceFacts = CPU) -> Subject:
     """The subject for the plain baseline of an example."""
     problem = load_problem(EXAMPLES / name / "problem.toml")
     baseline = load_baseline(problem, load_template(problem)).template
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in baseline.steps), options=baseline.options)
+    draft = Header(steps=tuple(LaunchStep.of(step) for step in baseline.steps), options=baseline.options)
     return Subject.make(problem, baseline.source, draft, device)
 
 
-def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
+def configs(draft: Header, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
     """The default, then configs that change one parameter, then random ones; all meet the constraints."""
     default = {each.name: each.default for each in draft.parameters}
     yield default
@@ -103,7 +103,7 @@ def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: i
             yield config
 
 
-def is_feasible(draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
+def is_feasible(draft: Header, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
     """Whether a config meets all constraints for these sizes."""
     names = {**DEVICE, **sizes, **config}
     return all(bool(Expression.parse(condition).evaluate(names)) for _, condition in draft.constraints)
@@ -124,7 +124,7 @@ def inputs_of(problem: Problem, sizes: Mapping[str, int], *, seed: int = 0) -> d
 
 
 def job_of(
-    problem: Problem, source: str, draft: HeaderDraft, sizes: Mapping[str, int], config: Mapping[str, Value],
+    problem: Problem, source: str, draft: Header, sizes: Mapping[str, int], config: Mapping[str, Value],
     *, repeats: int = 0, seed: int = 0,
 ) -> Job:  # fmt: skip
     """A run of a template."""

@@ -33,7 +33,7 @@ from kernelwright.problem.model import Argument, Problem
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.span import Span
-from kernelwright.template.draft import HeaderDraft
+from kernelwright.template.header import Header
 
 Family = Literal[
     "arithmetic", "memory", "map", "row", "reduction", "transpose", "stencil", "contraction", "launch", "options"
@@ -85,7 +85,7 @@ class Rewrite:
     family: Family
     source: str
     """Without a header."""
-    draft: HeaderDraft
+    draft: Header
     anchors: tuple[Span, ...]
     """What was changed, as places in the subject's source; what no anchor touches is there byte for byte."""
     explanation: str
@@ -136,7 +136,7 @@ class Subject:
     """The kernel's name, without template arguments."""
     source: str
     """Without a header."""
-    draft: HeaderDraft
+    draft: Header
     """At least one launch of `entry`; every launch names its arguments."""
     device: DeviceFacts
     history: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Subject:
     def make(
         problem: Problem,
         source: str,
-        draft: HeaderDraft,
+        draft: Header,
         device: DeviceFacts,
         *,
         entry: str | None = None,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion
@@ -27,7 +26,7 @@ from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
 from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import Effect, Family, Rewrite, Subject, Unfit
-from kernelwright.template.draft import HeaderDraft
+from kernelwright.template.header import Header
 
 
 @dataclass
@@ -37,7 +36,7 @@ class RewriteBuilder:
     subject: Subject
     tactic: str
     family: Family
-    draft: HeaderDraft = field(init=False)
+    draft: Header = field(init=False)
     edits: list[Edit] = field(default_factory=list)
     prelude: list[str] = field(default_factory=list)
     """Text right before the kernel, in order; after the parameters."""
@@ -175,8 +174,8 @@ class RewriteBuilder:
         names: dict[str, str] = {}
         for name in sorted(taken):
             names[name] = next(f"{name}_{n}" for n in range(2, 999) if f"{name}_{n}" not in present)
-        known = len(subject.draft.defines)
-        defines = self.draft.defines[:known] + tuple((names.get(n, n), text) for n, text in self.draft.defines[known:])
+        known = subject.draft.defines
+        defines = {n if n in known else names.get(n, n): each for n, each in self.draft.defines.items()}
         self.draft = replace(self.draft, defines=defines)
         self.prelude = [_OWN_WORD.sub(lambda word: names.get(word[0], word[0]), text) for text in self.prelude]
         self.edits = [
@@ -211,7 +210,7 @@ def _check_source(subject: Subject, source: str) -> None:
         raise Unfit(f"the rewritten text has no kernel {subject.entry} that can be read")
 
 
-def check_defaults(subject: Subject, draft: HeaderDraft) -> None:
+def check_defaults(subject: Subject, draft: Header) -> None:
     """Refuse a draft whose defaults break a constraint or a launch on some workload.
 
     Conditions on `device.*` are left to the space.
@@ -222,16 +221,16 @@ def check_defaults(subject: Subject, draft: HeaderDraft) -> None:
     defaults = {each.name: each.default for each in draft.parameters}
     for workload in subject.problem.workloads:
         names = {**workload.sizes, **defaults}
-        for name, condition in draft.constraints:
-            expression = Expression.parse(condition)
-            if any(each.startswith("device.") for each in expression.names):
+        for constraint in draft.constraints:
+            condition = constraint.expression
+            if any(each.startswith("device.") for each in condition.names):
                 continue
             try:
-                holds = bool(expression.evaluate(names))
+                holds = bool(condition.evaluate(names))
             except SpecError as error:
-                raise Unfit(f"{condition!r} has no value on workload {workload.name}: {error}") from error
+                raise Unfit(f"{condition.text!r} has no value on workload {workload.name}: {error}") from error
             if not holds:
-                raise Unfit(f"no default meets {name!r} ({condition}) on workload {workload.name}")
+                raise Unfit(f"no default meets {constraint.name!r} ({condition}) on workload {workload.name}")
 
 
 def refuse_hidden_branches(subject: Subject) -> None:

@@ -31,7 +31,7 @@ def _join(subject: Subject) -> Rewrite:
     step = only_shape(subject)
     if subject.pattern.kind not in ("row-wise", "whole reduction"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
-    size = number(step.block[0])
+    size = number(step.block[0].text)
     if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
         raise Unfit("its blocks are not a number of threads along x")
     calls = joining_calls(subject.analysis.tree, subject.analysis.function, size)
@@ -320,7 +320,7 @@ def _effect(loops: vector_loops.LoopVectorizer, count: int) -> Effect:
     size = loops.block[0]
     before = Walk(size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(size))
     after = Walk(size, int(vec.default), 1, is_kept=False, barriers=2 * count)
-    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0])
+    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
     return effect(subject.device, pairs, told, otherwise=1.8)
 
 

@@ -140,7 +140,7 @@ def _understood(subject: Subject) -> _Group:
     queries = set(thread_queries(function.body))
     if not {"threadIdx.x", "blockIdx.x"} <= queries <= {"threadIdx.x", "blockIdx.x", "blockDim.x"}:
         raise Unfit("its threads are not asked for a block and a place in it alone")
-    if number(step.block[0]) is not None and "blockDim.x" not in queries:
+    if number(step.block[0].text) is not None and "blockDim.x" not in queries:
         raise Unfit("its blocks are a number of threads that says nothing of a group")
     for name in facts.helpers:
         helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
@@ -153,7 +153,7 @@ def _understood(subject: Subject) -> _Group:
         require_independent(subject)
     else:
         _refuse_passing(subject, join)
-    return _Group(subject, RewriteBuilder(subject, "group-lanes", "map"), join, step.block[0], step.grid[0])
+    return _Group(subject, RewriteBuilder(subject, "group-lanes", "map"), join, step.block[0].text, step.grid[0].text)
 
 
 def _refuse_passing(subject: Subject, join: _Join) -> None:
@@ -242,7 +242,7 @@ def _tree(
     )  # fmt: skip
     parameter = replace(function.parameters[0], name="kw_own", c_type=array.c_type, is_pointer=False)
     section = replace(function, name="kw_join", is_kernel=False, parameters=(parameter,), body=body)
-    block = only_shape(subject).block[0]
+    block = only_shape(subject).block[0].text
     sizes = {total_of(subject, block, each) for each in subject.sizes()}
     functions = {each.name: each for each in subject.analysis.tree.functions}
     found = {

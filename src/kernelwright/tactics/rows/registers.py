@@ -46,6 +46,7 @@ from kernelwright.tactics.tiling.frame import place_attribute
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import prelude
 from kernelwright.tactics.vectors.row_lanes import RowLanes, element_text
+from kernelwright.template.header import expressions
 
 BLOCKS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 MOST_REGISTERS = 96
@@ -471,7 +472,7 @@ def _finished(row: RowKernel, steps: Sequence[LoopText]) -> Rewrite:
     texts += [joining_function(words, operation, c_type, block) for operation, c_type in kinds]
     plan.prelude = [*plan.prelude, *texts]
     step = only_shape(subject)
-    grid = step.grid if rows == "1" else (f"ceil_div({step.grid[0]}, {rows})", *step.grid[1:])
+    grid = step.grid if rows == "1" else expressions((f"ceil_div({step.grid[0]}, {rows})", *step.grid[1:]))
     shape = (block,) if rows == "1" else (block, rows)
     shared = "0" if step.shared_bytes is not None and any(lanes.stored for lanes in row.wide) else None
     plan.draft = plan.draft.relaunched(step.entry, grid=grid, block=shape, shared_bytes=shared)
@@ -544,7 +545,7 @@ def _effect(row: RowKernel) -> Effect:
     before = Walk(row.size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(row.size))
     after = Walk(int(block.default), int(vec.default), 0, is_kept=True, barriers=count)
     facts = [each.fact for each in row.loops]
-    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0])
+    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
     told = f"{len(facts)} passes over a row become one, whose loads are waited for once"
     return effect(subject.device, pairs, told, otherwise=2.0)
 

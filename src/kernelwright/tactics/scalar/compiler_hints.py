@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
+from kernelwright.source.lexer import words_of
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.launches import only_shape
@@ -23,11 +26,12 @@ def _bound(subject: Subject) -> Rewrite:
         if any(word in mark.text for word in _BOUND_WORDS):
             raise Unfit("its launch bounds are declared", is_already_so=True)
     step = only_shape(subject)
-    if not all(_C_SAFE.fullmatch(extent) for extent in step.block) or _names_sizes(subject, step.block):
+    block = tuple(extent.text for extent in step.block)
+    if not all(_C_SAFE.fullmatch(extent) for extent in block) or _names_sizes(subject, step.block):
         raise Unfit("the block is an expression that the source cannot say")
     plan = RewriteBuilder(subject, "launch-bounds", "launch")
     if subject.language == "opencl":
-        extents = ", ".join((*step.block, "1", "1")[:3])
+        extents = ", ".join((*block, "1", "1")[:3])
         head = function.place.span.text(subject.source)
         match = re.match(r"(?:__kernel|kernel)\b", head)
         if match is None:
@@ -36,7 +40,7 @@ def _bound(subject: Subject) -> Rewrite:
         plan.insert(place, f" __attribute__((reqd_work_group_size({extents})))")
         because = "the compiler knows the block, so indices become constants"
     else:
-        threads = " * ".join(f"({extent})" for extent in step.block)
+        threads = " * ".join(f"({extent})" for extent in block)
         blocks = plan.parameter(
             "MIN_BLOCKS", (1, 2, 3, 4, 6, 8), 1, "blocks that a multiprocessor must be able to hold"
         )
@@ -46,9 +50,9 @@ def _bound(subject: Subject) -> Rewrite:
     return plan.finish("The source says the shape of its blocks.", Effect(1.03, because), properties=subject.properties)
 
 
-def _names_sizes(subject: Subject, texts: tuple[str, ...]) -> bool:
+def _names_sizes(subject: Subject, extents: Sequence[Expression]) -> bool:
     """Whether expressions mention what is no macro of the source: sizes of the problem."""
-    names = {name for text in texts for name in re.findall(r"[A-Za-z_]\w*", text)}
+    names = {name for extent in extents for name in words_of(extent.text)}
     return bool(names - {each.name for each in subject.draft.parameters})
 
 

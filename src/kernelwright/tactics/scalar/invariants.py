@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from kernelwright.source import nodes
+from kernelwright.source.lexer import directives, masked
 from kernelwright.source.loop_headers import read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, line_start

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Argument
+from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape, steps_of
-from kernelwright.template.draft import ScratchDraft, StepDraft
 
 MOST_STEPS = 8
 """One launch makes at most so many; a guess: each step more widens what tiles share with their neighbours."""
@@ -21,7 +19,7 @@ MOST_STEPS = 8
 class Chain:
     """Launches of one kernel, each of which reads what the one before it has written."""
 
-    step: StepDraft
+    step: LaunchStep
     """The first launch; the others differ from it in `taken` and `given` alone."""
     taken: str
     """The kernel's parameter that a step reads."""
@@ -99,7 +97,7 @@ def _counts(length: int) -> tuple[int, ...]:
     return found
 
 
-def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[StepDraft, ...], others: set[str]) -> None:
+def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[LaunchStep, ...], others: set[str]) -> None:
     """What lies between must be scratch that nothing else touches, and no array may be there twice.
 
     Raises:
@@ -129,7 +127,7 @@ def _refuse_unlike(subject: Subject, chain: Chain) -> None:
     Raises:
         Unfit: they have not.
     """
-    known: dict[str, Argument | ScratchDraft] = {each.name: each for each in subject.problem.arguments}
+    known: dict[str, Argument] = {each.name: each for each in subject.problem.arguments}
     known |= {each.name: each for each in subject.draft.scratch}
     if any(name not in known for name in chain.buffers):
         raise Unfit("an array of its steps is not declared")
@@ -141,10 +139,9 @@ def _refuse_unlike(subject: Subject, chain: Chain) -> None:
             raise Unfit("the arrays of its steps have different shapes")
 
 
-def _shape(subject: Subject, array: Argument | ScratchDraft, sizes: Mapping[str, int]) -> tuple[object, ...]:
+def _shape(subject: Subject, array: Argument, sizes: Mapping[str, int]) -> tuple[object, ...]:
     defaults = {each.name: each.default for each in subject.draft.parameters}
-    texts = [each if isinstance(each, str) else each.text for each in array.shape]
     try:
-        return tuple(Expression.parse(text).evaluate({**defaults, **sizes}) for text in texts)
+        return tuple(each.evaluate({**defaults, **sizes}) for each in array.shape)
     except SpecError as error:
         raise Unfit(f"the shape of {array.name} is not known") from error

@@ -125,7 +125,7 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
 def _calls(subject: Subject) -> dict[Span, Operation]:
     """Calls after which all threads of a block have the same; none where that is not known of all."""
     step = only_shape(subject)
-    size = number(step.block[0])
+    size = number(step.block[0].text)
     if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
         return {}
     try:
@@ -405,7 +405,7 @@ def _steps_of_a_row(loops: LoopVectorizer) -> int:
     subject = loops.subject
     bound = loops.ready[0].fact.bound
     vec = loops.plan.draft.parameter(loops.vec)
-    size = loops.block[0] if loops.block is not None else number(only_shape(subject).block[0])
+    size = loops.block[0] if loops.block is not None else number(only_shape(subject).block[0].text)
     if subject.device.kind == "cpu" or bound is None or size is None or vec is None:
         return 0
     lengths = [subject.evaluate(bound, sizes) for sizes in subject.sizes()]
