@@ -13,8 +13,7 @@ def written_template(template: Template) -> Written:
     """A loaded template, or plain kernel, with a header that says how it is launched."""
     entry = template.steps[0].entry
     header = parse_header(template.source, template.file, entry=entry)
-    draft = header
-    if not draft.steps:
-        draft = replace(draft, steps=template.steps)
+    if not header.steps:
+        header = replace(header, steps=template.steps)
     base_entry = entry.partition("<")[0].strip()
-    return Written(draft.render() + strip_header(template.source), template.language, base_entry)
+    return Written(header.render() + strip_header(template.source), template.language, base_entry)

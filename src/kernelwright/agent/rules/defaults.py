@@ -31,8 +31,7 @@ def smaller_defaults(text: str, task: Task, entry: str) -> str | None:
     parameters = tuple(replace(each, default=chosen[each.name]) for each in header.parameters)
     if parameters == header.parameters:
         return None
-    draft = replace(header, parameters=parameters)
-    return draft.render() + strip_header(text)
+    return replace(header, parameters=parameters).render() + strip_header(text)
 
 
 def _smaller(parameter: Parameter) -> Value:

@@ -68,12 +68,12 @@ def written_of(before: Written, subject: Subject, rewrite: Rewrite) -> Written:
 
     Parameters that nothing uses any more go: a tactic that replaces a launch leaves those of the old one behind.
     """
-    draft = without_unused(rewrite.draft, rewrite.source, subject.language)
+    header = without_unused(rewrite.header, rewrite.source, subject.language)
     replaced = {key_of(each, subject.entry, before.entry) for each in subject.properties}
     new = {key_of(each, subject.entry, before.entry) for each in rewrite.properties}
     return replace(
         before,
-        text=draft.render() + rewrite.source,
+        text=header.render() + rewrite.source,
         tactics=(*before.tactics, key_of(rewrite.tactic, subject.entry, before.entry)),
         properties=tuple(sorted((set(before.properties) - replaced) | new)),
     )

@@ -30,7 +30,7 @@ class Extent:
 
 def steps_of(subject: Subject) -> tuple[LaunchStep, ...]:
     """The launches of the subject's kernel."""
-    return tuple(step for step in subject.draft.steps if step.entry.partition("<")[0].strip() == subject.entry)
+    return tuple(step for step in subject.header.steps if step.entry.partition("<")[0].strip() == subject.entry)
 
 
 def only_shape(subject: Subject) -> LaunchStep:

@@ -24,7 +24,7 @@ def _lift(subject: Subject) -> Rewrite:
     refuse_hidden_branches(subject)
     step = only_shape(subject)
     if all(number(extent) is None or number(extent) == 1 for extent in step.block):
-        raise Unfit("the block is a parameter", is_already_so=any(subject.draft.parameters))
+        raise Unfit("the block is a parameter", is_already_so=any(subject.header.parameters))
     baked = _baked_macro(subject, tuple(extent.text for extent in step.block))
     if baked is not None:
         return _lift_macro(subject, baked)
@@ -82,7 +82,7 @@ def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
     name = plan.lift_macro(literal.name, values, "threads of a block")
     users = _kernels_that_use(subject, literal.name)
     steps = []
-    for step in plan.draft.steps:
+    for step in plan.header.steps:
         entry = step.entry.partition("<")[0].strip()
         if entry not in users:
             steps.append(step)
@@ -98,7 +98,7 @@ def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
         if step.shared_bytes is not None:
             raise Unfit(f"how {name} decides on the shared memory of {entry} is not known")
         steps.append(replace(step, grid=expressions(grid), block=expressions((name, *step.block[1:]))))
-    plan.draft = replace(plan.draft, steps=tuple(steps))
+    plan.header = replace(plan.header, steps=tuple(steps))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__", mark.text) and str(literal.value) in mark.text:
             text = re.sub(rf"\b{literal.value}\b", name, mark.span.text(subject.source), count=1)
@@ -145,7 +145,7 @@ def _lift_together(subject: Subject) -> Rewrite:
         if count is None or count % size:
             raise Unfit("how much shared memory a block of another size needs is not known")
         shared = f"{count // size} * {name}"
-    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(name, *step.block[1:]), shared_bytes=shared)
+    plan.header = plan.header.relaunched(step.entry, grid=step.grid, block=(name, *step.block[1:]), shared_bytes=shared)
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")
@@ -270,7 +270,7 @@ def _lift_free(subject: Subject) -> Rewrite:
         grid[index], block[index] = f"ceil_div({total}, {name})", name
     if len(names) > 1:
         plan.constraint("threads", f"{' * '.join(names)} <= 1024")
-    plan.draft = plan.draft.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
+    plan.header = plan.header.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")

@@ -296,7 +296,7 @@ def _finish(loops: vector_loops.LoopVectorizer, calls: list[tuple[nodes.Call, Op
         arrays = "".join(f"\n  __local {c_type} kw_part_{c_type}[{block}];" for c_type in sorted({c for _, c in kinds}))
         plan.insert(subject.analysis.function.body.place.span.start + 1, arrays)
     step = only_shape(subject)
-    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(block,))
+    plan.header = plan.header.relaunched(step.entry, grid=step.grid, block=(block,))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")
@@ -314,7 +314,7 @@ def _effect(loops: vector_loops.LoopVectorizer, count: int) -> Effect:
     assert loops.block is not None
     told = "fewer barriers, wider loads, and blocks that fit the length of a row"
     facts = [each.fact for each in loops.ready if loops.is_block_wide(each)]
-    vec = loops.plan.draft.parameter(loops.vec)
+    vec = loops.plan.header.parameter(loops.vec)
     if subject.device.kind == "cpu" or subject.pattern.kind != "row-wise" or not facts or vec is None:
         return Effect(1.8, told)
     size = loops.block[0]

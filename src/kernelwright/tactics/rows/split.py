@@ -477,16 +477,16 @@ def _relaunch(
     step = only_shape(subject)
     whole = extents(step)[0]
     steps = []
-    for one in plan.draft.steps:
+    for one in plan.header.steps:
         steps += [one, replace(one, entry=second)] if one == step else [one]
-    plan.draft = replace(plan.draft, steps=tuple(steps))
+    plan.header = replace(plan.header, steps=tuple(steps))
     shape = (f"({step.grid[0].text}) * ({step.block[0].text}) * {split}",)
     for each in row.joined:
         scratch = scratch_argument(part[each.name], _DTYPES[each.c_type], shape)
-        plan.draft = plan.draft.with_scratch(scratch, step.entry, second)
+        plan.header = plan.header.with_scratch(scratch, step.entry, second)
     is_rows = own is not None and own.is_total and whole.is_rounded_up
     grid = f"ceil_div(({whole.total}) * {split}, {whole.block})" if is_rows else f"({step.grid[0].text}) * {split}"
-    plan.draft = plan.draft.relaunched(step.entry, grid=(grid,), block=(step.block[0].text,))
+    plan.header = plan.header.relaunched(step.entry, grid=(grid,), block=(step.block[0].text,))
 
 
 ROW_SPLIT = RuleTactic(

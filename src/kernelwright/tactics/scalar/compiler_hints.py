@@ -53,7 +53,7 @@ def _bound(subject: Subject) -> Rewrite:
 def _names_sizes(subject: Subject, extents: Sequence[Expression]) -> bool:
     """Whether expressions mention what is no macro of the source: sizes of the problem."""
     names = {name for extent in extents for name in words_of(extent.text)}
-    return bool(names - {each.name for each in subject.draft.parameters})
+    return bool(names - {each.name for each in subject.header.parameters})
 
 
 LAUNCH_BOUNDS = RuleTactic(
@@ -71,7 +71,7 @@ def _restrict(subject: Subject) -> Rewrite:
     if not missing:
         raise Unfit("its pointers are restrict", is_already_so=True)
     names = [each.name for each in function.parameters]
-    for step in subject.draft.steps:
+    for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() == subject.entry:
             passed = dict(zip(names, step.arguments or (), strict=False))
             arrays = [passed.get(each.name) for each in pointers]
@@ -142,7 +142,7 @@ def _unroll(subject: Subject) -> Rewrite:
     free = [each for each in loops if not any("unroll" in mark.text for mark in each.pragmas)]
     if not loops:
         raise Unfit("it has no loop that can be written out")
-    if not free or any(each.name.startswith("UNROLL") for each in subject.draft.parameters):
+    if not free or any(each.name.startswith("UNROLL") for each in subject.header.parameters):
         raise Unfit("its loops say how often they are unrolled", is_already_so=True)
     plan = RewriteBuilder(subject, "unroll", "arithmetic")
     name = plan.parameter(
@@ -210,14 +210,14 @@ def _options(subject: Subject) -> Rewrite:
         wanted = ("--use_fast_math",)
     else:
         raise Unfit("no options are known for HIP")
-    given = (*subject.draft.options, *subject.problem.kernel.options)
+    given = (*subject.header.options, *subject.problem.kernel.options)
     new = tuple(each for each in wanted if not any(each in other for other in given))
     if not new:
         raise Unfit("the options are set", is_already_so=True)
     plan = RewriteBuilder(subject, "options", "options")
     told = " and ".join(new)
     name = plan.parameter("RELAXED", (0, 1), 1 if error >= 1e-4 else 0, f"1: compiled with {told}")
-    plan.draft = plan.draft.with_options(*(f"{{'{each}' if {name} == 1 else '-DKW_PLAIN=1'}}" for each in new))
+    plan.header = plan.header.with_options(*(f"{{'{each}' if {name} == 1 else '-DKW_PLAIN=1'}}" for each in new))
     return plan.finish(
         f"The compiler may get {told}, within the error of {error:g} that results may have.",
         Effect(1.05, "multiplications and additions are fused, divisions and roots take fewer steps"),

@@ -69,8 +69,8 @@ def chain_of(subject: Subject, taken: str, given: str) -> Chain:
     if len(steps) < 2:
         raise Unfit("it is launched once: there are no steps to join")
     step = only_shape(subject)
-    first = subject.draft.steps.index(steps[0])
-    if subject.draft.steps[first : first + len(steps)] != steps:
+    first = subject.header.steps.index(steps[0])
+    if subject.header.steps[first : first + len(steps)] != steps:
         raise Unfit("another kernel is launched between its steps")
     names = tuple(each.name for each in subject.analysis.facts.parameters)
     if any(len(each.arguments or ()) != len(names) for each in steps):
@@ -105,7 +105,7 @@ def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[LaunchStep, ...], 
     """
     first, last, between = chain.buffers[0], chain.buffers[-1], set(chain.between)
     roles: dict[str, str] = {each.name: each.role for each in subject.problem.arguments}
-    roles |= {each.name: each.role for each in subject.draft.scratch}
+    roles |= {each.name: each.role for each in subject.header.scratch}
     for name in chain.between:
         if roles.get(name) != "scratch":
             raise Unfit(f"{name}, between two steps, is no scratch: others may read it")
@@ -115,7 +115,7 @@ def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[LaunchStep, ...], 
         raise Unfit("a launch reads and writes one array")
     if others & {first, last, *between}:
         raise Unfit("a launch passes one array twice")
-    for each in subject.draft.steps:
+    for each in subject.header.steps:
         used = between & set(each.arguments or ())
         if each not in steps and used:
             raise Unfit(f"{each.entry} uses {sorted(used)[0]}, which lies between two steps")
@@ -128,7 +128,7 @@ def _refuse_unlike(subject: Subject, chain: Chain) -> None:
         Unfit: they have not.
     """
     known: dict[str, Argument] = {each.name: each for each in subject.problem.arguments}
-    known |= {each.name: each for each in subject.draft.scratch}
+    known |= {each.name: each for each in subject.header.scratch}
     if any(name not in known for name in chain.buffers):
         raise Unfit("an array of its steps is not declared")
     arrays = {name: known[name] for name in chain.buffers}
@@ -140,7 +140,7 @@ def _refuse_unlike(subject: Subject, chain: Chain) -> None:
 
 
 def _shape(subject: Subject, array: Argument, sizes: Mapping[str, int]) -> tuple[object, ...]:
-    defaults = {each.name: each.default for each in subject.draft.parameters}
+    defaults = {each.name: each.default for each in subject.header.parameters}
     try:
         return tuple(each.evaluate({**defaults, **sizes}) for each in array.shape)
     except SpecError as error:

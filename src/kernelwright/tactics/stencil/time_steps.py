@@ -148,9 +148,9 @@ def _relaunch(plan: RewriteBuilder, found: _Steps, tile_x: str, tile_y: str, blo
     grid += f" * ceil_div({stencil.down.host}, {tile_y})" if stencil.down.atom else ""
     shape = replace(found.chain.step, grid=expressions((grid,)), block=expressions(block), shared_bytes=None)
     made = tuple(replace(shape, arguments=arguments) for arguments in found.chain.launches(names))
-    at = plan.draft.steps.index(old[0])
-    rest = tuple(each for each in plan.draft.steps[at:] if each not in old)
-    plan.draft = replace(plan.draft, steps=(*plan.draft.steps[:at], *made, *rest))
+    at = plan.header.steps.index(old[0])
+    rest = tuple(each for each in plan.header.steps[at:] if each not in old)
+    plan.header = replace(plan.header, steps=(*plan.header.steps[:at], *made, *rest))
 
 
 def _chosen(

@@ -292,7 +292,7 @@ def refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
 def _others_join(subject: Subject, access: Access) -> bool:
     """Whether every other launch only joins what blocks have left, by the same operation."""
     operations = {subject.analysis.facts.reductions[i].operation for i in access.sources.reductions}
-    entries = {step.entry.partition("<")[0].strip() for step in subject.draft.steps} - {subject.entry}
+    entries = {step.entry.partition("<")[0].strip() for step in subject.header.steps} - {subject.entry}
     if len(operations) != 1 or not entries:
         return False
     for entry in entries:
@@ -404,7 +404,7 @@ def _steps_of_a_row(loops: LoopVectorizer) -> int:
     """Enough for the longest row at the defaults, on a GPU; 0 where that is not known or too much."""
     subject = loops.subject
     bound = loops.ready[0].fact.bound
-    vec = loops.plan.draft.parameter(loops.vec)
+    vec = loops.plan.header.parameter(loops.vec)
     size = loops.block[0] if loops.block is not None else number(only_shape(subject).block[0].text)
     if subject.device.kind == "cpu" or bound is None or size is None or vec is None:
         return 0
