@@ -231,6 +231,11 @@ def caveats(view: RunView) -> tuple[str, ...]:
     return (*_loose(view), *_left_out(view), *_same_inputs(view), *_assembly(view), *_original(view))
 
 
+def is_caveat(text: str) -> bool:
+    """Whether `caveats` has a note whole, so that it need not be told beside a verdict."""
+    return text.startswith((SAME_INPUTS, ASSEMBLY_ALLOWED, ORIGINAL_IS_REFERENCE)) or _LEFT_OUT in text
+
+
 def _loose(view: RunView) -> Iterator[str]:
     found = [each for note in view.notes if (each := LooseTolerance.read(note.text)) is not None]
     for output in dict.fromkeys(each.output for each in found):

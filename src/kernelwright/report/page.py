@@ -11,29 +11,23 @@ a run that is unfinished, failed or tiny gives a page that says so.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from kernelwright.insights.run_summary import Story
 from kernelwright.insights.step_table import fastest_run_id
-from kernelwright.insights.verdict_words import counted
+from kernelwright.insights.verdict_words import counted, is_caveat
 from kernelwright.report.charts import (
     best_so_far,
     convergence,
     distribution,
     factor,
-    value_text,
 )
 from kernelwright.report.claims import (
     Headline,
     WorkloadTable,
-    confidence_text,
     drift_text,
     headline,
     workload_table,
@@ -50,7 +44,9 @@ from kernelwright.report.facts import (
     rows_of,
     settings_of_winner,
 )
-from kernelwright.report.parameters import parameter_names, parameter_part
+from kernelwright.report.html.configurations import listing_part
+from kernelwright.report.html.writing import render_page, write_page
+from kernelwright.report.parameters import parameter_part
 from kernelwright.report.roofline import roofline
 from kernelwright.report.source import FrozenProblem, frozen_problem, source_section
 from kernelwright.report.stats import duration, run_stats, tree_stats
@@ -59,13 +55,8 @@ from kernelwright.report.text import clean
 from kernelwright.report.tree import own_view, page_view, tree_headline, tree_section
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.results.tune_result import TuneResult
-from kernelwright.results.verdict import Kind, decide
-from kernelwright.store.files import explain, write_atomically
+from kernelwright.results.verdict import Kind
 from kernelwright.store.view import RunView
-from kernelwright.version import VERSION
-
-FALLBACK_ROWS = 25
-"""Configurations listed for readers without JavaScript."""
 
 _SECTIONS = (
     ("workloads", "Workloads"),
@@ -95,31 +86,13 @@ def write_report(run: Path | str | RunView, out: Path | str) -> Path:
         StoreError: the run cannot be read, or the file cannot be written.
     """
     view = run if isinstance(run, RunView) else RunView.read(Path(run))
-    out = Path(out)
-    text = render_report(view)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, text.encode())
-    except OSError as error:
-        raise explain(error, "write the report to", out) from error
-    return out
+    return write_page(render_report(view), Path(out))
 
 
 def render_report(view: RunView) -> str:
     """The page as text."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kernelwright.report", "assets"),
-        autoescape=True,
-        finalize=_shown,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = number
-    environment.filters["breakable"] = breakable
-    environment.filters["value_text"] = lambda value: clean(value_text(value))
     context = _context(view) if not is_optimize_run(view) else _tree_context(OptimizeResult(view))
-    return environment.get_template("report.html.j2").render(context)
+    return render_page("report.html.j2", context)
 
 
 def _tree_context(result: OptimizeResult) -> dict[str, Any]:
@@ -135,28 +108,13 @@ def _tree_context(result: OptimizeResult) -> dict[str, Any]:
         context["dispatch"] = dispatch_section(own, frozen_problem(own))
     if tree is None:
         return context
+    notes = [each for each in context["sections"] if each not in _SECTIONS]
     return {
         **context,
         "tree": tree,
         "stats": tree_stats(result, story.runs, story.account.total),
-        "sections": (("story", "In words"), ("tree", "Structures"), *context["sections"]),
+        "sections": (*notes, ("story", "In words"), ("tree", "Structures"), *_SECTIONS),
     }
-
-
-def _shown(value: object) -> object:
-    """Everything that the template prints passes here: text of others is cleaned, our own markup is kept."""
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def breakable(text: str) -> Markup:
-    """`text`, which may be a long name, with places where a line may end after an underscore or a dot."""
-    return Markup("<wbr>").join(clean(part) for part in re.findall(r"[^_.]*[_.]+|[^_.]+", text))
-
-
-def _asset(name: str) -> Markup:
-    """One of our own files, put into the page as it is."""
-    path = Path(__file__).parent / "assets" / name
-    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 - part of the package, not input
 
 
 def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
@@ -167,13 +125,11 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
     claim = headline(result) if story is None else tree_headline(story.result, headline(result))
     table = workload_table(result)
     runs = {"": view} if story is None else {f"node {index}, ": run for index, run in story.runs.items()}
+    notes = [note for note in view.notes if not (claim.caveats and is_caveat(note.text))]
     return {
         "tree": None,
         "best_name": claim.best_name,
         **_scopes(story),
-        "css": _asset("report.css"),
-        "js": _asset("report.js"),
-        "version": VERSION,
         "started": view.started if story is None else story.result.view.started,
         "name": clean(view.started.problem_name),
         "device_name": clean(str(view.started.device.get("name", "an unnamed device"))),
@@ -181,8 +137,8 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         "conditions": _conditions_text(view),
         "verdict": claim,
         "stats": run_stats(view, rows),
-        "warnings": [{"level": note.level, "text": clean(note.text)} for note in view.notes],
-        "sections": ((("notes", "Notes"),) if view.notes else ()) + _SECTIONS,
+        "warnings": [{"level": note.level, "text": clean(note.text)} for note in notes],
+        "sections": (*((("notes", "Notes"),) if notes else ()), *_SECTIONS),
         **_workload_part(result, table),
         **_configuration_part(view, problem, claim),
         **_search_part(result, rows),
@@ -194,8 +150,16 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         "dispatch": dispatch_section(view, problem),
         "dispatch_scope": _scopes(story)["node_scope"],
         **_environment_part(view, story.result if story is not None else None),
-        **_listing_part(view, rows),
+        **listing_part(view, *_all_searches(story)),
     }
+
+
+def _all_searches(story: Story | None) -> tuple[Mapping[int, RunView] | None, int | None]:
+    """By node its own run, and the node that charts are about; nothing of a run without a tree."""
+    if story is None or not story.runs:
+        return None, None
+    fastest = story.result.fastest
+    return story.runs, fastest.index if fastest is not None else None
 
 
 def _device_more(view: RunView) -> str:
@@ -236,7 +200,6 @@ def _workload_part(result: TuneResult, table: WorkloadTable) -> dict[str, Any]:
     rejected = view.comparison.rejected if view.comparison is not None else {}
     return {
         "table": table,
-        "interval_text": confidence_text(result.verdict),
         "drift": drift_text(view),
         "limit_moves": _LIMIT_MOVES if view.started.device.get("kind") == "cpu" else "",
         "knows_limit": any(line.limit_ms is not None for line in table.lines),
@@ -296,7 +259,12 @@ def _configuration_part(view: RunView, problem: FrozenProblem, claim: Headline) 
     elif settings:
         lead += " The defaults were not recorded in this run."
     title = _CONFIGURATION_TITLES.get(claim.kind, _NO_GAIN_TITLE) if settings else "Configuration"
-    return {"settings": settings, "configuration_lead": lead, "configuration_title": title}
+    return {
+        "settings": settings,
+        "knows_defaults": knows_defaults,
+        "configuration_lead": lead,
+        "configuration_title": title,
+    }
 
 
 def _search_part(result: TuneResult, rows: Sequence[Row]) -> dict[str, Any]:
@@ -426,54 +394,3 @@ def _environment_part(view: RunView, whole: OptimizeResult | None) -> dict[str, 
             if isinstance(each, Mapping)
         ],
     }
-
-
-def _listing_part(view: RunView, rows: Sequence[Row]) -> dict[str, Any]:
-    parameters, workloads = parameter_names(view, rows), list(view.started.workloads)
-    leader = decide(view).leader
-    won = leader.candidate_id if leader is not None else None
-    fastest = sorted(rows, key=lambda row: -(row.speedup or 0.0))[:FALLBACK_ROWS]
-    example = (
-        next(
-            (f"{name}={value_text(rows[0].config[name])}" for name in parameters[:1] if name in rows[0].config),
-            "",
-        )
-        if rows
-        else ""
-    )
-    return {
-        "rows": rows,
-        "fallback_rows": fastest,
-        "example_filter": f"{clean(example)} passed".strip(),
-        "parameter_keys": parameters,
-        "parameter_names": [clean(name) for name in parameters],
-        "workload_keys": workloads,
-        "workload_names": [clean(name) for name in workloads],
-        "payload": {
-            "parameters": [clean(name) for name in parameters],
-            "rows": [_listed_row(row, parameters, workloads, won) for row in rows],
-        },
-    }
-
-
-def _listed_row(row: Row, parameters: Sequence[str], workloads: Sequence[str], won: str | None) -> dict[str, Any]:
-    """One evaluation for the page's script; its texts are shown as text, never as markup."""
-    times = [_rounded(row.medians_ms.get(name)) for name in workloads]
-    return {
-        "index": row.index,
-        "id": row.candidate_id,
-        "status": row.status,
-        "failure": row.failure,
-        "source": row.source,
-        "speedup": _rounded(row.speedup),
-        "cost": _rounded(row.cost.total_s),
-        "values": [clean(value_text(row.config[name])) if name in row.config else "" for name in parameters],
-        "raw": [row.config.get(name) for name in parameters],
-        "times": times,
-        **{f"t{place}": time for place, time in enumerate(times)},
-        "won": row.candidate_id == won,
-    }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.5g}")

@@ -39,6 +39,21 @@ class Roofline:
     chart: Markup | None
     note: str
 
+    @property
+    def knows_bytes(self) -> bool:
+        """Whether any rate of bytes is known, so that a column for them says something."""
+        return any(line.bytes_per_s is not None for line in self.lines)
+
+    @property
+    def knows_operations(self) -> bool:
+        """Whether any rate of operations is known."""
+        return any(line.operations_per_s is not None for line in self.lines)
+
+    @property
+    def knows_limit(self) -> bool:
+        """Whether the distance to the limit is known on any workload."""
+        return any(line.limit_percent is not None for line in self.lines)
+
 
 def roofline(view: RunView, baseline_ms: Mapping[str, float], *, best: str = "winner") -> Roofline:
     """The section for this run; `best` is what the best candidate is called."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,7 @@ from markupsafe import Markup, escape
 
 from kernelwright.errors import KernelwrightError, StoreError
 from kernelwright.imports import require
+from kernelwright.insights.difference import change_count, difference
 from kernelwright.problem.config import Value
 from kernelwright.report.svg import element
 from kernelwright.report.text import clean
@@ -40,6 +40,7 @@ class _SourceSection:
     text: Markup | None = None
     diff: Markup | None = None
     diff_note: str = ""
+    lines_changed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +128,20 @@ _WHICH = {
 }
 
 
-def _difference(problem: FrozenProblem, source: str, best: str) -> tuple[Markup | None, str]:
+def _difference(problem: FrozenProblem, source: str, best: str) -> tuple[Markup | None, str, str]:
+    """The marked lines, what is said where there are none, and how many lines came and went."""
     if problem.baseline_source is None:
-        return None, "The baseline's source is not recorded."
+        return None, "The baseline's source is not recorded.", ""
     if problem.baseline_source == source:
-        return (
-            None,
-            "The baseline is this same source at its default configuration, so only the macros differ.",
-        )
-    lines = difflib.unified_diff(
-        clean(problem.baseline_source).splitlines(),
-        clean(source).splitlines(),
-        "baseline",
-        best,
-        lineterm="",
-    )
-    kinds = {"+": "add", "-": "del", "@": "hunk"}
-    return Markup("").join(element("span", line or " ", class_=kinds.get(line[:1], "same")) for line in lines), ""
+        return None, "The baseline is this same source at its default configuration, so only the macros differ.", ""
+    lines = difference(problem.baseline_source, source, "baseline", best, most=MOST_LINES)
+    return marked(lines), "", change_count(lines)
+
+
+def marked(lines: Sequence[tuple[str, str]]) -> Markup:
+    """Lines of a difference, each in the colour of its kind; every character of them escaped."""
+    spans = (element("span", clean(line) or " ", class_="hunk" if kind == "head" else kind) for kind, line in lines)
+    return Markup("").join(spans)
 
 
 def highlighted(text: str, language: str) -> Markup:

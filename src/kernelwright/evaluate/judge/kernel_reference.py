@@ -35,7 +35,7 @@ from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, Problem, Workload
 from kernelwright.problem.reference import Reference
@@ -151,7 +151,7 @@ class KernelReference:
         session.download(buffer, found.reshape(-1).view(np.uint8))
         if dtype.kind == "bool":
             return found.astype(np.bool_)
-        return found.astype(np.float64) if dtype.kind == "float" else found
+        return found.astype(np.float64, copy=False) if dtype.kind == "float" else found
 
     def _module(
         self, rendered: RenderedWorkload, backend: Backend, device: DeviceInfo, session: DeviceSession
@@ -212,4 +212,4 @@ def _stored(values: Array, argument: Argument) -> Array:
     """The bytes that the kernel gets."""
     dtype = DTYPES[argument.dtype]
     storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
-    return np.ascontiguousarray(values.astype(storage)).reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(values, storage).reshape(-1).view(np.uint8)

@@ -1,12 +1,13 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("evaluations").textContent);
+  const record = document.getElementById("evaluations");
+  const data = record ? JSON.parse(record.textContent) : { rows: [], parameters: [], workloads: [], charted: null };
   const table = document.querySelector("table.all");
-  const byIndex = new Map(data.rows.map((row) => [row.index, row]));
+  const byIndex = new Map(data.rows.filter((row) => row.node === data.charted).map((row) => [row.index, row]));
   const short = (value) => (value === null || value === undefined ? "" : value >= 100 ? value.toFixed(0) : value.toPrecision(3));
 
   const describe = (row) => {
-    const settings = data.parameters.map((name, k) => `${name} = ${row.values[k]}`).join("\n");
+    const settings = data.parameters.map((name, k) => (row.values[k] === "" ? "" : `${name} = ${row.values[k]}`)).filter(Boolean).join("\n");
     const head = row.speedup === null ? row.failure : `${short(row.speedup)}× the baseline's speed${row.status === "passed" ? "" : `, ${row.status}`}`;
     return `#${row.index}  ${head}\n${settings}`;
   };
@@ -20,13 +21,13 @@
     const page = 25;
     let shown = page;
     let order = { key: "speedup", descending: true };
-    const haystack = new Map(data.rows.map((row) => [row, `#${row.index} ${row.status} ${row.failure} ${row.id} ${data.parameters.map((name, k) => `${name}=${row.values[k]}`).join(" ")}`.toLowerCase()]));
+    const haystack = new Map(data.rows.map((row) => [row, `${row.node === null ? "" : `node=${row.node} `}#${row.index} ${row.status} ${row.failure} ${row.id} ${data.parameters.map((name, k) => `${name}=${row.values[k]}`).join(" ")}`.toLowerCase()]));
     const valueOf = (row, key) => (key.startsWith("p") && key !== "p" && !Number.isNaN(+key.slice(1)) ? row.raw[+key.slice(1)] : row[key]);
 
     const compare = (a, b) => {
       const x = valueOf(a, order.key);
       const y = valueOf(b, order.key);
-      if (x === y) return a.index - b.index;
+      if (x === y) return a.node - b.node || a.index - b.index;
       if (x === null || x === undefined || x === "") return 1;
       if (y === null || y === undefined || y === "") return -1;
       const sign = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
@@ -40,12 +41,39 @@
       return made;
     };
 
-    const draw = () => {
+    const chosen = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const kept = data.rows.filter((row) => (!status.value || row.status === status.value) && words.every((word) => haystack.get(row).includes(word))).sort(compare);
+      return data.rows.filter((row) => (!status.value || row.status === status.value) && words.every((word) => haystack.get(row).includes(word))).sort(compare);
+    };
+
+    // Text that a spreadsheet would take for a formula gets an apostrophe before it: names and values are not ours.
+    const quoted = (value) => {
+      if (value === null || value === undefined) return "";
+      if (typeof value !== "string") return String(value);
+      const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+      return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    const csv = (rows) => {
+      const tree = data.rows.some((row) => row.node !== null);
+      const head = [...(tree ? ["node"] : []), "index", "id", "status", "failure", "speedup", ...data.workloads.map((name) => `${name} (ms)`), ...data.parameters, "cost (s)", "source"];
+      const lines = rows.map((row) => [...(tree ? [row.node] : []), row.index, row.id, row.status, row.failure, row.speedup, ...row.times, ...row.raw, row.cost, row.source]);
+      return [head, ...lines].map((line) => line.map(quoted).join(",")).join("\r\n") + "\r\n";
+    };
+    const save = document.getElementById("save");
+    save.addEventListener("click", () => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(new Blob([csv(chosen())], { type: "text/csv" }));
+      link.download = `${data.name}.csv`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    });
+
+    const draw = () => {
+      const kept = chosen();
       body.replaceChildren(...kept.slice(0, shown).map((row) => {
         const line = document.createElement("tr");
         if (row.won) line.className = "won";
+        if (row.node !== null) line.append(cell(row.node, "num"));
         line.append(cell(row.index, "num"), row.speedup === null ? cell(row.failure, "fail") : cell(row.status), cell(row.speedup === null ? "" : `${short(row.speedup)}×`, "num"));
         row.times.forEach((time) => line.append(cell(short(time), "num")));
         row.values.forEach((value) => line.append(cell(value, "config")));
@@ -104,12 +132,32 @@
       if (distance < nearest) { nearest = distance; best = candidate; }
     }
     if (!best || !byIndex.has(best.index)) return hide();
-    tip.textContent = describe(byIndex.get(best.index));
-    tip.hidden = false;
-    const box = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(6, Math.min(event.clientX + 14, innerWidth - box.width - 6))}px`;
-    tip.style.top = `${event.clientY + 18 + box.height > innerHeight ? event.clientY - box.height - 12 : event.clientY + 18}px`;
+    show(svg, best);
   };
+  const show = (svg, candidate) => {
+    tip.textContent = describe(byIndex.get(candidate.index));
+    tip.hidden = false;
+    const at = new DOMPoint(candidate.x, candidate.y).matrixTransform(svg.getScreenCTM());
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(6, Math.min(at.x + 14, innerWidth - box.width - 6))}px`;
+    tip.style.top = `${at.y + 18 + box.height > innerHeight ? at.y - box.height - 12 : at.y + 18}px`;
+  };
+  document.querySelectorAll("svg.chart").forEach((svg) => {
+    const points = pointsOf(svg).filter((each) => byIndex.has(each.index)).sort((a, b) => a.x - b.x || a.y - b.y);
+    if (!points.length) return;
+    let place = -1;
+    svg.tabIndex = 0;
+    svg.setAttribute("aria-describedby", "keys");
+    svg.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
+      if (event.key === "Escape") return hide();
+      if (!step) return;
+      event.preventDefault();
+      place = Math.max(0, Math.min(points.length - 1, place + step));
+      show(svg, points[place]);
+    });
+    svg.addEventListener("blur", hide);
+  });
   document.addEventListener("pointermove", point, { passive: true });
   document.addEventListener("pointerdown", point, { passive: true });
   document.addEventListener("scroll", hide, { passive: true });
