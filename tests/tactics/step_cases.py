@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernelwright.source.language import Language
 from tactic_runs import CPU, subject_of
 
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, Subject
 
 ARRAYS = ("x", "y", "even", "odd")

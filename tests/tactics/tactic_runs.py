@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from cuda_host import HostRunner
-from kernelwright.source.language import Language
 from opencl_runs import Array, Job, Launch, Result, Runner
 
 from kernelwright.errors import SpecError
@@ -21,6 +20,7 @@ from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Role, SourceSpec, Workload
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
 from kernelwright.template.draft import HeaderDraft, StepDraft, strip_header
 from kernelwright.template.load import load_baseline, load_template

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from cuda_host import HostRunner, is_possible
-from kernelwright.source.language import Language
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, argument, assert_same, subject_of
 
 from kernelwright.problem.model import Problem, ReferenceSpec, SourceSpec, Workload
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 from cuda_host import HostRunner, is_possible
-from kernelwright.source.language import Language
 from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, subject_of
 
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.vectors.loops import VECTOR_LOOPS

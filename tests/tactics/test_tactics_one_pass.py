@@ -13,12 +13,12 @@ from cuda_host import HostRunner
 from cuda_host import is_possible as has_compiler
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from kernelwright.source.language import Language
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, configs, example, inputs, job, subject_of
 from tiling_runs import compile_cuda, has_nvrtc
 
 from kernelwright.problem.config import Value
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.tactics.registry import TACTICS
 from kernelwright.tactics.rows.one_pass import ONE_PASS

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 from cuda_host import HostRunner, is_possible
-from kernelwright.source.language import Language
 from opencl_runs import Runner
 from tactic_runs import GPU, Subject, assert_same, subject_of
 
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import NotApplicable, Rewrite
 from kernelwright.tactics.registry import tactic
 

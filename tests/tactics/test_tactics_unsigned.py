@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernelwright.source.language import Language
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, run, subject_of
 
 from kernelwright.analysis.analysis import analyse
+from kernelwright.source.language import Language
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.registry import TACTICS
 from kernelwright.tactics.rows.threads_per_row import ROWS

@@ -55,7 +55,7 @@ from kernelwright.report.text import clean
 from kernelwright.report.tree import own_view, page_view, tree_headline, tree_section
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.results.tune_result import TuneResult
-from kernelwright.results.verdict import Kind, decide
+from kernelwright.results.verdict import Kind
 from kernelwright.store.view import RunView
 
 _SECTIONS = (
@@ -259,7 +259,12 @@ def _configuration_part(view: RunView, problem: FrozenProblem, claim: Headline) 
     elif settings:
         lead += " The defaults were not recorded in this run."
     title = _CONFIGURATION_TITLES.get(claim.kind, _NO_GAIN_TITLE) if settings else "Configuration"
-    return {"settings": settings, "knows_defaults": knows_defaults, "configuration_lead": lead, "configuration_title": title}
+    return {
+        "settings": settings,
+        "knows_defaults": knows_defaults,
+        "configuration_lead": lead,
+        "configuration_title": title,
+    }
 
 
 def _search_part(result: TuneResult, rows: Sequence[Row]) -> dict[str, Any]:

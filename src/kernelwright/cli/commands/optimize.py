@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.tree import Tree as Branches
 
 from kernelwright.cli.commands.tune import REPLAY_AGAIN, stopping_in_words
+from kernelwright.cli.interrupts import since_start_s
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import (
     interval_data,
@@ -156,7 +157,7 @@ def run_optimize(words: OptimizeWords) -> int:
     refuse_idle_caps(words, [settings.model])
     with stopping_in_words(words.run):
         with open_progress(is_json=words.is_json) as view:
-            result = optimize(words.problem, settings=settings, run=words.run, listener=view)
+            result = optimize(words.problem, settings=settings, run=words.run, listener=view, earlier_s=since_start_s())
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
 

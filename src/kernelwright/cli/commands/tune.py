@@ -17,6 +17,7 @@ from typing import Literal, cast
 
 import typer
 
+from kernelwright.cli.interrupts import since_start_s
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import open_console, print_result, summary
 from kernelwright.cli.words import is_quiet
@@ -96,7 +97,14 @@ def run_tune(words: TuneWords) -> int:
                 recording = recording_of(words.replay, words.problem)
                 result = replay(recording, settings=settings, run=words.run, priors=priors, listener=view)
             else:
-                result = tune(words.problem, settings=settings, run=words.run, priors=priors, listener=view)
+                result = tune(
+                    words.problem,
+                    settings=settings,
+                    run=words.run,
+                    priors=priors,
+                    listener=view,
+                    earlier_s=since_start_s(),
+                )
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
 

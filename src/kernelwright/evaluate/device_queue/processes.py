@@ -136,6 +136,8 @@ class LaneProcesses:
         self.worker_seconds = 0.0
         """Wall time spent waiting for the worker or the referee, for the framework's own share."""
         self.notes: list[str] = []
+        self.say: Callable[[str], None] = lambda _text: None
+        """Told what goes on, before it takes its time."""
         self._background = ThreadPoolExecutor(1, thread_name_prefix="background")
         """Asks the referee ahead of time; what it is asked fails again when it is needed."""
 

@@ -8,7 +8,7 @@ verdict = referee(JudgeJob("small", dataset, folder))     # a candidate's launch
 ```
 
 Expected values are those of the reference on float64 versions of exactly the bytes in the input files.
-Everything is recomputed when it was evicted, from the dataset's seed.
+Inputs are made again from the dataset's seed when they were evicted; expected values go to files then.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ from kernelwright.evaluate.judge.judgement import (
     has_same_bytes,
     overflow_hint,
 )
+from kernelwright.evaluate.judge.kept_results import KeptResults
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
-from kernelwright.evaluate.judge.roundings import Roundings, is_rounding
+from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
@@ -115,6 +116,12 @@ SIDE_BY_SIDE = 4
 """Jobs at once, at most: much of a job is one pass after the other over large arrays, in one thread. A guess."""
 BYTES_PER_ELEMENT = 64
 """For all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
+
+EVICTED_SHARE = 4
+"""Expected values that are kept in files, as so many times what is kept in memory."""
+
+ROUNDINGS_S = 5.0
+"""Samples of what rounding does to a result take so long together; one is always taken. A guess."""
 
 FRESH_FACTOR = 2.0
 """A timed launch may be off by this many times what is allowed on the dataset that its inputs were made from: on these
@@ -175,6 +182,9 @@ class _Referee:
         self._workloads = {workload.name: workload for workload in problem.workloads}
         self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._call_s: dict[str, float] = {}
+        """By workload, seconds of the last call of the reference."""
+        self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
         self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
@@ -228,9 +238,12 @@ class _Referee:
         return max(1, BYTES_PER_ELEMENT * elements)
 
     def _prepare(self, job: PrepareJob) -> Prepared:
+        start_s = time.perf_counter()
         entry = self._entry(job.workload, job.dataset)
+        made_s = time.perf_counter() - start_s
         if job.is_ahead and entry.failure is None:
             self._scales(job.workload, job.dataset, entry)
+        start_s = time.perf_counter()
         folder = self._scratch / content_id(job.workload, job.dataset)
         files = {name: folder / f"{name}.bin" for name in entry.inputs}
         try:
@@ -241,7 +254,8 @@ class _Referee:
         except OSError as error:
             needed_bytes = sum(values.nbytes for values in entry.inputs.values())
             raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
-        return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
+        dropped = self._why_dropped(job.workload, job.dataset, entry)
+        return Prepared(files, dropped, self._call_s.get(job.workload, 0.0), made_s + time.perf_counter() - start_s)
 
     def _judge(self, job: JudgeJob) -> Judgement:
         start_s = time.perf_counter()
@@ -319,6 +333,7 @@ class _Referee:
             call,
             epsilon=min(machine_epsilon("float32"), *(machine_epsilon(layout.dtype) for layout in derived)),
             seed=int(content_id("roundings", self._seed, job.workload, job.dataset, job.secret), 16),
+            most=max(1, min(SAMPLES, int(ROUNDINGS_S / max(self._call_s.get(job.workload, 0.0), 1e-6)))),
         )
 
     # -- timed launches ------------------------------------------------------------------------------
@@ -607,12 +622,19 @@ class _Referee:
             self._entries[key] = entry
             total_bytes = sum(each.byte_count for each in self._entries.values())
             while total_bytes > self._cache_bytes and len(self._entries) > 1:
-                total_bytes -= self._entries.popitem(last=False)[1].byte_count
+                evicted_key, evicted = self._entries.popitem(last=False)
+                total_bytes -= evicted.byte_count
+                if evicted.failure is None:
+                    self._evicted.put(evicted_key, evicted.expected)
 
     def _make_entry(self, workload: Workload, dataset: Dataset) -> _Entry:
         inputs = make_inputs(self._problem, workload, dataset, crew=self._crew)
         for values in inputs.values():
             values.setflags(write=False)
+        with self._lock:
+            known = self._evicted.get((workload.name, dataset))
+        if known is not None:
+            return _Entry(inputs, known, None)
         entry = self._entry_of(workload, inputs, is_special=dataset.is_special)
         if entry.failure is not None and not dataset.is_hostile:
             raise entry.failure
@@ -620,8 +642,10 @@ class _Referee:
 
     def _entry_of(self, workload: Workload, inputs: dict[str, Array], *, is_special: bool) -> _Entry:
         """Inputs with what the reference makes of them, or why it fails."""
+        start_s = time.perf_counter()
         try:
             results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=is_special)
+            self._call_s[workload.name] = time.perf_counter() - start_s
             expected = {
                 argument.name: expected_values(self._problem, argument, results[argument.name])
                 for argument in self._problem.outputs

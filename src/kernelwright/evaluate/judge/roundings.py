@@ -101,6 +101,7 @@ class Roundings:
         *,
         epsilon: float,
         seed: int,
+        most: int = SAMPLES,
     ) -> None:
         """No sample yet.
 
@@ -109,11 +110,14 @@ class Roundings:
             call: calls the reference that its first argument makes of it, on inputs that its second one has changed.
             epsilon: of the arithmetic: float32's or float64's.
             seed: of the errors.
+            most: samples, fewer where the reference is slow: then an honest result may look wrong, and no wrong one
+                right.
         """
         self._expected = expected
         self._call = call
         self._epsilon = epsilon
         self._seed = seed
+        self._most = most
         self._lock = threading.Lock()
         self._squares: dict[str, FloatArray] = {}
         self._count = 0
@@ -131,13 +135,13 @@ class Roundings:
     def add(self) -> bool:
         """One more sample; False where there are enough, or the reference cannot be computed so."""
         with self._lock:
-            if self._count >= SAMPLES:
+            if self._count >= self._most:
                 return False
             arithmetic = _Arithmetic(self._epsilon, self._seed, number=self._count)
             try:
                 results = self._call(arithmetic.followed, arithmetic.off)
             except ReferenceFailed:  # it needs arrays of NumPy's own, or float64 tensors, or leaves its domain
-                self._count = SAMPLES
+                self._count = self._most
                 return False
             for name, values in results.items():
                 with np.errstate(all="ignore"):

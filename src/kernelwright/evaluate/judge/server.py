@@ -116,6 +116,11 @@ class RefereeDesk:
                     self._prepared[key] = prepared
         return self._prepared[key].files
 
+    def made(self, workload: str, dataset: Dataset) -> Prepared:
+        """What making a dataset took; made at the first question."""
+        self.files(workload, dataset)
+        return self._prepared[workload, dataset]
+
     def bounds(self, workload: str, dataset: Dataset) -> Mapping[str, OutputBounds]:
         """What a device may compare outputs with; after calibration."""
         key = (workload, dataset)
@@ -146,9 +151,13 @@ class RefereeDesk:
         self._reference_s[workload] = verdict.reference_s
         return verdict
 
+    def judging_s(self, workload: str) -> float:
+        """What the reference took for the last timed launch that was judged; 0: none was."""
+        return self._reference_s.get(workload, 0.0)
+
     def judges_slowly(self, workload: str) -> bool:
         """Whether the reference takes too long to be asked about every candidate."""
-        return self._reference_s.get(workload, 0.0) > SLOW_REFERENCE_S
+        return self.judging_s(workload) > SLOW_REFERENCE_S
 
     def prepare(self, workload: str, datasets: Sequence[Dataset]) -> None:
         """Make the inputs of several datasets, and all that calibration needs beside launches, side by side."""
