@@ -164,7 +164,11 @@ class DeviceLane(QuickLane):
         return FRESH_PROCESSES * (START_FACTOR * len(names) * (self._worker.start_s or 0.0) + calls_s)
 
     def begin_later(self) -> None:
-        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
+        """Have the data made that calibration has left for later, and a process kept in reserve.
+
+        Not before the baseline was timed and judged.
+        """
+        self._keep_one_in_reserve()
         if self._later and self.can_judge_aside:
             self._in_background(self._prepare_later)
 
@@ -338,7 +342,7 @@ class DeviceLane(QuickLane):
         Where that one alone waits for what was left for later, the datasets of quick looks have to do until then.
         """
         if self._waits_for_claim:
-            return self._check_on_first(candidate)
+            return self.check_on_first(candidate)
         self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
@@ -352,7 +356,7 @@ class DeviceLane(QuickLane):
                 errors.extend(found)
         return worst_errors(errors)
 
-    def _check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+    def check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
         """By the referee, on all datasets that the baseline was held against so far."""
         self._drop_kept()
         errors: list[OutputError] = []
@@ -605,6 +609,7 @@ class DeviceLane(QuickLane):
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
+        self._standby.settle()  # nothing is to start beside a comparison
         results = {}
         wrong = dict(wrong)
         workloads = self._problem.workloads
