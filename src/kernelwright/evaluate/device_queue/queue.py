@@ -203,8 +203,9 @@ class DeviceLane(QuickLane):
             self._later_failure = error
             raise
         by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        if not self._waits_for_claim:  # else the search is over, and the referee is needed for the finalists
+            self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
         self._later, self._waits_for_claim, self.deferred_s = [], False, 0.0
-        self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
