@@ -38,7 +38,13 @@ def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield from leaves(nested, (*words, name))
 
 
-COMMANDS = dict(leaves(typer.main.get_command(app)))
+ROOT: Any = typer.main.get_command(app)
+COMMANDS = dict(leaves(ROOT))
+MANY_OPTIONS = {
+    "optimize": ROOT.commands["optimize"],
+    "tune": ROOT.commands["tune"],
+    "bench compare": ROOT.commands["bench"].commands["compare"],
+}
 every_command = pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 
 
@@ -61,13 +67,13 @@ def test_after_two_dashes_version_is_a_word_like_any_other(call: Call) -> None:
     assert "--version" in err
 
 
-@pytest.mark.parametrize("name", ["optimize", "tune", "compare"])
+@pytest.mark.parametrize("name", MANY_OPTIONS)
 def test_help_of_many_options_shows_each_in_one_group(name: str, call: Call) -> None:
-    command = COMMANDS[(name,)]
+    command = MANY_OPTIONS[name]
     assert isinstance(command, GroupedCommand)
     grouped = {option for options in GROUPS.values() for option in options}
     assert {each.name for each in command.params if each.param_type_name == "option"} <= grouped
-    out = call(name, "--help")[1]
+    out = call(*name.split(), "--help")[1]
     titles = re.findall(r"^(\S.*):$", out, re.MULTILINE)
     assert titles == ["Arguments", *(title for title in GROUPS if title in titles)]
     for each in command.params:
@@ -76,7 +82,7 @@ def test_help_of_many_options_shows_each_in_one_group(name: str, call: Call) -> 
 
 
 def test_groups_name_options_that_exist() -> None:
-    known = {each.name for name in ("optimize", "tune", "compare") for each in COMMANDS[(name,)].params}
+    known = {each.name for command in MANY_OPTIONS.values() for each in command.params}
     assert {name for names in GROUPS.values() for name in names} <= {*known, "help"}
 
 

@@ -423,6 +423,26 @@ def report(
     warn_of_damage(run)
 
 
+@app.command(short_help="Put two runs side by side: claims, configurations, sources.")
+def compare(
+    first: RunArgument,
+    second: RunArgument,
+    out: Annotated[Path | None, typer.Option(help="HTML file to write too.")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Put two runs of one problem side by side: what each claims, and in what they differ.
+
+    For example:
+
+      kernelwright compare runs/matmul-1 runs/matmul-2 --out matmul.html
+    """
+    from kernelwright.cli.commands.compare import run_compare
+
+    run_compare(first, second, out=out, is_json=json)
+
+
 @app.command(short_help="Write the winners for use elsewhere.")
 def export(
     run: RunArgument,
