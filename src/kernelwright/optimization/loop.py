@@ -187,16 +187,16 @@ class Optimizer(NodeSteps):
         node = self.tree[action.node]
         match action.action:
             case "expand":
-                self._say(f"node {node.index}: {action.idea or 'a new idea'}: {action.reason}")
+                self._say(f"trying {action.idea or 'a new idea'} on node {node.index}")
                 return self._expanding(action, number)
             case "repair":
-                self._say(f"node {node.index}: repair: {action.reason}")
+                self._say(f"repairing node {node.index}")
                 return self._repairing(node, number)
             case "lift":
-                self._say(f"node {node.index}: its numbers are lifted into parameters: {action.reason}")
+                self._say(f"making parameters of the numbers in node {node.index}")
                 return self._lifting(node, number)
             case "tune":
-                self._say(f"node {node.index} ({node.label}): tuning: {action.reason}", phase="search")
+                self._say(f"searching node {node.index} ({node.label})", phase="search")
                 return self._tuning(node, action.until_evaluations)
 
     def _begin(self) -> None:
@@ -216,13 +216,13 @@ class Optimizer(NodeSteps):
                 self._do_now(self._after_proof(node))
         roles = {node.role for node in self.tree}
         if "given" not in roles and parts.given is not None:
-            self._say("the problem's own template")
+            self._say("checking the problem's own template")
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
         with self._deciding():
             is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self._is_spent())
         if LIFTED_ROLE not in roles and is_lifted_first:
-            self._say("lifting launch shape and literals into parameters")
+            self._say("making parameters of the launch's shape and of the numbers in the kernel")
             lifted = parts.agent.template(TemplateContext(parts.task, self._written(self.tree[0]), self.tree[0]))
             if isinstance(lifted, Draft):
                 self._begin_first(self._propose(0, LIFTED_ROLE, lifted))

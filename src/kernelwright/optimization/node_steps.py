@@ -77,6 +77,7 @@ class NodeSteps(OptimizerState):
             return None
         if self._parts.elsewhere is not None:
             return self._judging_elsewhere(index, run, self._parts.elsewhere)
+        self._say(f"compiling node {index} ({node.label}) and checking what it computes")
         original = self._original_of(node)
         shared, limit_s = self._parts.shared, self._parts.limit_s
         most_s = None if limit_s is None else PROOF_SHARE * limit_s
@@ -214,7 +215,7 @@ class NodeSteps(OptimizerState):
         return BackgroundTask(lambda: self._timed(PROOFS, lambda: proof.prove(reproduction)), proven, is_recording=True)
 
     def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
-        self._say(f"node {index}: checking corners and random points of its space")
+        self._say(f"checking node {index} at other settings of its parameters")
         parts, settings = self._parts, self._parts.settings
         budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=self._seconds_left())
         if budget.seconds is not None:
