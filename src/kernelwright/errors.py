@@ -7,6 +7,7 @@ KernelwrightError
 │   ├── ReferenceFailed       the reference raised, returned NaN or another shape
 │   ├── BaselineFailed        the baseline does not build, run, or agree with the reference
 │   ├── EmptySpace            the constraints leave no configuration
+│   ├── BudgetTooShort        what a claim needs takes longer than the budget
 │   ├── UsageError            a command's words
 │   └── MissingDependency     an optional package or driver; the hint says what to install
 ├── StoreError                exit status 2: a run folder that cannot be read or written; nothing is lost
@@ -104,6 +105,10 @@ class BaselineFailed(UserError):
 
 class EmptySpace(UserError):
     """The declared constraints and the device's limits leave no configuration."""
+
+
+class BudgetTooShort(UserError):
+    """What a claim needs takes longer than the budget; nothing was claimed, and nothing was lost."""
 
 
 class UsageError(UserError):

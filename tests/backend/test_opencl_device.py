@@ -335,7 +335,7 @@ def specialised(backend, opencl_device, tmp_path):
         pytest.skip("only PoCL compiles at the first launch")
 
     def specialise(source, entry, each, macros=()):
-        folder = tmp_path / "specialised"
+        folder = tmp_path / f"specialised-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         request = BuildRequest(unit(source, entry, macros=macros), (LaunchPlan((each,)),))
         artifact = backend.compile(request, opencl_device, folder)
@@ -360,6 +360,19 @@ def test_specialised_artifact_compiles_nothing_at_its_first_launch(session, spec
     assert shared_objects(pocl_cache()) == installed
     for buffer in buffers.values():
         session.free(buffer)
+
+
+def test_machine_code_has_an_id_once_it_is_there_and_the_same_code_the_same_one(backend, opencl_device, specialised):
+    plans = {block: [LaunchPlan((scale_step(block=block),))] for block in (32, 64)}
+
+    def told(block, *macros):
+        artifact = specialised(SCALE, "scale", scale_step(block=32), macros=macros)
+        return backend.with_launch_figures(artifact, plans[block], opencl_device).binary_id
+
+    ids = [told(32, ("UNUSED", "1")), told(32, ("UNUSED", "2")), told(32, ("FACTOR", "2"))]
+    assert ids[0] == ids[1] != ""
+    assert ids[2] not in (ids[0], "")
+    assert told(64) == ""
 
 
 def test_large_grid_gets_its_own_variant(session, specialised):

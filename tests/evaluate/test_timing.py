@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kernelwright.evaluate.device.timing import (
     BUSY_WALL_QUANTILE,
+    FIRST_LOOKS,
     TimingPlan,
     cannot_win,
     hidden_work,
@@ -217,6 +218,31 @@ def test_on_the_hosts_own_cores_launches_that_waited_are_no_hidden_work():
 )
 def test_a_device_of_its_own_lets_go_after_one_two_or_three_launches(times_ms, is_over):
     assert is_hopeless(times_ms, 1.0) == is_over
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "is_over"),
+    [
+        ([99], False),
+        ([20, 8.1], True),
+        ([20, 7.9], False),
+        ([9, 5, 4.1], True),
+        ([9, 4, 3], False),
+        ([9, 4, 3, 2.1], True),
+    ],
+)
+def test_a_warm_up_ends_where_every_launch_is_far_above_the_incumbent(times_ms, is_over):
+    assert is_hopeless(times_ms, 1.0, looks=FIRST_LOOKS) == is_over
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_candidate_as_fast_is_hardly_ever_let_go_in_its_warm_up(noise: Noise) -> None:
+    """One first launch of ten is cold besides."""
+    rng = np.random.default_rng(9)
+    times = noise(rng, 4 * 5_000).reshape(-1, 4) / np.median(noise(rng, 10_001))
+    times[:, 0] *= np.where(rng.random(len(times)) < 0.1, 20, 1)
+    lost = sum(any(is_hopeless(row[:n], 1.0, looks=FIRST_LOOKS) for n in (2, 3, 4)) for row in times.tolist())
+    assert lost / len(times) <= 0.01
 
 
 @pytest.mark.parametrize("incumbent_ms", [None, math.inf, math.nan, 0.0, -1.0])

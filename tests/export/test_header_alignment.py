@@ -13,7 +13,8 @@ from kernelwright.export.c_header.alignment import WIDEST, needed_alignment
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Language, LaunchStep
+from kernelwright.problem.model import LaunchStep
+from kernelwright.source.language import Language
 from kernelwright.template.model import Template
 
 KERNEL = """// /// kernelwright

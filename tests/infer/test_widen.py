@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.infer.widen import widened
-from kernelwright.problem.model import Language
+from kernelwright.infer.text.widen import widened
+from kernelwright.source.language import Language
 
 
 @pytest.mark.parametrize(

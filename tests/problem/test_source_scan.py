@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.problem.source_scan import macro_definitions, mask_comments, scan_kernels, used_words
+from kernelwright.problem.source_scan import macro_definitions, scan_kernels, used_words
+from kernelwright.source.lexer import masked as mask_comments
 
 OPENCL = """\
 #define KERNEL __kernel

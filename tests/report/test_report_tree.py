@@ -379,7 +379,7 @@ def test_places_are_named_in_the_order_of_the_page(page: str) -> None:
 
 
 def test_what_is_not_known_or_not_compared_is_said_once(page: str) -> None:
-    words = Shown(page).shown if hasattr(Shown(page), "shown") else page
+    words = Shown(page).text
     assert words.count("no model was asked") == 0
     assert words.count("not compared side by side, so nothing is claimed") <= 2, "of structures, and of what is aside"
     assert len(re.findall(r"95\s%\s?confidence", words.replace("\xa0", " "))) == 1

@@ -21,13 +21,11 @@ from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.finals.finals import compare_finalists
 from kernelwright.tuning.finals.time_plan import (
-    AFTER_BASELINE,
     GOOD_ROUNDS,
     MOST_SHARE,
     FinalsCosts,
     FinalsPace,
     Recent,
-    limit_s,
     raised_words,
     reserved_s,
 )
@@ -115,9 +113,25 @@ def test_of_a_short_budget_enough_is_kept_for_one_finalist() -> None:
     assert COSTS.seconds(1, least_rounds(1)) < kept < COSTS.seconds(2, 20)
 
 
-def test_a_baseline_that_took_most_of_the_budget_leaves_half_of_it_all_the_same() -> None:
-    assert limit_s(20.0, Cost(check_s=4.0, time_s=1.0)) == 20.0
-    assert limit_s(20.0, Cost(build_s=1.0, check_s=14.0, time_s=3.0)) == 18.0 + AFTER_BASELINE * 20.0
+def test_what_the_baselines_check_has_left_for_later_is_kept_too(saxpy: Path) -> None:
+    subject = TuningProblem.load(saxpy)
+    samples = tuple(Measurement(workload.name, (1.0,) * 10, "simulated") for workload in subject.problem.workloads)
+    at_once = BaselineMeasured("b", Passed(samples), Cost(check_s=9.0, time_s=1.0))
+    later = BaselineMeasured("b", Passed(samples), Cost(check_s=2.0, time_s=1.0, deferred_s=7.0))
+    quick = [evaluated(k, check_s=0.05) for k in range(5)]
+    first, second = (FinalsCosts.of(subject.problem, each, quick) for each in (at_once, later))
+    assert second.seconds(2, 20) == pytest.approx(first.seconds(2, 20) + 7.0)
+    spent = dataclasses.replace(second, deferred_s=0.0)
+    kept = [reserved_s(each, finalists=1, rounds=7, seconds=60.0) for each in (spent, second)]
+    assert kept[1] == pytest.approx(kept[0] + 7.0)
+
+
+def test_a_proof_on_some_datasets_does_not_tell_what_one_on_all_takes(saxpy: Path) -> None:
+    subject = TuningProblem.load(saxpy)
+    samples = tuple(Measurement(workload.name, (1.0,) * 10, "simulated") for workload in subject.problem.workloads)
+    later = BaselineMeasured("b", Passed(samples), Cost(check_s=20.0, time_s=1.0, deferred_s=70.0))
+    quick = [*(evaluated(k, check_s=1.0) for k in range(5)), evaluated(9, check_s=3.5)]
+    assert FinalsCosts.of(subject.problem, later, quick).check_s > 3.5 + 2.0
 
 
 def test_of_a_comparison_that_cannot_be_made_nothing_is_kept() -> None:

@@ -34,7 +34,9 @@ from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.worker.claims import Lease, Claims
 
 ID = content_id("some request")
-WORK = RequestContext("saxpy", {"problem.toml": digest(b"x")}, TuneSettings(budget=Budget(seconds=1.0)).as_record(), "opencl")
+WORK = RequestContext(
+    "saxpy", {"problem.toml": digest(b"x")}, TuneSettings(budget=Budget(seconds=1.0)).as_record(), "opencl"
+)
 NODE = NodeAsked(
     WORK,
     "run",

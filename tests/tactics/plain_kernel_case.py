@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 
 @dataclass(frozen=True)

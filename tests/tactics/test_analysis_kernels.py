@@ -10,7 +10,7 @@ from plain_kernels import CASES, Case
 from kernelwright.analysis.analysis import Analysis, analyse, analyse_function
 from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.errors import SpecError
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import parse
 
 EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"

@@ -11,12 +11,12 @@ from plain_kernels import CASES
 
 from kernelwright.analysis.analysis import analyse, analyse_function
 from kernelwright.analysis.patterns.pattern import recognise
-from kernelwright.problem.model import Language
 from kernelwright.source import nodes
 from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import integer_value, tokens_of
 from kernelwright.source.preprocess import preprocess
 from kernelwright.source.syntax import parse
-from kernelwright.source.tokens import integer_value, tokens_of
 from tiers import examples
 
 EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"

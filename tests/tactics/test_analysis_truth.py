@@ -17,7 +17,7 @@ from kernelwright.analysis.analysis import Analysis, analyse, analyse_function
 from kernelwright.analysis.facts import Access, Guard
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.analysis.values import division_name
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import parse
 from tiers import examples
 

@@ -14,8 +14,8 @@ from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.words import read_words
 from kernelwright.infer.work import MOST_BYTES
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX
 from kernelwright.scaffold.signature import read_kernels
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 SUFFIX = {"opencl": ".cl", "cuda": ".cu", "hip": ".hip"}
 REFUSALS = ("already has a template", "by value: ", "writes to none of its arguments", "is a template", "no dtype")

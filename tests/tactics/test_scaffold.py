@@ -1,4 +1,4 @@
-"""What `init` writes loads as it is, and is a good first guess."""
+"""What `init` writes for a T1 file loads as it is; what the file does not declare is a good first guess."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 
 from kernelwright.errors import ReferenceFailed, SpecError
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Problem
+from kernelwright.problem.model import Problem
 from kernelwright.problem.reference import call_reference, load_reference
+from kernelwright.scaffold.declared_space import DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem
 from kernelwright.scaffold.signature import read_kernels
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
+from kernelwright.space.parameter import Parameter
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Template
 
@@ -56,9 +59,20 @@ __global__ void lambda(const real *in, T *out, float alpha, const int *max, cons
 """
 
 
+SPACE = DeclaredSpace(
+    "space.json",
+    (Parameter("UNROLL", (1, 2, 4, 8, 16), 4),),
+    (),
+    grid=("threads of the host",),
+    block=("threads of the host",),
+    counts_threads=False,
+)
+"""It declares one parameter, which most kernels do not use, and a launch that is not in the parameters."""
+
+
 def write(folder: Path, name: str, source: str, *, entry: str | None = None) -> tuple[Problem, Template]:
     (folder / name).write_bytes(source.encode())
-    scaffold = scaffold_problem(folder / name, entry=entry)
+    scaffold = scaffold_problem(folder / name, SPACE, entry=entry)
     out = folder / "out"
     out.mkdir(exist_ok=True)
     for file, text in scaffold.files.items():
@@ -83,12 +97,12 @@ def write(folder: Path, name: str, source: str, *, entry: str | None = None) -> 
 def test_what_cannot_be_scaffolded_is_refused(name: str, source: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(source)
     with pytest.raises(SpecError, match=message):
-        scaffold_problem(tmp_path / name)
+        scaffold_problem(tmp_path / name, SPACE)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="does not exist"):
-        scaffold_problem(tmp_path / "absent.cl")
+        scaffold_problem(tmp_path / "absent.cl", SPACE)
 
 
 def test_roles_sizes_and_launch_are_guessed(tmp_path: Path) -> None:
@@ -129,7 +143,6 @@ def test_an_awkward_source_still_loads(tmp_path: Path) -> None:
     values = {parameter.name: parameter.values for parameter in template.parameters}
     assert values == {"BLOCK": (96,), "UNROLL": (1, 2, 4, 8, 16)}
     assert template.steps[0].shared_bytes is not None
-    assert "TILE is fixed by line 1" in template.source
 
 
 @pytest.mark.parametrize("source", [SAXPY, SAXPY.replace("\n", "\r\n"), SAXPY.rstrip("\n"), "\n\n" + SAXPY])
@@ -237,8 +250,10 @@ def test_dynamic_shared_memory_is_in_the_launch(declared: str, expected: str | N
 
 def test_what_is_left_out_of_several_kernels_is_said(tmp_path: Path) -> None:
     (tmp_path / "both.cl").write_text(SAXPY + MATMUL)
-    scaffold = scaffold_problem(tmp_path / "both.cl", entry="saxpy")
-    (note,) = scaffold.notes
+    scaffold = scaffold_problem(tmp_path / "both.cl", SPACE, entry="saxpy")
+    launch, note, unused = scaffold.notes
+    assert unused == "left out of space.json: UNROLL, which neither the source nor the launch uses"
+    assert launch.startswith("the launch in space.json is not in the parameters alone")
     assert "matmul (line 6: a, b, c, m, n, k)" in note
     assert "[[launch]]" in note
     assert "# Left out, with the arguments that only they take: matmul" in scaffold.files["problem.toml"]
@@ -264,7 +279,7 @@ def test_parameters_that_no_argument_can_be_are_refused(name: str, parameter: st
     source = f"{structures}{word} k({pointer}, {parameter}) {{ x[0] = 1; }}"
     (tmp_path / name).write_text(source)
     with pytest.raises(SpecError, match=words) as caught:
-        scaffold_problem(tmp_path / name)
+        scaffold_problem(tmp_path / name, SPACE)
     assert caught.value.location is not None
     assert caught.value.location.line == 3
 

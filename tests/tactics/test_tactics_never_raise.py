@@ -9,7 +9,7 @@ from random_opencl import program
 from tactic_runs import CPU, GPU, subject_of
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import parse
 from kernelwright.tactics.base import Rewrite, Subject
 from kernelwright.tactics.registry import TACTICS

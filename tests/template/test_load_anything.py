@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kernelwright.errors import UserError
 from kernelwright.problem.load.problem import load_problem
+from kernelwright.scaffold.declared_space import DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
@@ -94,7 +95,9 @@ def test_any_kernel_gets_a_problem_that_loads_or_is_refused(edits: list[tuple[in
         source = Path(name) / "source.cl"
         source.write_text(text)
         try:
-            scaffold = scaffold_problem(source)
+            scaffold = scaffold_problem(
+                source, DeclaredSpace("k.json", (), (), grid=("1",), block=("?",), counts_threads=True)
+            )
         except UserError:
             return
         folder = Path(name) / "out"

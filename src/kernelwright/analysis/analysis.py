@@ -23,9 +23,9 @@ from kernelwright.analysis.state import State
 from kernelwright.analysis.statements import Statements
 from kernelwright.analysis.values import Lanes, Pointer
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.model import Language
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.source import nodes
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import KEPT_TREES, parse
 
 

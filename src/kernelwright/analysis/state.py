@@ -11,8 +11,8 @@ from kernelwright.analysis.facts import NO_SOURCES, Access, AccessKind, Array, G
 from kernelwright.analysis.polynomial import ONE, Polynomial
 from kernelwright.analysis.values import Atoms, Pointer, Truth, Value
 from kernelwright.problem.dtypes import dtype_of_c_type
-from kernelwright.problem.model import Language
 from kernelwright.source import nodes
+from kernelwright.source.language import Language
 from kernelwright.source.lowering_expressions import vector_width
 from kernelwright.source.preprocess import Place
 from kernelwright.source.span import Span

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from kernelwright.backend.redraw import Closeness, Draw, Redraw, redrawn
 from kernelwright.errors import InfrastructureError
 from kernelwright.identity import content_id
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 Bytes = npt.NDArray[np.uint8]
 """A flat byte view of an array."""
@@ -270,8 +270,13 @@ class KeyOrder:
     def keys(self, words: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Keys of elements given as unsigned integers of `item_bytes`."""
         kind = words.dtype.type
-        has_sign = (words & kind(self.sign)) != 0
-        keys: npt.NDArray[Any] = np.where(has_sign, words ^ kind(self.negative), words | kind(self.sign))
+        if not self.sign:
+            return words.copy()
+        # All ones where the sign is set, else zeros: then one exclusive or inverts what is to be inverted.
+        has_sign = np.right_shift(words.view(f"i{self.item_bytes}"), 8 * self.item_bytes - 1).view(words.dtype)
+        keys: npt.NDArray[Any] = np.bitwise_and(has_sign, kind(self.negative & ~self.sign & self.every), out=has_sign)
+        keys ^= words
+        keys ^= kind(self.sign)
         if self.greatest >= self.every:
             return keys
         is_nan = (words & kind(self.every & ~self.sign)) > kind(self.greatest)

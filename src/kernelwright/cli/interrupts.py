@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NoReturn
 
+from kernelwright.cli.clock import begin
+
 AGAIN_S = 0.01
 """After which a dropped interrupt is sent again, so that whatever dropped it has ended; it may be dropped again."""
 
@@ -58,6 +60,7 @@ def run_command() -> None:
 
     Further presses end it sooner: with one line, and what was recorded by then.
     """
+    begin()
     before = sys.excepthook
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -11,7 +11,7 @@ with runner:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -142,6 +142,30 @@ class BuildsAhead(Protocol):
 
     def build_ahead(self, candidates: Sequence[Candidate]) -> None:
         """Begin to build what will be submitted soon, in this order."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A runner that keeps to a budget in seconds, and says what takes long: an optional capability."""
+
+    def keep_to(self, seconds: float | None, say: Callable[[str], None]) -> None:
+        """Prove the baseline with what is left of so many seconds in mind, which have begun; None: no limit.
+
+        `say` is told, in any thread, what goes on, before it takes its time.
+        """
+        ...
+
+    def complete(self) -> None:
+        """Hold the baseline against the datasets that its calibration has left for later.
+
+        Raises:
+            BaselineFailed: it changes an input or writes out of bounds there.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Fail whatever is under way, now; called from any thread. Only leaving the runner may follow."""
         ...
 
 

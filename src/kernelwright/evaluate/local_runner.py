@@ -16,7 +16,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +56,9 @@ LOOK_AHEAD_IN_TURNS = 3
 
 LANE_LOOK_AHEAD = 2
 """The same for each device: one being measured, one ready."""
+
+TOLD_WAIT_S = 1.0
+"""A wait for another run that measures on the device is told from here on: turns of candidates are shorter."""
 
 IDLE_S = 0.01
 """How often a lane without work looks whether what it left for later can be done."""
@@ -126,7 +129,9 @@ class _Station:
         self.lane.close()
 
     def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
-        """While another run holds the device: end the wait when this run is being stopped."""
+        """While another run holds the device: say so, and end the wait when this run is being stopped."""
+        if waited_s >= TOLD_WAIT_S:
+            self.lane.say(f"waiting for {holder}, which measures on {self.device.id}")
         if self.is_closed:
             raise InfrastructureError(f"stopped after {waited_s:.0f} s of waiting for {holder}")
 
@@ -199,6 +204,8 @@ class LocalRunner:
         self._order = tuple(workload.name for workload in problem.workloads)
         """The workloads in an evaluation: cheapest first, once the baseline has told which are."""
         self._is_closed = False
+        self._budget_end_s: float | None = None
+        """When the budget is over, by `time.monotonic`; None: it has no limit in time."""
 
     # -- the runner seam -----------------------------------------------------------------------------------------
 
@@ -252,13 +259,15 @@ class LocalRunner:
         self._allow(built)
         start_s = time.perf_counter()
         with self._stations[0].held() as lane:
-            errors = lane.calibrate(built, may_defer=len(self._stations) == 1)
+            errors = lane.calibrate(built, may_defer=len(self._stations) == 1, left_s=self._left_s)
+            deferred_s = lane.deferred_s
         check_s = time.perf_counter() - start_s
         with ThreadPoolExecutor(max_workers=len(self._stations)) as threads:
             peers = [threads.submit(_adopt, station, built) for station in self._stations[1:]]
             with self._stations[0].held() as lane:
                 measured = lane.measure(built)
                 lane.begin_later()
+                confirm_s = lane.confirm_s
             for station, peer in zip(self._stations[1:], peers, strict=True):
                 error = peer.exception()
                 if isinstance(error, KernelwrightError):
@@ -271,9 +280,32 @@ class LocalRunner:
         times_ms = medians_ms(measured)
         # A candidate that fails or is hopeless on a cheap shape is never run on an expensive one.
         self._order = tuple(sorted(self._order, key=times_ms.__getitem__))
-        cost = Cost(build_s, check_s, time.perf_counter() - start_s - check_s, is_build_cached=is_cached)
+        time_s = time.perf_counter() - start_s - check_s
+        cost = Cost(build_s, check_s, time_s, is_build_cached=is_cached, deferred_s=deferred_s, confirm_s=confirm_s)
         outcome = Passed(measured, errors, resources_of(built))
         return Evaluation(baseline.id, outcome, cost)
+
+    def keep_to(self, seconds: float | None, say: Callable[[str], None]) -> None:
+        """Prove the baseline with what is left of the budget in mind, and tell what takes long."""
+        self._budget_end_s = None if seconds is None else time.monotonic() + seconds
+        for station in self._stations:
+            station.lane.say = say
+
+    @property
+    def _left_s(self) -> Callable[[], float] | None:
+        end_s = self._budget_end_s
+        return None if end_s is None else lambda: end_s - time.monotonic()
+
+    def complete(self) -> None:
+        """Hold the baseline against the datasets that calibration has left for later."""
+        with self._stations[0].held() as lane:
+            lane.complete()
+
+    def stop(self) -> None:
+        """End all processes; what is under way fails."""
+        self._is_closed = True
+        self._close_lanes()
+        self._pool.close()
 
     def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
         """Measure `candidates` interleaved on every workload."""

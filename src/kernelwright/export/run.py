@@ -22,7 +22,7 @@ from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
 from kernelwright.export.torch.operator import torch_files
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 from kernelwright.store.files import explain, write_atomically
 
 _Writer = Callable[[ExportedRun], Mapping[str, bytes]]

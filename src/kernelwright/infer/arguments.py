@@ -14,8 +14,9 @@ from kernelwright.infer.model import InferredArgument, Question
 from kernelwright.infer.symbols import Symbols
 from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import Dtype, dtype_of_c_type, integer_range
-from kernelwright.problem.model import Language, Role
+from kernelwright.problem.model import Role
 from kernelwright.problem.source_scan import KernelParameter
+from kernelwright.source.language import Language
 
 ROUNDED_UP = 1.3
 """By how much more than is touched an array may be, so that its extents are plain sizes."""

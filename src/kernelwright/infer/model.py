@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kernelwright.problem.dtypes import Dtype
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Language, Role
+from kernelwright.problem.model import Role
+from kernelwright.source.language import Language
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Inferred:
     file: Path
     language: Language
     entry: str
+    source: str
+    """The file's text; of a template kernel, with the instance that is meant."""
     arguments: tuple[InferredArgument, ...]
     """In the kernel's order."""
     launch: InferredLaunch

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
-from kernelwright.infer.device_text import device_text
 from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.infer.text.device_text import device_text
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
-from kernelwright.problem.source_scan import mask_comments
 from kernelwright.problem.toml.file import read_text
 from kernelwright.template.load import load_baseline, load_template, problem_files
 
-_QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 _GENERATED = "# Inferred from"
 MOST_FOLDERS = 1000
 
@@ -27,7 +26,8 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
 
     The kernel's file twice, byte for byte but for host code: as what is tuned, and as the reference, which stays.
     """
-    source = inferred.file.read_bytes()
+    is_instance = inferred.source != read_text(inferred.file, what="the kernel source")
+    source = inferred.source.encode() if is_instance else inferred.file.read_bytes()
     text = device_text(source, inferred.language)
     original = f"original{inferred.file.suffix}"
     if inferred.file.name == original:
@@ -41,6 +41,8 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
         if argument.file:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
     headers, notes = headers_of(inferred.file)
+    if is_instance:
+        notes = (*notes, f"{inferred.file.name} is copied with {inferred.entry!r} as the instance that is launched")
     if text != source:
         notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
     return {**files, **{name: header.encode() for name, header in headers.items()}}, notes
@@ -163,7 +165,7 @@ def headers_of(source: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     while waiting:
         current = waiting.pop()
         text = read_text(current, what="the kernel source" if len(seen) == 1 else "the header")
-        for name in _QUOTED_INCLUDE.findall(_without_comments(text)):
+        for name in (each.name for each in includes_in(text) if each.is_quoted and not each.is_macro):
             path = Path(os.path.normpath(current.parent / name))
             if path in seen:
                 continue
@@ -174,10 +176,3 @@ def headers_of(source: Path) -> tuple[dict[str, str], tuple[str, ...]]:
             waiting.append(path)
             files[path.relative_to(folder).as_posix()] = read_text(path, what="the header")
     return files, tuple(notes)
-
-
-def _without_comments(text: str) -> str:
-    """Lines whose directive is not inside a comment; the name in quotes stays readable."""
-    masked = mask_comments(text).splitlines()
-    kept = zip(text.splitlines(), masked, strict=False)
-    return "\n".join(line for line, code in kept if re.match(r"[ \t]*#[ \t]*include\b", code))

@@ -43,6 +43,7 @@ from kernelwright.template.load import problem_files
 from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.registry import DIRECT
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
+from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.machine import LocalMachine, Machine
 from kernelwright.tuning.tune import TuningProblem
 
@@ -56,6 +57,7 @@ def optimize(
     machine: Machine | SpoolMachine | None = None,
     agent: Agent | None = None,
     policy: SelectionPolicy | None = None,
+    earlier_s: float = 0.0,
 ) -> OptimizeResult:
     """Rewrite a kernel, tune what comes of it, and measure the best against the baseline.
 
@@ -67,13 +69,14 @@ def optimize(
         machine: where to run; None: as the settings say, which is here unless they name a spool.
         agent: who proposes; None: as the settings say.
         policy: who chooses; None: as the settings say. A run with its own agent or policy is resumed with the same.
+        earlier_s: seconds that the command has taken before this call.
 
     Raises:
         UserError: a file, a setting or the baseline is wrong; nothing was lost.
         StoreError: the run folder cannot be written.
         InfrastructureError: the device failed; `resume` continues the run.
     """
-    settings = settings or OptimizeSettings()
+    settings, begun = settings or OptimizeSettings(), RunClock(earlier_s=earlier_s)
     if settings.tune.data_seed is None:
         tune = dataclasses.replace(settings.tune, data_seed=secrets.randbits(31))
         settings = dataclasses.replace(settings, tune=tune)
@@ -100,7 +103,9 @@ def optimize(
         else:
             assert device is not None
             site = LocalSite(machine.runner(subject.problem, device, settings.tune), device)
-        parts = SessionParts(subject, settings, site, folder, files, listener, own, policy, time_left=time_left)
+        parts = SessionParts(
+            subject, settings, site, folder, files, listener, own, policy, begun=begun, time_left=time_left
+        )
         return Session(parts).run_new()
 
 

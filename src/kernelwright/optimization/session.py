@@ -10,14 +10,17 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kernelwright.agent.base import Agent, Task
 from kernelwright.agent.written import written_template
 from kernelwright.errors import (
     BaselineFailed,
+    InfrastructureError,
     StoreError,
 )
+from kernelwright.evaluate.base import Paced
 from kernelwright.evaluate.statistics import least_rounds
 from kernelwright.identity import content_id
 from kernelwright.llm.pace import TimeLeft
@@ -44,6 +47,9 @@ from kernelwright.roofline.speed_of_light import (
     without_impossible,
 )
 from kernelwright.store.event import (
+    CUT_SHORT,
+    INTERRUPTED,
+    OUT_OF_TIME,
     BaselineMeasured,
     Event,
     FinalistsCompared,
@@ -58,14 +64,23 @@ from kernelwright.tree.base import SelectionPolicy
 from kernelwright.tree.gain import GainPerCost
 from kernelwright.tree.model import Node, Tree
 from kernelwright.tuning.finals.node_finals import Entrant, entrants
-from kernelwright.tuning.finals.time_plan import GRACE, FinalsPace, claiming_rounds, limit_s, raised_words
-from kernelwright.tuning.interruption import closing_events
+from kernelwright.tuning.finals.time_plan import GRACE, FinalsPace, claiming_rounds, raised_words
+from kernelwright.tuning.interruption import (
+    FREE_SET_UP_S,
+    HardLimit,
+    closing_events,
+    hard_limit_s,
+    over_words,
+    too_short,
+)
 from kernelwright.tuning.listener import Progress, RunListener
 from kernelwright.tuning.loop import RunClock
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.run_start import run_started
-from kernelwright.tuning.time_spent import BASELINE, FINALS, SET_UP, Ledger
+from kernelwright.tuning.time_spent import BASELINE, FINALS, LONG_SET_UP, SET_UP, Ledger
 from kernelwright.tuning.tune import COMPARISON_SHARE, TuningProblem, baseline_note, left_until
+
+_T = TypeVar("_T")
 
 SEARCHER_MODULES = ("scipy.special", "sklearn.tree")
 """What the default searcher imports when it is made."""
@@ -85,6 +100,8 @@ class SessionParts:
     policy: SelectionPolicy | None
     recorded: Recorded | None = None
     """The run that a replay repeats."""
+    begun: RunClock = field(default_factory=RunClock)
+    """Begun with the command."""
     time_left: TimeLeft | None = None
     """Told from then on, when the search begins, what it has left for models."""
 
@@ -105,6 +122,9 @@ class Session:
         self._pending: Sequence[Event] = ()
         """What is being recorded just now."""
         self._is_finished = False
+        self._hard_limit = HardLimit(None, stop=lambda: None)
+        self._doing = ""
+        """What was said last of what takes its time."""
 
     # -- the two ways to run -------------------------------------------------------------------------------------
 
@@ -156,8 +176,25 @@ class Session:
         """What this session has done so far is beside the budget; whatever comes now is not."""
         if not self._is_set_up:
             earlier_s = self._resumed_s or 0.0
-            self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
-            self._clock, self._is_set_up = self._clock_from(earlier_s), True
+            set_up_s = self._clock.spent_s - earlier_s
+            long_s = 0.0
+            if self._resumed_s is None and self._parts.recorded is None:
+                set_up_s = max(set_up_s, self._parts.begun.spent_s)
+                long_s = max(0.0, set_up_s - FREE_SET_UP_S)
+                self._ledger.add(LONG_SET_UP, long_s)
+            self._ledger.add(SET_UP, set_up_s - long_s)
+            self._clock, self._is_set_up = self._clock_from(earlier_s + long_s), True
+            self._keep_to_budget()
+
+    def _keep_to_budget(self) -> None:
+        runner, seconds = self._site.runner, self._parts.settings.tune.budget.seconds
+        if isinstance(runner, Paced):
+            runner.keep_to(None if seconds is None else max(0.0, seconds - self._clock.spent_s), self.say)
+
+    def say(self, text: str) -> None:
+        """Tell what is done next, in any thread."""
+        self._doing = text
+        self._parts.listener.on_progress(dataclasses.replace(self._progress, doing=text))
 
     def _clock_from(self, earlier_s: float) -> RunClock:
         """A clock that begins now, with what earlier sessions have spent; a replay has the recorded times."""
@@ -175,35 +212,69 @@ class Session:
         parts = self._remembering(parts, view)
         optimizer = self._optimizer = Optimizer(parts, view.tree_events if view else ())
         if self._parts.time_left is not None:
-            self._parts.time_left.is_told_by(optimizer.seconds_for_models)
+            self._parts.time_left.is_told_by(optimizer.state.seconds_for_models)
         try:
-            reason = optimizer.run()
+            reason = self._unless_over(optimizer.run)
             comparison = None
-            if reason != "interrupted":
+            if reason not in CUT_SHORT:
                 try:
                     with self._ledger.on(FINALS):
-                        comparison = self._compare(optimizer, parts.shared)
+                        comparison = self._unless_over(lambda: self._compare(optimizer, parts.shared))
                 except KeyboardInterrupt:
                     reason = "interrupted"
+            self._hard_limit.release()
             if parts.shared.recorded is not None and parts.shared.recorded.is_over:
                 reason = "interrupted"  # behind the comparison, as only the record can say
+            reason = self._reason_of_end(reason)
             self._finish_nodes(optimizer, comparison, reason)
             if comparison is not None:
                 self._remember(parts)
-            self._append([*self._late_notes(), self._finished(reason)])
+            self._append([*self._late_notes(), *self._over_notes(reason), self._finished(reason)])
         finally:
-            optimizer.close()
+            optimizer.state.close()
         self._enter("done")
+
+    def _unless_over(self, work: Callable[[], _T]) -> _T:
+        """What `work` gives.
+
+        Raises:
+            KeyboardInterrupt: it failed, or a person pressed Ctrl-C, because the time of the run was over.
+        """
+        try:
+            return work()
+        except InfrastructureError:
+            if not self._hard_limit.is_over:
+                raise
+            raise KeyboardInterrupt from None
+
+    def _reason_of_end(self, reason: str) -> str:
+        """The reason that is recorded: a run that its clock has stopped was not interrupted by a person."""
+        recorded = self._parts.recorded
+        if reason != INTERRUPTED:
+            return reason
+        if recorded is not None:
+            return recorded.finished.reason if recorded.finished is not None else reason
+        return OUT_OF_TIME if self._hard_limit.is_over else reason
+
+    def _over_notes(self, reason: str) -> list[Noted]:
+        """What was under way when the time was over; a replay has it in the record."""
+        recorded, seconds = self._parts.recorded, self._parts.settings.tune.budget.seconds
+        if reason != OUT_OF_TIME:
+            return []
+        if recorded is None:
+            return [Noted("warning", over_words(seconds or 0.0, self._doing, self._progress.phase))]
+        left = recorded.events[recorded.place : recorded.session.end]
+        return [each for each in left if isinstance(each, Noted)]  # before the end come notes alone
 
     def _finish_nodes(self, optimizer: Optimizer, comparison: FinalistsCompared | None, reason: str) -> None:
         """Record the end in every node's log; a replay of what was killed takes in first what had been evaluated."""
         recorded = self._parts.recorded
-        if recorded is not None and reason == "interrupted":
-            for index, run in optimizer.runs.items():
+        if recorded is not None and reason in CUT_SHORT:
+            for index, run in optimizer.state.runs.items():
                 run.take(NodeDone(recorded.of_node(index)[len(run.evaluations) :], ""))
             if recorded.finished is None and not recorded.session.is_last:
                 return
-        for index, run in optimizer.runs.items():
+        for index, run in optimizer.state.runs.items():
             run.finish(of_node(comparison, index) if comparison else None, reason)
 
     def _late_notes(self) -> list[Noted]:
@@ -255,7 +326,7 @@ class Session:
             folder=parts.folder,
             clock=self._clock,
             reserved_s=self._reserved_s(baseline_ms),
-            limit_s=self._limit_s(baseline),
+            limit_s=self._parts.settings.tune.budget.seconds,
             begun_s=self._resumed_s or 0.0,
             ledger=self._ledger,
             tell=parts.listener.on_event,
@@ -315,17 +386,37 @@ class Session:
     @contextlib.contextmanager
     def _stopping_cleanly(self) -> Iterator[None]:
         """Record an interrupt that comes at any time after the first event; what was measured stands."""
-        try:
+        with self._limited():
+            try:
+                yield
+            except (KeyboardInterrupt, InfrastructureError) as error:
+                is_over = self._hard_limit.is_over
+                if isinstance(error, InfrastructureError) and not is_over:
+                    raise
+                self._hard_limit.release()
+                if is_over and self._optimizer is None:
+                    raise too_short(self._parts.settings.tune.budget.seconds or 0.0, self._doing) from None
+                self._end_set_up()
+                reason = self._reason_of_end(INTERRUPTED)
+                log, end = self._parts.folder.log, self._finished(reason)
+                events = closing_events(log, self._pending, end, is_finished=self._is_finished)
+                if events is None:
+                    raise
+                notes = self._over_notes(reason) if end in events else []
+                if events:
+                    self._append([*events[:-1], *notes, events[-1]])
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Inside, the run is stopped when a command with its budget has to be over; not where others measure."""
+        runner, seconds = self._site.runner, self._parts.settings.tune.budget.seconds
+        if self._parts.recorded is not None or not isinstance(runner, Paced):
             yield
-        except KeyboardInterrupt:
-            self._end_set_up()
-            events = closing_events(
-                self._parts.folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
-            )
-            if events is None:
-                raise
-            if events:
-                self._append(events)
+            return
+        end_s = hard_limit_s(seconds)
+        left_s = None if end_s is None else end_s - self._parts.begun.spent_s
+        with HardLimit(left_s, stop=runner.stop) as self._hard_limit:
+            yield
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -353,13 +444,6 @@ class Session:
         own = baseline_note(seconds, baseline) if seconds is not None and self._parts.recorded is None else ""
         return [*notes, *([own] if own else [])]
 
-    def _limit_s(self, baseline: BaselineMeasured) -> float | None:
-        """When the run should be over, by its clock; another machine is given the budget as it is."""
-        seconds = self._parts.settings.tune.budget.seconds
-        if seconds is None or self._site.elsewhere is not None:
-            return seconds
-        return limit_s(seconds, baseline.cost)
-
     def _finished(self, reason: str) -> RunFinished:
         recorded = self._parts.recorded
         known = recorded.finished if recorded is not None else None
@@ -370,8 +454,8 @@ class Session:
         """The final comparison over all nodes; None when nothing can be compared."""
         self._enter("compare")
         baseline_ms = shared.baseline_ms
-        evaluations = {index: run.evaluations for index, run in optimizer.runs.items()}
-        templates = {index: run.template for index, run in optimizer.runs.items()}
+        evaluations = {index: run.evaluations for index, run in optimizer.state.runs.items()}
+        templates = {index: run.template for index, run in optimizer.state.runs.items()}
         count = self._parts.settings.tune.finalists
 
         def choose(rejected: frozenset[str]) -> list[Entrant]:
@@ -379,7 +463,7 @@ class Session:
                 index: [event for event in events if event.candidate_id not in rejected]
                 for index, events in evaluations.items()
             }
-            return entrants(optimizer.tree, usable, templates, count=count)
+            return entrants(optimizer.state.tree, usable, templates, count=count)
 
         first = choose(frozenset())
         least_s = least_rounds(len(first)) * 1e-3 * _round_ms(baseline_ms, first)
@@ -387,7 +471,7 @@ class Session:
         comparing = Comparing(
             baseline=self._parts.subject.baseline,
             choose=choose,
-            files=optimizer.files,
+            files=optimizer.state.files,
             rounds=self._rounds(baseline_ms, first),
             seconds=None if seconds is None else self._seconds_for_checks(seconds, least_s),
             on_step=lambda: self._enter("compare"),
@@ -415,16 +499,17 @@ class Session:
 
     def _pace(self, optimizer: Optimizer, baseline: BaselineMeasured) -> FinalsPace:
         """Lets finalists in as far as the time goes."""
-        costs, tune, end_s = optimizer.costs(), self._parts.settings.tune, self._limit_s(baseline)
+        costs, tune = optimizer.state.costs(), self._parts.settings.tune
+        end_s = tune.budget.seconds
         workloads = len(self._parts.subject.problem.workloads)
-        if end_s is None or tune.budget.seconds is None:
+        if end_s is None:
             return FinalsPace(costs, rounds=tune.comparison_rounds, left_s=lambda: math.inf, workloads=workloads)
         return FinalsPace(
             costs,
             rounds=tune.comparison_rounds,
             workloads=workloads,
             left_s=left_until(end_s, self._clock, costs, resumed_s=self._resumed_s),
-            grace_s=GRACE * tune.budget.seconds,
+            grace_s=GRACE * end_s,
         )
 
     def _reserved_s(self, baseline_ms: Mapping[str, float]) -> float:
@@ -475,7 +560,7 @@ class Session:
 
     def progress(self, running: Progress) -> Progress:
         """Where the whole run stands while a node is searched."""
-        return self._optimizer.progress("search", running=running) if self._optimizer else running
+        return self._optimizer.state.progress("search", running=running) if self._optimizer else running
 
     def tell(self, event: Event, progress: Progress) -> None:
         """A node's event, with the whole run's progress."""
@@ -493,8 +578,11 @@ class Session:
             self._parts.listener.on_event(event, self._progress)
 
     def _enter(self, phase: str) -> None:
+        self._doing = ""
         optimizer = self._optimizer
-        self._progress = optimizer.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)
+        self._progress = (
+            optimizer.state.progress(phase) if optimizer else Progress(phase=phase, spent_s=self._clock.spent_s)
+        )
         self._parts.listener.on_progress(self._progress)
 
     def _result(self) -> OptimizeResult:

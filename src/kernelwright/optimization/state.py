@@ -98,14 +98,14 @@ class OptimizerState:
     """See the module; `optimization.loop` has the loop."""
 
     def __init__(self, parts: OptimizerParts, events: Sequence[TreeEvent] = ()) -> None:
-        self._parts = parts
+        self.parts = parts
         self.tree = Tree.of(events)
-        self._history = TreeHistory(events)
+        self.history = TreeHistory(events)
         self._runs: dict[int, NodeRun] = {}
-        self._identities: dict[str, int] = {}
-        self._proofs = {each.index: each for each in parts.proofs}
+        self.identities: dict[str, int] = {}
+        self.proofs = {each.index: each for each in parts.proofs}
         size = parts.settings.in_flight_count(is_elsewhere=parts.elsewhere is not None)
-        self._steps = parts.steps(size, lambda: self.tree)
+        self.steps = parts.steps(size, lambda: self.tree)
         self._promised: dict[int, int] = {}
         """By node whose proof or search is under way, until that is recorded: evaluations that it is reckoned with."""
         self._settled: dict[int, int] = {}
@@ -114,57 +114,60 @@ class OptimizerState:
         """The time for all of a decision, while one is made."""
         self._told_s = parts.begun_s
         """The time of what was recorded last."""
-        self._coded: dict[int, set[str]] = {}
+        self.coded: dict[int, set[str]] = {}
         """By node: ideas that were given to the coder in this session."""
         for node in self.tree:
             if node.source_blob:
-                self._identities.setdefault(self._identity(self._written(node)), node.index)
-        self._doing = ""
+                self.identities.setdefault(self.identity(self.written(node)), node.index)
+        self.doing = ""
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 
-    def _reopen(self) -> None:
+    def reopen(self) -> None:
         """On resume: what the nodes have measured counts, and is raced against from the start."""
         for node in self.tree:
             if node.status != "refused" and self._has_log(node.index):
-                self._node_run(node)
+                self.node_run(node)
 
-    def _node_run(self, node: Node) -> NodeRun:
+    def node_run(self, node: Node) -> NodeRun:
+        """The node's run, opened or made on first use."""
         run = self._runs.get(node.index)
         if run is None:
             run = self._runs[node.index] = self._open(node)
         return run
 
     def _open(self, node: Node) -> NodeRun:
-        parts, path = self._parts, self._path(node.index)
+        parts, path = self.parts, self.path(node.index)
         if self._has_log(node.index):
             run = NodeRun.open(node.index, path, parts.shared)
-            if node.index in self._proofs:
-                run.exclude(constraints_of(self._proofs[node.index].excluded))
+            if node.index in self.proofs:
+                run.exclude(constraints_of(self.proofs[node.index].excluded))
             return run
         shutil.rmtree(path, ignore_errors=True)  # a kill may have left half of one
-        text = self._written(node).text
+        text = self.written(node).text
         spec = parts.problem.kernel if self._is_of_given(node) else parts.root
         files = node_files(parts.problem, parts.files, text=text, options=spec.options, root=parts.root)
         return NodeRun.create(node.index, path, files, parts.shared, parent=self._parent_of(node))
 
     def _has_log(self, index: int) -> bool:
         """Whether the node's folder holds a run; in a replay, whether it did when the recorded session began."""
-        recorded = self._parts.shared.recorded
-        return has_log(self._path(index)) and (recorded is None or recorded.had_log(index))
+        recorded = self.parts.shared.recorded
+        return has_log(self.path(index)) and (recorded is None or recorded.had_log(index))
 
-    def _path(self, index: int) -> Path:
-        return self._parts.folder.path / NODES_FOLDER / f"{index:03d}"
+    def path(self, index: int) -> Path:
+        """The folder of a node's run."""
+        return self.parts.folder.path / NODES_FOLDER / f"{index:03d}"
 
-    def _written(self, node: Node) -> Written:
+    def written(self, node: Node) -> Written:
+        """A node's source as it stands, with what its proof has left out."""
         if not node.source_blob:
             return Written("", node.language, "")
-        proof = self._proofs.get(node.index)
+        proof = self.proofs.get(node.index)
         blob = proof.source_blob if proof is not None and proof.source_blob else node.source_blob
-        text = self._parts.folder.blobs.get_text(blob)
-        template = self._parts.baseline.template
-        if self._parts.given is not None and self._is_of_given(node):
-            template = self._parts.given
+        text = self.parts.folder.blobs.get_text(blob)
+        template = self.parts.baseline.template
+        if self.parts.given is not None and self._is_of_given(node):
+            template = self.parts.given
         entry = template.steps[0].entry
         return Written(text, node.language, entry.partition("<")[0].strip(), node.tactics, node.properties)
 
@@ -173,28 +176,29 @@ class OptimizerState:
         return any(step.role == "given" for step in self.tree.path(node.index))
 
     @staticmethod
-    def _identity(written: Written) -> str:
+    def identity(written: Written) -> str:
+        """What templates that differ in names and layout alone share."""
         return likeness(written.language, written.text)
 
     def _parent_of(self, node: Node) -> Parent:
         above = self.tree.ancestor(node.index)
-        start = self._parts.start(node.tactics)
+        start = self.parts.start(node.tactics)
         if above is None or above.index not in self._runs:
             return Parent(start=start)
         return replace(self._runs[above.index].as_parent(count=PRIOR_COUNT), start=start)
 
     # -- budget and record ---------------------------------------------------------------------------------------
 
-    def _promise(self, index: int, until: int) -> None:
+    def promise(self, index: int, until: int) -> None:
         """Reckon with so many evaluations of a node until what is begun for it now is recorded.
 
         How far it is by then hangs on time; what is decided meanwhile must not, or no replay could repeat it.
         """
         self._promised[index] = until
-        if self._steps.size > 1 and index in self._runs:
+        if self.steps.size > 1 and index in self._runs:
             self._settled.setdefault(index, len(self._runs[index].evaluations))
 
-    def _settle(self, index: int) -> None:
+    def settle(self, index: int) -> None:
         """What was under way for a node is recorded."""
         self._promised.pop(index, None)
         self._settled.pop(index, None)
@@ -204,36 +208,38 @@ class OptimizerState:
         runs = list(self._runs.items())
         return [event for index, run in runs for event in run.evaluations[: self._settled.get(index)]]
 
-    def _left(self) -> BudgetLeft:
-        budget = self._parts.settings.tune.budget
+    def left(self) -> BudgetLeft:
+        """The budget that a policy may still spend."""
+        budget = self.parts.settings.tune.budget
         counts = {index: run.evaluated_count for index, run in list(self._runs.items())} | self._promised
         unwritten = sum(each.child is None and each.action.action != "tune" for each in self.tree.under_way)
         spent = self._probed_count + sum(counts.values()) + unwritten  # each becomes a structure that is tried once
         evaluations = None if budget.evaluations is None else max(0, budget.evaluations - spent)
         return BudgetLeft(
-            seconds=self._seconds_left(),
+            seconds=self.seconds_left(),
             evaluations=evaluations,
-            attempts=self._attempts_left() if self._parts.settings.rest == "policy" else None,
-            limit_value=self._parts.task.limit_value,
+            attempts=self.attempts_left() if self.parts.settings.rest == "policy" else None,
+            limit_value=self.parts.task.limit_value,
             min_gain_fraction=budget.min_expected_gain_fraction,
         )
 
-    def _seconds_left(self) -> float | None:
-        seconds = self._parts.limit_s
-        return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self._now_s)
+    def seconds_left(self) -> float | None:
+        """The seconds of the budget that are left, without those of the final comparison; None: no limit."""
+        seconds = self.parts.limit_s
+        return None if seconds is None else max(0.0, seconds - self._reserved_s(seconds) - self.now_s)
 
     @property
-    def _now_s(self) -> float:
+    def now_s(self) -> float:
         """Budget seconds, which stand still while something is decided."""
-        return self._parts.clock.spent_s if self._decided_s is None else self._decided_s
+        return self.parts.clock.spent_s if self._decided_s is None else self._decided_s
 
     @contextlib.contextmanager
-    def _deciding(self) -> Iterator[None]:
+    def deciding(self) -> Iterator[None]:
         """Decisions in this block are made by the time of what was recorded last, so that a replay makes the same.
 
         Each record is followed by the start of all work that has a reason.
         """
-        recorded = self._parts.shared.recorded
+        recorded = self.parts.shared.recorded
         chosen_s = recorded.chosen_s if recorded is not None else None
         self._decided_s = self._told_s if chosen_s is None else chosen_s
         try:
@@ -241,10 +247,10 @@ class OptimizerState:
         finally:
             self._decided_s = None
 
-    def _seconds_of_one(self) -> float | None:
+    def seconds_of_one(self) -> float | None:
         """What one of several that are under way may take of the time that is left."""
-        left = self._seconds_left()
-        return None if left is None else left / self._steps.size
+        left = self.seconds_left()
+        return None if left is None else left / self.steps.size
 
     def seconds_for_models(self) -> float | None:
         """How long a request to a model may take from now on; None: without end. Other threads may ask.
@@ -252,16 +258,16 @@ class OptimizerState:
         What the final comparison needs is kept, once there is something to compare. With the device elsewhere the
         budget counts what is done there.
         """
-        limit_s = self._parts.limit_s
-        if self._parts.elsewhere is not None or limit_s is None:
+        limit_s = self.parts.limit_s
+        if self.parts.elsewhere is not None or limit_s is None:
             return None
         if any(node.parent is not None for node in self.tree.working):
-            return self._seconds_left()
-        return max(0.0, limit_s - self._parts.clock.spent_s)
+            return self.seconds_left()
+        return max(0.0, limit_s - self.parts.clock.spent_s)
 
     def _reserved_s(self, seconds: float) -> float:
         """Kept for the final comparison, by what has been measured so far."""
-        parts = self._parts
+        parts = self.parts
         if parts.elsewhere is None:
             tune, baseline, costs = parts.settings.tune, parts.shared.baseline, self.costs()
             if self._only_promises():
@@ -271,7 +277,7 @@ class OptimizerState:
                 finalists=tune.finalists,
                 rounds=tune.comparison_rounds,
                 seconds=seconds - baseline_s(baseline.cost),
-                left_s=seconds - self._now_s + self._grace_s,
+                left_s=seconds - self.now_s + self._grace_s,
             )
         longest_s = max((event.cost.check_s for event in self._settled_evaluations()), default=0.0)
         checks_s = (parts.settings.tune.finalists + 1) * longest_s
@@ -280,7 +286,7 @@ class OptimizerState:
     def _only_promises(self) -> bool:
         """Whether nothing found so far is worth a comparison, while a large idea has not been tried yet."""
         best = self.tree.best
-        if not self._parts.agent.plans_ahead or best is None or (best.best_value or 0.0) < NO_GAIN:
+        if not self.parts.agent.plans_ahead or best is None or (best.best_value or 0.0) < NO_GAIN:
             return False
         return any(
             (idea.predicted_gain or 1.0) >= LARGE_GAIN
@@ -292,28 +298,29 @@ class OptimizerState:
     @property
     def _grace_s(self) -> float:
         """By which the least comparison may exceed the budget."""
-        return GRACE * (self._parts.settings.tune.budget.seconds or 0.0)
+        return GRACE * (self.parts.settings.tune.budget.seconds or 0.0)
 
     def costs(self) -> FinalsCosts:
         """What a final comparison would cost, from all nodes' evaluations."""
-        return FinalsCosts.of(self._parts.problem, self._parts.shared.baseline, self._settled_evaluations())
+        return FinalsCosts.of(self.parts.problem, self.parts.shared.baseline, self._settled_evaluations())
 
-    def _attempts_left(self) -> int | None:
+    def attempts_left(self) -> int | None:
         """How many structures may still be asked for; those under way are, the first ones are not counted."""
-        most = self._parts.settings.max_attempts
+        most = self.parts.settings.max_attempts
         asked = sum(
-            each.action in ("expand", "repair") and not self._is_of_lifting(each.action, each.node)
+            each.action in ("expand", "repair") and not self.is_of_lifting(each.action, each.node)
             for each in self.tree.actions
         )
         return None if most is None else max(0, most - asked)
 
-    def _is_of_lifting(self, action: str, index: int) -> bool:
+    def is_of_lifting(self, action: str, index: int) -> bool:
         """Whether the action mends what was lifted, where that is no attempt, as lifting is none."""
         is_mended = action == "repair" and lifted_from(self.tree, self.tree[index]) is not None
-        return self._parts.settings.lifts_later and is_mended
+        return self.parts.settings.lifts_later and is_mended
 
-    def _is_spent(self) -> bool:
-        left = self._left()
+    def is_spent(self) -> bool:
+        """Whether no time or no evaluation is left."""
+        left = self.left()
         return left.seconds == 0.0 or left.evaluations == 0
 
     @property
@@ -323,28 +330,29 @@ class OptimizerState:
 
     @property
     def _probed_count(self) -> int:
-        return sum(proof.probed_count for proof in list(self._proofs.values()))
+        return sum(proof.probed_count for proof in list(self.proofs.values()))
 
-    def _record(self, events: Sequence[TreeEvent | TemplateProven]) -> None:
+    def record(self, events: Sequence[TreeEvent | TemplateProven]) -> None:
         """Durable first, then known, then told."""
-        recorded = self._parts.shared.recorded
+        recorded = self.parts.shared.recorded
         events = list(events) if recorded is None else recorded.timed(events)
-        self._parts.folder.append(events)
+        self.parts.folder.append(events)
         of_tree = [event for event in events if not isinstance(event, TemplateProven)]
         self.tree = self.tree.after(of_tree)
         self._told_s = max([self._told_s, *(event.elapsed_s for event in events)])
-        self._history.add(of_tree)
-        self._proofs |= {event.index: event for event in events if isinstance(event, TemplateProven)}
+        self.history.add(of_tree)
+        self.proofs |= {event.index: event for event in events if isinstance(event, TemplateProven)}
         for event in events:
-            self._parts.tell(event, self.progress("expand"))
+            self.parts.tell(event, self.progress("expand"))
 
-    def _say(self, text: str, *, phase: str = "expand") -> None:
-        self._doing = text
-        self._parts.show(self.progress(phase))
+    def say(self, text: str, *, phase: str = "expand") -> None:
+        """Tell a person what is being done."""
+        self.doing = text
+        self.parts.show(self.progress(phase))
 
     def progress(self, phase: str, *, running: Progress | None = None) -> Progress:
         """Where the whole run stands; `running` is that of the node which is being searched."""
-        best, parts = self._parts.shared.incumbent.value, self._parts
+        best, parts = self.parts.shared.incumbent.value, self.parts
         budget = parts.settings.tune.budget
         return Progress(
             phase=phase,
@@ -356,7 +364,7 @@ class OptimizerState:
             budget_evaluations=budget.evaluations,
             budget_s=parts.limit_s,
             node_count=len(self.tree),
-            doing=self._doing,
+            doing=self.doing,
         )
 
     # -- the end -------------------------------------------------------------------------------------------------

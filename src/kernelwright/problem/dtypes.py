@@ -21,7 +21,7 @@ from kernelwright.errors import Location, SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernelwright.problem.model import Language
+    from kernelwright.source.language import Language
 
 Kind = Literal["bool", "int", "uint", "float"]
 

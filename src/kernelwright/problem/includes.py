@@ -14,14 +14,10 @@ from pathlib import Path
 
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import shown_path
-from kernelwright.problem.source_scan import mask_comments
+from kernelwright.source.lexer import Directive, directives, joined_lines, masked
 
-_SPLICE = re.compile(r"\\[ \t]*\r?\n")
-_HASH = r"^[ \t]*(?:#|%:)[ \t]*"
-_DIRECTIVE = re.compile(_HASH + r"(?:include_next|include|import)(?!\w)[ \t]*(?=\S)", re.MULTILINE)
-_DEFINE = re.compile(_HASH + r"define[ \t]+\w+[ \t]+(?=[\"<])", re.MULTILINE)
-_NAME = re.compile(r'"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>')
-_WORD = re.compile(r"[A-Za-z_]")
+_INCLUDING = ("include", "include_next", "import")
+_NAME = re.compile(r'(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>)')
 
 _SYSTEM_FOLDERS = ("/proc", "/sys")
 _KINDS = (
@@ -51,24 +47,24 @@ def includes_in(source: str) -> tuple[_Include, ...]:
 
     Where one names a macro, whatever the source's macros without arguments name counts.
     """
-    splices = list(_SPLICE.finditer(source))
-    text = _SPLICE.sub("", source)
-    removed = 0
-    places = []  # in `text`, where a line went on
-    for each in splices:
-        places.append(each.start() - removed)
-        removed += len(each.group())
-    masked = mask_comments(text)
+    joined = joined_lines(source, with_blanks=True)
+    text, code = joined.text, masked(joined.text)
 
-    def found(pattern: re.Pattern[str], *, is_macro: bool) -> Iterator[_Include]:
-        for match in pattern.finditer(masked):
-            named = _NAME.match(text, match.end())
-            if named is not None:
-                line = 1 + text.count("\n", 0, match.start()) + bisect_right(places, match.start())
-                yield _Include(named["quoted"] or named["angled"], named["quoted"] is not None, line, is_macro)
+    def named(line: Directive, words: str, *, is_macro: bool) -> Iterator[_Include]:
+        """What stands at the beginning of `words`, which end the line."""
+        found = _NAME.match(text, line.end - len(words.lstrip()))
+        if found is not None:
+            number = 1 + text.count("\n", 0, line.start) + bisect_right(joined.places, line.start)
+            yield _Include(found["quoted"] or found["angled"], found["quoted"] is not None, number, is_macro)
 
-    by_macro = any(_WORD.match(masked, match.end()) for match in _DIRECTIVE.finditer(masked))
-    return (*found(_DIRECTIVE, is_macro=False), *(found(_DEFINE, is_macro=True) if by_macro else ()))
+    lines = tuple(directives(code))
+    including = [each for each in lines if each.word in _INCLUDING]
+    found = [include for each in including for include in named(each, each.rest, is_macro=False)]
+    if any(each.rest.lstrip()[:1].isidentifier() for each in including):
+        for each in lines:
+            if each.definition is not None and each.definition.parameters is None:
+                found += named(each, each.definition.body, is_macro=True)
+    return tuple(found)
 
 
 def included_files(file: Path, source: str, include_paths: Sequence[Path]) -> tuple[Path, ...]:

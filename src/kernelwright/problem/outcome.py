@@ -115,6 +115,10 @@ class Cost:
     strategy_s: float = 0.0
     """The searcher's share of this evaluation's ask and tell."""
     is_build_cached: bool = False
+    deferred_s: float = 0.0
+    """Not spent: what a baseline's check has left for later will take, by estimate."""
+    confirm_s: float = 0.0
+    """Not spent: what confirming a gain in fresh processes will take, by estimate of the baseline's calibration."""
 
     @property
     def total_s(self) -> float:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import directives, masked, matching, without_directives, words_of
 
 AddressSpace = Literal["global", "local", "constant", "private"]
 
@@ -46,31 +47,7 @@ class KernelSignature:
     """Characters of the source from the opening brace to after the closing one."""
 
 
-# Text without comments, strings and directives
-
-_TOKENS = re.compile(
-    r"""
-      (?P<comment>//(?:[^\\\n]|\\.)*|/\*.*?(?:\*/|\Z))
-    | (?P<raw>\bR"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)")
-    | (?P<string>"(?:[^"\\\n]|\\.)*"|(?<![0-9A-Za-z_])'(?:[^'\\\n]|\\.)*')
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_NOT_NEWLINE = re.compile(r"[^\n]")
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\\\n]|\\.)*", re.MULTILINE | re.DOTALL)
-_WORD = re.compile(r"[A-Za-z_]\w*")
-
-
-def mask_comments(source: str) -> str:
-    """`source` with comments and the insides of strings as spaces; every other character keeps its offset."""
-
-    def blank(match: re.Match[str]) -> str:
-        text = match.group()
-        if match["comment"] is not None:
-            return _NOT_NEWLINE.sub(" ", text)
-        return text[0] + _NOT_NEWLINE.sub(" ", text[1:-1]) + text[-1]
-
-    return _TOKENS.sub(blank, source)
+# Words and macros
 
 
 def used_words(source: str, language: Language) -> frozenset[str]:
@@ -80,16 +57,22 @@ def used_words(source: str, language: Language) -> frozenset[str]:
     """
     if language == "triton":
         return _python_words(source)
-    text = re.sub(r"(#[ \t]*(?:define|ifndef|undef)[ \t]+)\w+", r"\1", mask_comments(source))
-    text = re.sub(r"(#[ \t]*if[ \t]+!defined[ \t]*\(?[ \t]*)\w+[ \t]*\)?[ \t]*$", r"\1", text, flags=re.MULTILINE)
-    return frozenset(_WORD.findall(text))
+    code = masked(source)
+    words = set(words_of(without_directives(code)))
+    for each in directives(code):
+        words.add(each.word)
+        if each.definition is not None:
+            words.update(words_of(each.rest[each.rest.index(each.definition.name) + len(each.definition.name) :]))
+        elif each.word not in ("ifndef", "undef") and not each.guarded:
+            words.update(words_of(each.rest))
+    return frozenset(words)
 
 
 def _python_words(source: str) -> frozenset[str]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return frozenset(_WORD.findall(source))
+        return frozenset(words_of(source))
     words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return frozenset(words | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)})
 
@@ -105,36 +88,24 @@ class MacroDefinition:
     """Whether it stands under `#ifndef` of its own name, so that a definition from outside wins."""
 
 
-_CONDITIONAL = re.compile(
-    r"^[ \t]*#[ \t]*(?P<word>if|ifdef|ifndef|elif|else|endif|define)\b(?P<rest>(?:[^\\\n]|\\.)*)",
-    re.MULTILINE | re.DOTALL,
-)
-
-
 def macro_definitions(source: str) -> tuple[MacroDefinition, ...]:
-    """The macros that a C source defines, in order."""
-    text = mask_comments(source)
+    """The macros without arguments that a C source defines, in order."""
+    code = masked(source)
     guards: list[str] = []
     found = []
     line, counted = 1, 0
-    for match in _CONDITIONAL.finditer(text):
-        line, counted = line + text.count("\n", counted, match.start()), match.start()
-        rest = match["rest"]
-        match match["word"]:
-            case "ifndef":
-                guards.append(rest.strip())
-            case "if" | "ifdef":
-                negated = re.match(r"\s*!\s*defined\s*\(?\s*(\w+)\s*\)?\s*$", rest)
-                guards.append(negated[1] if negated and match["word"] == "if" else "")
-            case "elif" | "else":
-                if guards:
-                    guards[-1] = ""
-            case "endif":
-                if guards:
-                    guards.pop()
-            case _:
-                if defined := re.match(r"[ \t]+(\w+)(?!\()[ \t]*(.*)", rest, re.DOTALL):
-                    found.append(MacroDefinition(defined[1], defined[2].strip(), line, defined[1] in guards))
+    for each in directives(code):
+        line, counted = line + code.count("\n", counted, each.start), each.start
+        match each.word:
+            case "ifndef" | "if" | "ifdef":
+                guards.append(each.guarded)
+            case "elif" | "else" if guards:
+                guards[-1] = ""
+            case "endif" if guards:
+                guards.pop()
+        defined = each.definition
+        if defined is not None and defined.parameters is None:
+            found.append(MacroDefinition(defined.name, defined.body.strip(), line, defined.name in guards))
     return tuple(found)
 
 
@@ -161,9 +132,9 @@ def scan_kernels(source: str, language: Language) -> tuple[KernelSignature, ...]
     """The kernels that the source defines, in order; two of one name where `#if` chooses between them."""
     if language == "triton":
         return tuple(_triton_kernels(source))
-    text = mask_comments(source)
+    text = masked(source)
     words = _kernel_words(source, language)
-    code = _DIRECTIVE.sub(lambda match: _NOT_NEWLINE.sub(" ", match.group()), text)
+    code = without_directives(text)
     found = []
     for match in re.finditer(rf"\b(?:{'|'.join(map(re.escape, words))})\b", code):
         signature = _read_signature(code, text, match.end(), language)
@@ -175,7 +146,7 @@ def scan_kernels(source: str, language: Language) -> tuple[KernelSignature, ...]
 def _kernel_words(source: str, language: Language) -> tuple[str, ...]:
     """What marks a kernel: the language's own words, and macros that hold one of them."""
     words = _QUALIFIER_WORDS[language]
-    own = [each.name for each in macro_definitions(source) if set(_WORD.findall(each.text)) & set(words)]
+    own = [each.name for each in macro_definitions(source) if set(words_of(each.text)) & set(words)]
     return (*words, *own)
 
 
@@ -237,20 +208,6 @@ def _find_body(code: str, start: int) -> int | None:
             if closing is None:
                 return None
             offset = closing
-
-
-_CLOSING: Mapping[str, str] = {"(": ")", "{": "}", "[": "]"}
-
-
-def matching(code: str, opening: int) -> int | None:
-    """The offset after the bracket that closes the one at `opening`; None when nothing does."""
-    left, right = code[opening], _CLOSING[code[opening]]
-    depth = 0
-    for match in re.compile(rf"[{re.escape(left + right)}]").finditer(code, opening):
-        depth += 1 if match.group() == left else -1
-        if depth == 0:
-            return match.end()
-    return None
 
 
 def _read_parameters(inside: str, lines_before: int, language: Language) -> tuple[KernelParameter, ...] | None:

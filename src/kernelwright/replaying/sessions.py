@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernelwright.store.event import Event, FinalistsCompared, Noted, RunFinished, SessionStarted
+from kernelwright.store.event import CUT_SHORT, Event, FinalistsCompared, Noted, RunFinished, SessionStarted
 
 RESUMED_ON = "resumed on "
 """How the note begins that a run was resumed on another device."""
@@ -50,7 +50,7 @@ class RecordedSession:
     def is_over(self, place: int) -> bool:
         """Whether the session was killed or interrupted at `place`: nothing was decided any more."""
         rest = [event for event in self.events[place - self.begin :] if not isinstance(event, Noted)]
-        return not rest or (isinstance(rest[0], RunFinished) and rest[0].reason == "interrupted")
+        return not rest or (isinstance(rest[0], RunFinished) and rest[0].reason in CUT_SHORT)
 
 
 def sessions_of(events: Sequence[Event]) -> tuple[RecordedSession, ...]:

@@ -162,7 +162,8 @@ def _uncompared_tree(view: RunView) -> Verdict:
     if not is_over:
         return Verdict(Kind.PROVISIONAL, provisional=1 / best.best_value if best.best_value else None)
     found = 1 / best.best_value if best.parent is not None and best.best_value else None
-    return Verdict(Kind.NO_TIME, provisional=found) if is_short(view) else Verdict(Kind.KEPT)
+    is_promising = found is None or found > 1.0  # else the search has found nothing that could be claimed
+    return Verdict(Kind.NO_TIME, provisional=found) if is_short(view) and is_promising else Verdict(Kind.KEPT)
 
 
 def is_short(view: RunView) -> bool:

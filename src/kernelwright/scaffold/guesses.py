@@ -12,11 +12,9 @@ from pathlib import Path
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.checks import check_name
 from kernelwright.problem.dtypes import DTYPES, Dtype, dtype_of_c_type, is_vector_c_type
-from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import (
     MacroDefinition,
     macro_definitions,
-    mask_comments,
     scan_kernels,
     used_words,
 )
@@ -30,6 +28,8 @@ from kernelwright.scaffold.signature import (
     launch_dimensions,
     pointer_uses,
 )
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import masked
 
 _BLOCKS: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]] = {
     1: (((32, 64, 128, 256, 512), 256),),
@@ -58,7 +58,7 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class _Block:
     """One block extent: a macro of the source, a new parameter, or a number that the source fixes."""
 
     text: str
@@ -71,10 +71,10 @@ class Guesses:
     """All guesses about one kernel."""
 
     def __init__(
-        self, source: str, path: Path, kernel: KernelSignature, language: Language, space: DeclaredSpace | None
+        self, source: str, path: Path, kernel: KernelSignature, language: Language, space: DeclaredSpace
     ) -> None:
         self.space = space
-        self.launch = space.launch() if space is not None else None
+        self.launch = space.launch()
         """Grid and block as declared."""
         self.source = source
         self.path = path
@@ -127,31 +127,31 @@ class Guesses:
                 extents.append(free.pop(0) if free else self.sizes[0])
         return tuple(extents)
 
-    def _guess_blocks(self) -> tuple[Block, ...]:
+    def _guess_blocks(self) -> tuple[_Block, ...]:
         if self.launch:
-            return tuple(Block(text) for text in self.launch[1])
+            return tuple(_Block(text) for text in self.launch[1])
         fixed = self._required_block()
         if fixed:
-            return tuple(Block(str(extent)) for extent in fixed[: self.dimensions])
+            return tuple(_Block(str(extent)) for extent in fixed[: self.dimensions])
         taken = used_words(self.source, self.language) | set(self.names) | set(self.sizes)
         tunable = [
-            macro for macro in tunable_macros(self.source) if _BLOCK_WORDS.search(macro.name)
+            macro for macro in _tunable_macros(self.source) if _BLOCK_WORDS.search(macro.name)
         ]  # the kernel's own block size, which a launch must agree with
         blocks = []
         for axis, (values, default) in enumerate(_BLOCKS[self.dimensions]):
             if axis < len(tunable) and (len(tunable) == self.dimensions or self.dimensions == 1):
                 number = int(tunable[axis].text)
-                blocks.append(Block(tunable[axis].name, around(number), number))
+                blocks.append(_Block(tunable[axis].name, _around(number), number))
                 continue
             suffix = "" if self.dimensions == 1 else f"_{_AXES[axis]}"
             candidates = (f"{stem}{suffix}" for stem in ("BLOCK", "LAUNCH_BLOCK", "KW_BLOCK"))
             name = next((each for each in candidates if each not in taken), f"KERNELWRIGHT_BLOCK{suffix}")
-            blocks.append(Block(name, values, default))
+            blocks.append(_Block(name, values, default))
         return tuple(blocks)
 
     def _required_block(self) -> tuple[int, ...]:
         """The block that `reqd_work_group_size` fixes with plain numbers; empty when it does not."""
-        before = mask_comments(self.source)[: self.kernel.body[0]]
+        before = masked(self.source)[: self.kernel.body[0]]
         found = list(re.finditer(r"reqd_work_group_size\s*\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)", before))
         if not found or re.search(r"[;}]", before[found[-1].end() :]):
             return ()
@@ -164,8 +164,6 @@ class Guesses:
             self._guess_argument(name, parameter, uses.get(parameter.name, PointerUse(is_passed_on=True)))
             for name, parameter in zip(self.names, self.parameters, strict=True)
         )
-        if self.space is None:
-            return guesses
         declared = [
             self.space.argument(parameter.name, index, len(guesses)) for index, parameter in enumerate(self.parameters)
         ]
@@ -186,11 +184,8 @@ class Guesses:
             guess = replace(guess, fill=repr(declared.value))
         known = [self.declared_sizes.get(extent, 0) for extent in guess.shape]
         if declared.element_count and math.prod(known) != declared.element_count:
-            guess = replace(guess, shape=(str(declared.element_count),), note=f"as {self._origin()} has it, flat")
+            guess = replace(guess, shape=(str(declared.element_count),), note=f"as {self.space.origin} has it, flat")
         return guess
-
-    def _origin(self) -> str:
-        return self.space.origin if self.space is not None else ""
 
     def _guess_argument(self, name: str, parameter: KernelParameter, use: PointerUse) -> Guess:
         dtype, note = self._dtype(parameter)
@@ -215,7 +210,7 @@ class Guesses:
         found = dtype_of_c_type(parameter.c_type, self.language)
         if found is not None:
             return found, ""
-        text = mask_comments(self.source)
+        text = masked(self.source)
         name = re.escape(parameter.c_type)
         for pattern in (rf"#\s*define\s+{name}\s+([^\n]+)", rf"\btypedef\s+([\w\s]+?)\s+{name}\s*;",
                         rf"\busing\s+{name}\s*=\s*([\w\s:]+?)\s*;"):  # fmt: skip
@@ -253,27 +248,19 @@ def _role(parameter: KernelParameter, use: PointerUse) -> str:
     return "input" if use.is_read and not use.is_passed_on else "output"
 
 
-def tunable_macros(source: str) -> list[MacroDefinition]:
+def _tunable_macros(source: str) -> Iterator[MacroDefinition]:
     """Macros that are whole numbers and that a definition from outside replaces."""
-    return [macro for macro in _integer_macros(source) if macro.is_guarded]
-
-
-def fixed_macros(source: str) -> list[MacroDefinition]:
-    """Macros that are whole numbers and that only an edit changes."""
-    return [macro for macro in _integer_macros(source) if not macro.is_guarded]
-
-
-def _integer_macros(source: str) -> Iterator[MacroDefinition]:
     words = used_words(source, "cuda")
     seen: set[str] = set()
     for macro in macro_definitions(source):
         number = _INTEGER.fullmatch(macro.text)
         if number and int(number[1]) > 0 and macro.name in words and macro.name not in seen:
             seen.add(macro.name)
-            yield MacroDefinition(macro.name, number[1], macro.line, macro.is_guarded)
+            if macro.is_guarded:
+                yield MacroDefinition(macro.name, number[1], macro.line, macro.is_guarded)
 
 
-def around(number: int) -> tuple[int, ...]:
+def _around(number: int) -> tuple[int, ...]:
     """A few values to try beside a number that works today."""
     if number & (number - 1):
         return (number,)

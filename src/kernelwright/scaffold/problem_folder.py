@@ -1,6 +1,7 @@
-"""A problem folder from a kernel's source: what `kernelwright init` writes.
+"""A problem folder from a kernel's source and a declared space: what `kernelwright init` writes for a T1 file.
 
-Everything here is a guess that a person corrects: each guess says so in a comment. What is written loads as it is.
+What the file does not declare is a guess that a person corrects: each guess says so in a comment. What is written
+loads as it is.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from pathlib import Path
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.dtypes import dtype_of_c_type, integer_range, is_vector_c_type
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.source_scan import (
-    mask_comments,
     used_words,
 )
 from kernelwright.problem.toml.file import read_text
 from kernelwright.scaffold.declared_space import DeclaredSpace, parameter_line
-from kernelwright.scaffold.guesses import Guess, Guesses, around, fixed_macros, python_name, tunable_macros
+from kernelwright.scaffold.guesses import Guess, Guesses, python_name
 from kernelwright.scaffold.signature import (
     KernelSignature,
     find_kernel,
 )
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.source.lexer import masked
 
 _SIZE_BY_DIMENSIONS = (1 << 20, 1024, 128)
 """A first workload of some megabytes an array, for arrays or launches of 1 to 3 axes."""
@@ -45,12 +46,12 @@ class _Scaffold:
     """What was left out, and why; one sentence each, for the person who asked."""
 
 
-def scaffold_problem(source_path: Path, *, entry: str | None = None, space: DeclaredSpace | None = None) -> _Scaffold:
+def scaffold_problem(source_path: Path, space: DeclaredSpace, *, entry: str | None = None) -> _Scaffold:
     """`problem.toml`, `reference.py` and a template of the source, for one kernel.
 
-    The template is the source, byte for byte, below a header with first parameters. Roles come from `const` and
-    from what the body reads and writes, sizes from the integer scalars, the launch from the axes that the kernel
-    asks for. With a `space`, parameters, conditions, launch and data are what it declares.
+    The template is the source, byte for byte, below a header. Parameters, conditions, launch and data are what
+    `space` declares. For the rest, roles come from `const` and from what the body reads and writes, sizes from the
+    integer scalars, the launch from the axes that the kernel asks for.
 
     Raises:
         SpecError: the file is missing or in no language that is read here, defines no kernel, several kernels
@@ -103,7 +104,7 @@ _NO_VALUES: Mapping[str, str] = {"bool": "int", "half": "float", "size_t": "ulon
 
 def refuse_impossible_values(source: str, kernel: KernelSignature, language: Language, file: Path) -> None:
     """Refuse by-value parameters that no scalar of a problem can be: vectors, structures, types OpenCL forbids."""
-    text = mask_comments(source)
+    text = masked(source)
     for parameter in kernel.parameters or ():
         if parameter.is_pointer:
             continue
@@ -131,7 +132,7 @@ class _Draft(Guesses):
     """The files of one kernel's problem, from the guesses about it."""
 
     def __init__(
-        self, source: str, path: Path, kernel: KernelSignature, language: Language, space: DeclaredSpace | None
+        self, source: str, path: Path, kernel: KernelSignature, language: Language, space: DeclaredSpace
     ) -> None:
         super().__init__(source, path, kernel, language, space)
         self.notes = self._notes()
@@ -140,7 +141,7 @@ class _Draft(Guesses):
     def _notes(self) -> list[str]:
         """What this problem leaves out of the source."""
         notes = []
-        if self.space is not None and self.launch is None:
+        if self.launch is None:
             notes.append(
                 f"the launch in {self.space.origin} is not in the parameters alone, so grid and block are guesses: "
                 f"it says grid {', '.join(self.space.grid)}, block {', '.join(self.space.block)}"
@@ -192,9 +193,7 @@ class _Draft(Guesses):
         return "\n".join(lines)
 
     def _option_lines(self) -> list[str]:
-        options = (
-            [] if self.space is None else [each.replace("{", "{{").replace("}", "}}") for each in self.space.options]
-        )
+        options = [each.replace("{", "{{").replace("}", "}}") for each in self.space.options]
         return [f"options = [{', '.join(map(_quoted, options))}]"] if options else []
 
     def _workload(self) -> dict[str, int]:
@@ -259,10 +258,7 @@ class _Draft(Guesses):
         yield "/// kernelwright"
         yield "# Parameters reach the kernel as macros (-D); the file still compiles by hand."
         yield "[parameters]"
-        if self.space is not None:
-            yield from self._declared_lines(self.space)
-        else:
-            yield from self._guessed_lines()
+        yield from self._declared_lines()
         yield from self._launch_lines()
         if self.local:
             yield "# Local memory is an argument; what has another size for each configuration is declared here."
@@ -270,8 +266,9 @@ class _Draft(Guesses):
             yield from _aligned([_argument_line(guess) for guess in self.local])
         yield "///"
 
-    def _declared_lines(self, space: DeclaredSpace) -> Iterator[str]:
+    def _declared_lines(self) -> Iterator[str]:
         """Parameters and constraints as they are declared, without those that nothing uses."""
+        space = self.space
         used = set(used_words(self.source, self.language)) | self._launch_names()
         parameters, constraints, notes = space.restricted(used)
         self.notes += notes
@@ -286,21 +283,6 @@ class _Draft(Guesses):
     def _launch_names(self) -> set[str]:
         texts = [*self.launch[0], *self.launch[1]] if self.launch else [block.text for block in self.blocks]
         return {name for text in texts for name in Expression.parse(text).names}
-
-    def _guessed_lines(self) -> Iterator[str]:
-        named = {block.text for block in self.blocks if block.values}
-        for block in self.blocks:
-            if block.values:
-                yield f"{block.text} = {_parameter_text(block.values, block.default)}"
-        for macro in tunable_macros(self.source):
-            if macro.name not in named:
-                yield f"{macro.name} = {_parameter_text(around(int(macro.text)), int(macro.text))}"
-        for macro in fixed_macros(self.source):
-            yield f"# {macro.name} is fixed by line {macro.line} of the source. To tune it, guard it there:"
-            yield f"#   #ifndef {macro.name} / #define {macro.name} {macro.text} / #endif"
-        if any(not block.values for block in self.blocks):
-            yield "# The block is fixed by reqd_work_group_size; to tune it, write parameters there."
-            yield '# EXAMPLE = { values = [1, 2, 4], default = 1, why = "what it changes" }'
 
     def _launch_lines(self) -> Iterator[str]:
         yield "[launch]"
@@ -324,7 +306,7 @@ class _Draft(Guesses):
         """Bytes of dynamic shared memory for one thread, and why; None where this kernel can see none."""
         if self.language == "opencl":
             return None
-        for found in SHARED_ARRAY.finditer(mask_comments(self.source)):
+        for found in SHARED_ARRAY.finditer(masked(self.source)):
             if any(start <= found.start() < end for start, end in (each.body for each in self.others)):
                 continue  # declared in another kernel
             dtype = dtype_of_c_type(" ".join(found[1].split()), self.language)

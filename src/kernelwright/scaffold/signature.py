@@ -15,14 +15,14 @@ import tree_sitter
 import tree_sitter_cuda
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import (
     KernelParameter,
     KernelSignature,
-    mask_comments,
     scan_kernels,
 )
 from kernelwright.problem.toml.file import did_you_mean
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import masked, without_directives
 
 __all__ = [
     "KernelParameter",
@@ -105,7 +105,6 @@ _MASKED_WORDS = re.compile(
     r"|__restrict|volatile|__volatile__)\b"
 )
 _MASKED_CALLS = re.compile(r"\b(?:__attribute__|__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)")
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\\\n]|\\.)*", re.MULTILINE | re.DOTALL)
 _STORES = re.compile(r"vstore(?:a_half|_half)?\d*(?:_\w+)?$")
 _LOADS = re.compile(r"vload(?:a_half|_half)?\d*(?:_\w+)?$|__ldg$|__ldc[sgav]$|__ldlu$|prefetch$")
 _FIRST_STORES = re.compile(r"__st(?:cs|cg|wt|wb)$|async_work_group_(?:strided_)?copy$|mem(?:cpy|set)$")
@@ -161,7 +160,7 @@ def _blank(match: re.Match[str]) -> str:
 
 def _parse_body(source: str, kernel: KernelSignature) -> tree_sitter.Node:
     start, end = kernel.body
-    text = _DIRECTIVE.sub(_blank, mask_comments(source)[start:end])
+    text = without_directives(masked(source)[start:end])
     text = _MASKED_CALLS.sub(_blank, _MASKED_WORDS.sub(_blank, text))
     data = ("void f()" + text).encode("ascii", "replace")
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
@@ -261,7 +260,7 @@ _CUDA_INDEX = re.compile(r"\b(?:blockIdx|threadIdx)\s*\.\s*([xyz])\b")
 
 def launch_dimensions(source: str, kernel: KernelSignature, language: Language) -> int:
     """1 to 3: how many axes of the launch the kernel asks for (or its source, when helpers ask)."""
-    text = mask_comments(source)
+    text = masked(source)
     for part in (text[slice(*kernel.body)], text):
         axes = [axis for axis, _ in _axis_mentions(part, language)]
         if axes:
@@ -277,7 +276,7 @@ def _axis_mentions(text: str, language: Language) -> Iterator[tuple[int, re.Matc
 
 def axis_bounds(source: str, kernel: KernelSignature, language: Language) -> Mapping[int, str]:
     """By launch axis, the scalar parameter that its index is compared with: how many threads are needed along it."""
-    body = mask_comments(source)[slice(*kernel.body)]
+    body = masked(source)[slice(*kernel.body)]
     scalars = _scalars(kernel)
     axis_of: dict[str, int] = {}
     for axis, match in _axis_mentions(body, language):
@@ -314,7 +313,7 @@ def index_shapes(source: str, kernel: KernelSignature) -> Mapping[str, tuple[str
 
     `columns` is a scalar parameter and `row` a variable that is compared with another one.
     """
-    body = mask_comments(source)[slice(*kernel.body)]
+    body = masked(source)[slice(*kernel.body)]
     scalars = _scalars(kernel)
     bounds = _variable_bounds(body, scalars)
     shapes: dict[str, tuple[str, str]] = {}

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import tree_sitter
 
 from kernelwright.source import nodes
+from kernelwright.source.lexer import integer_value
 from kernelwright.source.preprocess import Expanded, Place
-from kernelwright.source.tokens import integer_value
 
 MAX_DEPTH = 90
 """Nodes nested deeper than this are opaque: it keeps recursion within Python's limit."""

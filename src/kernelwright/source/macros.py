@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelwright.source.lexer import Token, group_end, integer_value, next_sign, tokens_of, without_blanks
 from kernelwright.source.span import Span
-from kernelwright.source.tokens import Token, group_end, integer_value, next_sign, tokens_of, without_blanks
 
 MAX_EXPANDED_TOKENS = 200_000
 """A source whose macros make more than this is left unexpanded from there on (guess: a hundred large kernels)."""

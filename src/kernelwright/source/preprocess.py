@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kernelwright.problem.model import Language
 from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import Token, group_end, next_sign, tokens_of, without_blanks
 from kernelwright.source.macros import Expander, Macro, macro_of, predefined
 from kernelwright.source.span import Span
-from kernelwright.source.tokens import Token, group_end, next_sign, tokens_of, without_blanks
 
 
 @dataclass(frozen=True, slots=True)

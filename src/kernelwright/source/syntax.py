@@ -12,8 +12,8 @@ from types import MappingProxyType
 import tree_sitter
 import tree_sitter_cuda
 
-from kernelwright.problem.model import Language
 from kernelwright.source import nodes
+from kernelwright.source.language import Language
 from kernelwright.source.lowering import Lowering
 from kernelwright.source.preprocess import Expanded, preprocess
 

@@ -141,9 +141,15 @@ class Noted:
     kind: Literal["noted"] = "noted"
 
 
+INTERRUPTED = "interrupted"
+OUT_OF_TIME = "out-of-time"
+"""The run's end where its budget was over in the middle of something: what was under way came to nothing."""
+CUT_SHORT = frozenset({INTERRUPTED, OUT_OF_TIME})
+
+
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run ended, and why: `budget`, `exhausted`, `no-gain`, `interrupted`, `target`."""
+    """The run ended, and why: `budget`, `exhausted`, `no-gain`, `interrupted`, `out-of-time`, `target`."""
 
     reason: str
     spent_s: float

@@ -1,7 +1,7 @@
 """The seam between planning and rewriting: a subject goes in, a rewrite or the reason against one comes out.
 
 ```
-subject = Subject.make(problem, source, draft, device, entry="softmax")
+subject = Subject.make(problem, source, header, device, entry="softmax")
 for tactic in TACTICS:
     result = tactic.apply(subject)
     if isinstance(result, Rewrite):
@@ -29,9 +29,11 @@ from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Argument, Language, Problem
+from kernelwright.problem.model import Argument, Problem
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.span import Span
-from kernelwright.template.draft import HeaderDraft
+from kernelwright.template.header import Header
 
 Family = Literal[
     "arithmetic", "memory", "map", "row", "reduction", "transpose", "stencil", "contraction", "launch", "options"
@@ -83,21 +85,21 @@ class Rewrite:
     family: Family
     source: str
     """Without a header."""
-    draft: HeaderDraft
+    header: Header
     anchors: tuple[Span, ...]
     """What was changed, as places in the subject's source; what no anchor touches is there byte for byte."""
     explanation: str
     """One sentence."""
     effect: Effect
     added: tuple[str, ...] = ()
-    """Names of the parameters that are new; each says why in the draft."""
+    """Names of the parameters that are new; each says why in the header."""
     properties: frozenset[str] = frozenset()
     """What is known to hold of the new source by construction, for later tactics; see `Subject.properties`."""
 
     @property
     def file_text(self) -> str:
         """The template file: header and source."""
-        return self.draft.render() + self.source
+        return self.header.render() + self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class Subject:
     """The kernel's name, without template arguments."""
     source: str
     """Without a header."""
-    draft: HeaderDraft
+    header: Header
     """At least one launch of `entry`; every launch names its arguments."""
     device: DeviceFacts
     history: tuple[str, ...] = ()
@@ -149,7 +151,7 @@ class Subject:
     def make(
         problem: Problem,
         source: str,
-        draft: HeaderDraft,
+        header: Header,
         device: DeviceFacts,
         *,
         entry: str | None = None,
@@ -160,17 +162,17 @@ class Subject:
         Raises:
             SpecError: no launch is declared, or none of `entry`.
         """
-        names = [step.entry.partition("<")[0].strip() for step in draft.steps]
+        names = [step.entry.partition("<")[0].strip() for step in header.steps]
         chosen = entry or (names[0] if names else "")
         if chosen not in names:
             raise SpecError(
                 f"no launch of {chosen!r} is declared; there is {', '.join(names) or 'none'}",
                 hint="a subject needs the launches of its kernel",
             )
-        every = (*(each.name for each in problem.arguments), *(each.name for each in draft.scratch))
-        steps = tuple(replace(step, arguments=step.arguments or every) for step in draft.steps)
+        every = (*(each.name for each in problem.arguments), *(each.name for each in header.scratch))
+        steps = tuple(replace(step, arguments=step.arguments or every) for step in header.steps)
         return Subject(
-            problem, language or problem.kernel.language, chosen, source, replace(draft, steps=steps), device
+            problem, language or problem.kernel.language, chosen, source, replace(header, steps=steps), device
         )
 
     @cached_property
@@ -192,19 +194,19 @@ class Subject:
     def bindings(self) -> tuple[Mapping[str, Argument | None], ...]:
         """For each launch of the kernel: by the kernel's own parameter name, the problem's argument.
 
-        None for scratch that the draft adds.
+        None for scratch that the header adds.
         """
         known: dict[str, Argument | None] = {each.name: each for each in self.problem.arguments}
         parameters = self.analysis.function.parameters
         return tuple(
             {parameter.name: known.get(name) for parameter, name in zip(parameters, step.arguments or (), strict=False)}
-            for step in self.draft.steps
+            for step in self.header.steps
             if step.entry.partition("<")[0].strip() == self.entry
         )
 
     def values_of(self, parameter: str) -> tuple[Value, ...] | None:
         """The values that a macro of the source may have; None for one that is no parameter of the template."""
-        found = self.draft.parameter(parameter)
+        found = self.header.parameter(parameter)
         return None if found is None else found.values
 
     def scalar(self, name: str) -> Expression | None:
@@ -244,7 +246,7 @@ class Subject:
         return total
 
     def _size(self, name: str, sizes: Mapping[str, int]) -> int | None:
-        parameter = self.draft.parameter(name)
+        parameter = self.header.parameter(name)
         if parameter is not None and isinstance(parameter.default, int):
             return int(parameter.default)
         scalar = self.scalar(name)
@@ -258,7 +260,7 @@ class Subject:
         return int(number) if isinstance(number, int) else None
 
     def _defaults(self) -> Mapping[str, Value]:
-        return {each.name: each.default for each in self.draft.parameters}
+        return {each.name: each.default for each in self.header.parameters}
 
     def rewritten(self, rewrite: Rewrite) -> Subject:
         """The subject that a rewrite of this one gives."""
@@ -267,7 +269,7 @@ class Subject:
             self.language,
             self.entry,
             rewrite.source,
-            rewrite.draft,
+            rewrite.header,
             self.device,
             (*self.history, rewrite.tactic),
             rewrite.properties,
@@ -303,8 +305,6 @@ Rule: TypeAlias = Callable[[Subject], Rewrite]
 
 
 _OWN_NAME = re.compile(r"\b(?:kw|KW)_\w*")
-_DEFINED = re.compile(r"#[ \t]*define[ \t]+(\w+)")
-_ENDED = re.compile(r"#[ \t]*undef[ \t]+(\w+)")
 _NAMED_APART = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions",
                           "reciprocal", "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
 """Tactics whose names are chosen apart from all of a source: what they leave is no hint at a source's own names."""
@@ -321,9 +321,11 @@ def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:
         return rewrite
     facts, function = subject.analysis.facts, subject.analysis.function
     helpers = [each for each in subject.analysis.tree.functions if each.name in facts.helpers]
-    defined = set(_DEFINED.findall(subject.source)) - set(_ENDED.findall(subject.source))
+    lines = list(directives(masked(subject.source)))
+    defined = {each.definition.name for each in lines if each.definition is not None}
+    defined -= {name for each in lines if each.word == "undef" for name in words_of(each.rest)[:1]}
     said = [each.place.span.text(subject.source) for each in (function, *helpers)]
-    own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.draft.options))))
+    own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.header.options))))
     if not own:
         return rewrite
     before, after = (Counter(_OWN_NAME.findall(text)) for text in (subject.source, rewrite.source))

@@ -10,7 +10,6 @@ files = problem_files(problem, template, baseline)   # {"problem.toml": b"...", 
 
 from __future__ import annotations
 
-import re
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
@@ -19,10 +18,11 @@ from pathlib import Path
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.checks import shown_path
-from kernelwright.problem.includes import included_files, is_stored
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, LaunchStep, Problem, SourceSpec
+from kernelwright.problem.includes import included_files, includes_in, is_stored
+from kernelwright.problem.model import LaunchStep, Problem, SourceSpec
 from kernelwright.problem.reference_file import reference_files
 from kernelwright.problem.toml.file import read_text
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.template.check import check_template, resolve_arguments
 from kernelwright.template.header import Header, parse_header
 from kernelwright.template.model import Candidate, Template
@@ -33,7 +33,6 @@ _KEPT = ".keep"
 """An empty file for a folder that must exist."""
 
 _INCLUDE_SUFFIXES = frozenset((".h", ".hh", ".hpp", ".cuh", ".clh", ".inc"))
-_QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
 
 
 def load_template(problem: Problem) -> Template:
@@ -194,7 +193,7 @@ def _included_files(template: Template) -> Iterator[Path]:
     The latter, since a macro may name one, and what `__has_include` asks for is not seen either.
     """
     yield from included_files(template.file, template.source, template.include_paths)
-    if not _QUOTED_INCLUDE.search(template.source):
+    if not any(each.is_quoted for each in includes_in(template.source)):
         return
     for path in template.file.parent.rglob("*"):
         if path.suffix in _INCLUDE_SUFFIXES and is_stored(path):

@@ -9,7 +9,8 @@ from pathlib import Path
 from kernelwright.identity import content_id
 from kernelwright.problem.config import Config
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Argument, Language, LaunchStep
+from kernelwright.problem.model import Argument, LaunchStep
+from kernelwright.source.language import Language
 from kernelwright.space.parameter import Constraint, Parameter
 
 

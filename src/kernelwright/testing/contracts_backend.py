@@ -33,7 +33,7 @@ from kernelwright.backend.base import (
     PlanStep,
     ScalarArgument,
 )
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 from kernelwright.testing.contracts_redraw import RedrawContract
 
 COUNT = 1000

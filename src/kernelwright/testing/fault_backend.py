@@ -21,7 +21,7 @@ from kernelwright.backend.base import (
     DeviceSession,
 )
 from kernelwright.errors import InfrastructureError
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 FAULT_BACKEND = f"{__name__}:FaultBackend"
 

@@ -12,8 +12,9 @@ import numpy as np
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest
 from kernelwright.problem.config import Config
-from kernelwright.problem.model import Language, Problem, Workload
+from kernelwright.problem.model import Problem, Workload
 from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.source.language import Language
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.settings import TuneSettings
 

@@ -13,7 +13,8 @@ from kernelwright.evaluate.base import MeasuringRunner
 from kernelwright.evaluate.device.probe import probe_devices, select_devices
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.evaluate.prestart import EarlyStart
-from kernelwright.problem.model import Language, Problem
+from kernelwright.problem.model import Problem
+from kernelwright.source.language import Language
 from kernelwright.tuning.environment import usable_core_count
 from kernelwright.tuning.settings import TuneSettings
 

@@ -68,7 +68,8 @@ class TuneSettings:
     device: str | None = None
     """A device id or a part of its name; None: the best one."""
     build_processes: int | None = None
-    """None: all cores but one, at most eight, on a CPU device; all but two, at most 32, on a GPU; at least one."""
+    """None: all cores, at most eight, on a CPU device, which rests meanwhile; all but two, at most 32, on a GPU; at
+    least one."""
     finalists: int = 5
     comparison_rounds: int = 20
     cache: Literal["hot", "cold"] | None = None
@@ -103,7 +104,7 @@ class TuneSettings:
 
     def evaluation(self, *, is_cpu: bool, core_count: int) -> EvaluationSettings:
         """The runner's settings on a device of this kind."""
-        spare, most = (1, 8) if is_cpu else (2, 32)  # a GPU is watched by a process that spins
+        spare, most = (0, 8) if is_cpu else (2, 32)  # a GPU is watched by a process that spins
         build_processes = self.build_processes or max(1, min(most, core_count - spare))
         return EvaluationSettings(
             build_processes=build_processes,
@@ -170,6 +171,14 @@ def parse_budget(text: str) -> Budget:
     for part in (part.strip().lower() for part in text.split(",")):
         budget = _with_part(budget, part, text)
     return budget
+
+
+def bare_number_words(text: str) -> str:
+    """What a budget that is a bare number means, for whoever meant seconds; empty: it says its unit."""
+    bare = next((part.strip() for part in text.split(",") if part.strip().isdecimal()), "")
+    if not bare:
+        return ""
+    return f"--budget {text}: {bare} evaluations, without a limit in time; {bare} seconds are {bare}s"
 
 
 def _with_part(budget: Budget, part: str, text: str) -> Budget:

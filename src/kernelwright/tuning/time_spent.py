@@ -21,6 +21,9 @@ from kernelwright.tuning.finals.time_plan import baseline_s
 SET_UP = "set-up"
 """Starting workers, and measuring what the device can do where that is not known: beside the budget."""
 
+LONG_SET_UP = "long set-up"
+"""What it takes beyond what is free: that counts."""
+
 BASELINE = "baseline"
 STRUCTURES = "new structures"
 PROOFS = "proofs of templates"

@@ -27,7 +27,7 @@ from kernelwright.errors import (
     StoreError,
     UserError,
 )
-from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Runner
+from kernelwright.evaluate.base import BuildsAhead, MeasuringRunner, Paced, Runner
 from kernelwright.evaluate.device.probe import is_several
 from kernelwright.identity import content_id
 from kernelwright.json_text import read_json_text
@@ -50,6 +50,8 @@ from kernelwright.search.base import Prior, Searcher
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
 from kernelwright.store.event import (
+    INTERRUPTED,
+    OUT_OF_TIME,
     BaselineMeasured,
     Evaluated,
     Event,
@@ -66,30 +68,38 @@ from kernelwright.template.model import Candidate, Template
 from kernelwright.tuning.device_limits import build_space
 from kernelwright.tuning.finals.finals import compare_finalists
 from kernelwright.tuning.finals.time_plan import (
-    AFTER_BASELINE,
     GOOD_ROUNDS,
     GRACE,
     FinalsCosts,
     FinalsPace,
     Recent,
     baseline_s,
-    limit_s,
     raised_words,
     reserved_s,
 )
-from kernelwright.tuning.interruption import closing_events
+from kernelwright.tuning.interruption import (
+    FREE_SET_UP_S,
+    HardLimit,
+    closing_events,
+    hard_limit_s,
+    over_words,
+    too_short,
+)
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.loop import LoopParts, RunClock, SearchLoop
 from kernelwright.tuning.machine import LocalMachine, Machine, expecting
 from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.recorded_runner import ReplayRunner
 from kernelwright.tuning.run_start import now, run_started
-from kernelwright.tuning.settings import Budget, TuneSettings
+from kernelwright.tuning.settings import TuneSettings
 from kernelwright.tuning.state import SearchState, observations
-from kernelwright.tuning.time_spent import BASELINE, FINALS, SEARCH, SET_UP, Ledger
+from kernelwright.tuning.time_spent import BASELINE, FINALS, LONG_SET_UP, SEARCH, SET_UP, Ledger
 
 COMPARISON_SHARE = 0.2
 """The final comparison on another machine gets this share of a budget in seconds. A guess."""
+
+MOST_FOR_BASELINE = 0.5
+"""Of a budget in seconds: beyond, it is told that the baseline has left little."""
 
 BLIND_LOOK_AHEAD = 8
 """Times the runner's capacity, for a searcher that learns nothing from results: what is asked for early is built early.
@@ -135,6 +145,7 @@ def tune(
     priors: Sequence[Prior] = (),
     listener: RunListener | None = None,
     machine: Machine | None = None,
+    earlier_s: float = 0.0,
 ) -> TuneResult:
     """Search the parameters of a problem's template on a device of this machine.
 
@@ -145,13 +156,14 @@ def tune(
         priors: what earlier runs measured, for the searcher to start from.
         listener: hears every event.
         machine: where to run; None: here.
+        earlier_s: seconds that the command has taken before this call.
 
     Raises:
         UserError: a file, a setting or the baseline is wrong; nothing was lost.
         StoreError: the run folder cannot be written.
         InfrastructureError: the device failed; `resume` continues the run.
     """
-    settings = settings or TuneSettings()
+    settings, begun = settings or TuneSettings(), RunClock(earlier_s=earlier_s)
     if settings.data_seed is None:
         settings = dataclasses.replace(settings, data_seed=secrets.randbits(31))
     listener, machine = listener or SilentListener(), machine or LocalMachine()
@@ -171,7 +183,7 @@ def tune(
         path = run or default_run_path(subject.problem.name)
         folder = ending.enter_context(RunFolder.create(path, files=files))
         ending.enter_context(_removed_if_useless(folder))
-        session = _Session(subject, settings, device, space, folder, listener)
+        session = _Session(subject, settings, device, space, folder, listener, begun)
         searcher = session.searcher(priors)  # first, because its options may be wrong
         runner = machine.runner(subject.problem, device, settings)
         return session.run_new(runner, searcher, content_id(dict(files)), priors)
@@ -291,6 +303,7 @@ class _Session:
         space: Space,
         folder: RunFolder,
         listener: RunListener,
+        begun: RunClock | None = None,
     ) -> None:
         self._subject = subject
         self._settings = settings
@@ -308,13 +321,19 @@ class _Session:
         self._pending: Sequence[Event] = ()
         """What is being recorded just now."""
         self._is_finished = False
+        self._begun = begun
+        self._limit = HardLimit(None, stop=lambda: None)
+        self._runner: MeasuringRunner | None = None
+        self._has_baseline = False
+        self._doing = ""
+        """What was said last of what takes its time."""
 
     # -- the three ways to run -----------------------------------------------------------------------------------
 
     def run_new(
         self, runner: MeasuringRunner, searcher: Searcher, problem_id: str, priors: Sequence[Prior]
     ) -> TuneResult:
-        with self._stopping_cleanly(), runner:
+        with self._stopping_cleanly(runner), runner:
             ahead = self._build_ahead(runner, searcher)
             ceilings = device_ceilings(self._device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
             started = self._started(problem_id, ceilings, priors)
@@ -357,7 +376,7 @@ class _Session:
                 f"resumed on {self._device.name!r}; it was started on {view.started.device.get('name')!r}: "
                 "times before and after do not compare"
             )
-        with self._stopping_cleanly(), runner:
+        with self._stopping_cleanly(runner), runner:
             if view.baseline is None:
                 self._end_set_up()
                 baseline = self._measure_baseline(runner)
@@ -376,8 +395,21 @@ class _Session:
         """What this session has done so far is beside the budget; whatever comes now is not."""
         if not self._is_set_up:
             earlier_s = self._resumed_s or 0.0
-            self._ledger.add(SET_UP, self._clock.spent_s - earlier_s)
-            self._clock, self._is_set_up = RunClock(earlier_s=earlier_s), True
+            set_up_s, long_s = self._clock.spent_s - earlier_s, 0.0
+            if self._begun is not None and self._resumed_s is None:
+                set_up_s = max(set_up_s, self._begun.spent_s)
+                long_s = max(0.0, set_up_s - FREE_SET_UP_S)
+                self._ledger.add(LONG_SET_UP, long_s)
+            self._ledger.add(SET_UP, set_up_s - long_s)
+            self._clock, self._is_set_up = RunClock(earlier_s=earlier_s + long_s), True
+            seconds = self._settings.budget.seconds
+            if isinstance(self._runner, Paced):
+                self._runner.keep_to(None if seconds is None else max(0.0, seconds - self._clock.spent_s), self._say)
+
+    def _say(self, text: str) -> None:
+        """Tell what is done next, in any thread."""
+        self._doing = text
+        self._listener.on_progress(dataclasses.replace(self._progress, doing=text))
 
     def run_replay(
         self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher, problem_id: str
@@ -397,19 +429,51 @@ class _Session:
         return self._result()
 
     @contextlib.contextmanager
-    def _stopping_cleanly(self) -> Iterator[None]:
-        """Record an interrupt that comes at any time after the first event; what was measured stands."""
-        try:
+    def _stopping_cleanly(self, runner: MeasuringRunner) -> Iterator[None]:
+        """Record an interrupt that comes at any time after the first event; what was measured stands.
+
+        So does the end of the time, where a run has not ended by itself.
+        """
+        with self._limited(runner):
+            try:
+                yield
+            except (KeyboardInterrupt, InfrastructureError) as error:
+                is_over = self._limit.is_over
+                if isinstance(error, InfrastructureError) and not is_over:
+                    raise
+                self._limit.release()
+                if is_over and not self._has_baseline:
+                    raise too_short(self._settings.budget.seconds or 0.0, self._doing) from None
+                self._end_set_up()
+                end = self._finished(self._reason_of_end(INTERRUPTED))
+                events = closing_events(self._folder.log, self._pending, end, is_finished=self._is_finished)
+                if events is None:
+                    raise
+                notes = self._over_notes(end.reason) if end in events else []
+                if events:
+                    self._append([*events[:-1], *notes, events[-1]])
+
+    @contextlib.contextmanager
+    def _limited(self, runner: MeasuringRunner) -> Iterator[None]:
+        """Inside, the run is stopped when a command with its budget has to be over."""
+        self._runner = runner
+        if not isinstance(runner, Paced):
             yield
-        except KeyboardInterrupt:
-            self._end_set_up()
-            events = closing_events(
-                self._folder.log, self._pending, self._finished("interrupted"), is_finished=self._is_finished
-            )
-            if events is None:
-                raise
-            if events:
-                self._append(events)
+            return
+        end_s, begun = hard_limit_s(self._settings.budget.seconds), self._begun or self._clock
+        left_s = None if end_s is None else end_s - (begun.spent_s if self._resumed_s is None else 0.0)
+        with HardLimit(left_s, stop=runner.stop) as self._limit:
+            yield
+
+    def _reason_of_end(self, reason: str) -> str:
+        """The reason that is recorded: a run that its clock has stopped was not interrupted by a person."""
+        return OUT_OF_TIME if reason == INTERRUPTED and self._limit.is_over else reason
+
+    def _over_notes(self, reason: str) -> list[Noted]:
+        """What was under way when the time was over."""
+        if reason != OUT_OF_TIME:
+            return []
+        return [Noted("warning", over_words(self._settings.budget.seconds or 0.0, self._doing, self._progress.phase))]
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -428,6 +492,7 @@ class _Session:
         source = self._folder.blobs.put(self._subject.baseline.template.source)
         event = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost, source)
         self._append([event, *(Noted("warning", text) for text in runner.notes)])
+        self._has_baseline = True
         return event
 
     def _tell_if_budget_is_spent(self, baseline: BaselineMeasured) -> None:
@@ -471,7 +536,7 @@ class _Session:
         assert isinstance(baseline.outcome, Passed)  # calibration raises otherwise
         baseline_ms = medians_ms(baseline.outcome.measurements)
         known, is_measuring = list(earlier), not isinstance(runner, ReplayRunner)
-        budget = self._budget(baseline) if is_measuring else self._settings.budget
+        budget = self._settings.budget
 
         def record(events: Sequence[Event]) -> None:
             self._folder.append(events)
@@ -508,7 +573,12 @@ class _Session:
         weights = {workload.name: workload.weight for workload in self._subject.problem.workloads}
         state = SearchState.of(earlier, self._settings.budget, baseline_ms=baseline_ms, weights=weights)
         with self._ledger.on(SEARCH):
-            return SearchLoop(parts, state).run()
+            try:
+                return SearchLoop(parts, state).run()
+            except InfrastructureError:
+                if not self._limit.is_over:
+                    raise
+                return INTERRUPTED
 
     def _finish(self, runner: MeasuringRunner, reason: str) -> None:
         """Compare the finalists unless the person wants to stop, and record the end."""
@@ -518,12 +588,18 @@ class _Session:
                     self._compare(runner)
             except KeyboardInterrupt:
                 reason = "interrupted"
+            except InfrastructureError:
+                if not self._limit.is_over:
+                    raise
+                reason = INTERRUPTED
+        self._limit.release()
+        reason = self._reason_of_end(reason)
         view = RunView.of(self._folder.read(), folder=self._folder.path)
         noted = {note.text for note in view.notes}
         for text in dict.fromkeys([*runner.notes, *measurement_notes(view)]):
             if text not in noted:
                 self._note(text)
-        self._append([self._finished(reason)])
+        self._append([*self._over_notes(reason), self._finished(reason)])
         self._enter("done")
 
     def _finished(self, reason: str) -> RunFinished:
@@ -553,16 +629,9 @@ class _Session:
         elif pace.is_short:
             self._note(f"{pace.words()}: give more time")
 
-    def _budget(self, baseline: BaselineMeasured) -> Budget:
-        """The settings' with the time at which the run should be over."""
-        budget = self._settings.budget
-        if budget.seconds is None:
-            return budget
-        return dataclasses.replace(budget, seconds=limit_s(budget.seconds, baseline.cost))
-
     def _reserved_s(self, baseline: BaselineMeasured, costs: FinalsCosts) -> float:
         """Budget seconds kept for the final comparison, by what has been measured so far."""
-        seconds = self._budget(baseline).seconds
+        seconds = self._settings.budget.seconds
         assert seconds is not None  # the loop asks only then
         return reserved_s(
             costs,
@@ -584,7 +653,7 @@ class _Session:
             costs,
             rounds=rounds,
             workloads=workloads,
-            left_s=left_until(limit_s(asked_s, view.baseline.cost), self._clock, costs, resumed_s=self._resumed_s),
+            left_s=left_until(asked_s, self._clock, costs, resumed_s=self._resumed_s),
             grace_s=GRACE * asked_s,
         )
 
@@ -599,6 +668,7 @@ class _Session:
             self._listener.on_event(event, self._progress)
 
     def _enter(self, phase: str) -> None:
+        self._doing = ""
         self._progress = Progress(phase=phase, spent_s=self._clock.spent_s)
         self._listener.on_progress(self._progress)
 
@@ -651,13 +721,12 @@ def left_until(end_s: float, clock: RunClock, costs: FinalsCosts, *, resumed_s: 
 def baseline_note(seconds: float, baseline: BaselineMeasured) -> str:
     """What to do where the baseline has left less than half of a budget in seconds; empty: it has not."""
     spent_s = baseline_s(baseline.cost)
-    if limit_s(seconds, baseline.cost) <= seconds:
+    if spent_s <= MOST_FOR_BASELINE * seconds:
         return ""
     wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
     return (
-        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, so it is exceeded: "
-        f"{AFTER_BASELINE * seconds:.3g} s are for what follows, which is little; give more time (--budget {wanted}), "
-        "fewer or smaller workloads, or a faster reference"
+        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, and what is left is "
+        f"little; give more time (--budget {wanted}), fewer or smaller workloads, or a faster reference"
     )
 
 

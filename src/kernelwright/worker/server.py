@@ -27,7 +27,6 @@ from kernelwright.identity import content_id
 from kernelwright.optimization.nodes.proof import DefaultProof, ProofBudget, TemplateProof, constraints_of, proof_of
 from kernelwright.optimization.nodes.run import NodeContext, NodeRun, unlimited
 from kernelwright.problem.config import Config
-from kernelwright.problem.model import Language
 from kernelwright.problem.outcome import Evaluation, Failed, Passed
 from kernelwright.remote.folder import SpoolFolder
 from kernelwright.remote.messages import (
@@ -44,6 +43,7 @@ from kernelwright.remote.messages import (
     check_files,
 )
 from kernelwright.remote.site import LocalSite
+from kernelwright.source.language import Language
 from kernelwright.store.codec import FormatTooNew, RecordDamaged, decode, encode, verify
 from kernelwright.store.event import BaselineMeasured, Evaluated, Event, RunStarted, TemplateProven
 from kernelwright.store.run_folder import RunFolder

@@ -35,8 +35,8 @@ from kernelwright.agent.rules.agent import RulesAgent
 from kernelwright.agent.rules.subjects import subject_of
 from kernelwright.errors import SpecError, UserError
 from kernelwright.problem.config import Value
-from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import scan_kernels
+from kernelwright.source.language import Language
 from kernelwright.tactics.registry import TACTICS
 from kernelwright.tree.model import Node, Tree
 

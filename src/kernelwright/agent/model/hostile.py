@@ -17,20 +17,29 @@ from pathlib import Path
 
 from kernelwright.agent.model.macro_use import (
     controlling,
-    definitions_of,
     ending_statements,
     expanded,
     pasted_parts,
     unconditional,
     with_bodies,
-    without_directives,
 )
 from kernelwright.agent.model.prototypes import prototypes
 from kernelwright.agent.model.replies import Malformed
 from kernelwright.errors import Location, SpecError
 from kernelwright.problem.includes import includes_in
-from kernelwright.problem.source_scan import mask_comments, matching
 from kernelwright.problem.toml.file import parse_toml
+from kernelwright.source.lexer import (
+    definitions_of,
+    directives,
+    hidden_parts,
+    joined_lines,
+    masked,
+    matching,
+    tokens_of,
+    without_directives,
+    words_of,
+)
+from kernelwright.template.header import header_toml
 
 MOST_SOURCE_CHARACTERS = 100_000
 MOST_HEADER_CHARACTERS = 10_000
@@ -92,9 +101,6 @@ _OPTION = re.compile(
     r"-cl-[a-z0-9.=-]+|--?use_fast_math|-O[0-3]|--?(fmad|ftz|prec-div|prec-sqrt|extra-device-vectorization)(=(true|false))?"
     r"|--?maxrregcount=[\w{} ]+"
 )
-_DIRECTIVE = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*(?P<word>\w+)(?P<rest>[^\n]*)", re.MULTILINE)
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _TEXT_VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_ ]{0,60}\Z")
 _KNOWN_DIRECTIVES = frozenset(
     ("if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef", "pragma", "include", "error", "warning")
@@ -120,18 +126,32 @@ def _problems(source: str, original: str) -> Iterator[str]:
         return
     source = source.replace("\r\n", "\n")
     yield from _odd_characters(source, original)
-    spliced = source.replace("\\\n", "")
+    spliced = joined_lines(source).text
     yield from _odd_quotes(spliced)  # behind these, what a comment is can be told as every compiler does
-    code, old_code = mask_comments(spliced), mask_comments(original)
-    header = _HEADER.match(spliced)
-    yield from _odd_letters(code, original)
+    code, old_code = masked(spliced), _surely_code(original)
+    header = _header_text(source)
+    yield from _odd_letters(code, old_code)
     yield from _directives(spliced, code, original, old_code)
-    yield from _forbidden_words(code, old_code, _header_words(spliced))
+    yield from _forbidden_words(code, old_code, _text_words(header))
     yield from _attributes(code, old_code)
     yield from _paths(spliced, code, original)
     yield from _launches(code, old_code)
-    yield from _undefined_functions(code, old_code, header.group() if header is not None else "")
+    yield from _undefined_functions(code, old_code, frozenset(words_of(masked(header))))
     yield from _macros(spliced, code, old_code)
+
+
+def _surely_code(original: str) -> str:
+    """What a compiler surely takes for code: not what stands behind a quote that nothing closes, either."""
+    return masked("".join(_closed_parts(original)))
+
+
+def _closed_parts(text: str) -> Iterator[str]:
+    at = 0
+    for each in hidden_parts(text):
+        if each.kind == "open":
+            yield text[at : each.start]
+            at = each.start + len(each.text)
+    yield text[at:]
 
 
 def _odd_characters(source: str, original: str) -> Iterator[str]:
@@ -150,44 +170,42 @@ def _odd_characters(source: str, original: str) -> Iterator[str]:
         yield "it spells a character by its number"
 
 
-_LEXEMES = re.compile(
-    r"//[^\n]*|/\*.*?\*/|(?P<raw>\b(?:u8|[uUL])?R\")|(?P<separator>\b[0-9][0-9a-zA-Z.]*'[0-9a-zA-Z])"
-    r"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|(?P<open>[\"']|/\*)",
-    re.DOTALL,
-)
-
-
 def _odd_quotes(source: str) -> Iterator[str]:
     """Quotes that lexers do not agree about: text that is code for one and a comment for another."""
-    for match in _LEXEMES.finditer(source):
-        line = source.count("\n", 0, match.start()) + 1
-        if match["raw"] is not None:
-            yield f"line {line} (joined lines counted once) begins a raw string, which is not read here"
-        if match["separator"] is not None:
-            yield f"line {line} (joined lines counted once) has a quote inside of a number"
-        if match["open"] is not None:
-            yield f"line {line} (joined lines counted once) opens {match['open']!r} and does not close it"
+
+    def line(start: int) -> str:
+        number = source.count("\n", 0, start) + 1
+        return f"line {number} (joined lines counted once)"
+
+    for each in hidden_parts(source):
+        if each.kind == "raw":
+            yield f"{line(each.start)} begins a raw string, which is not read here"
+        elif not each.is_closed:
+            yield f"{line(each.start)} opens {each.text[: 1 + (each.kind == 'comment')]!r} and does not close it"
+    for token in tokens_of(source) if "'" in source else ():
+        if token.kind == "number" and "'" in token.text:
+            yield f"{line(token.span.start)} has a quote inside of a number"
 
 
-def _odd_letters(code: str, original: str) -> Iterator[str]:
-    """Letters outside of comments and strings that look like others."""
-    for character in sorted(set(code) - set(original)):
-        if not character.isascii():
+def _odd_letters(code: str, old_code: str) -> Iterator[str]:
+    """Letters of names that look like others, or that not every compiler takes."""
+    for character in sorted(set(code) - set(old_code)):
+        if not character.isascii() or character == "$":
             yield f"its code holds {character!r} (U+{ord(character):04X}); names are written in ASCII"
 
 
 def _directives(source: str, code: str, original: str, old_code: str) -> Iterator[str]:
     allowed = INCLUDES | {each.name for each in includes_in(original) if not each.is_macro}
-    found = [each.name for each in includes_in(source) if not each.is_macro]
+    found = [include.name for include in includes_in(source) if not include.is_macro]
     for name in found:
         if name not in allowed:
             yield f"#include {name!r} is not allowed; it may include {', '.join(sorted(allowed)[:8])}, ..."
     count = 0
-    for match in _DIRECTIVE.finditer(code):
-        word, rest = match["word"], match["rest"]
-        line = code.count("\n", 0, match.start()) + 1
+    for each in directives(code):
+        word, rest = each.word, each.rest
+        line = code.count("\n", 0, each.start) + 1
         count += word == "include"
-        if word not in _KNOWN_DIRECTIVES:
+        if word not in _KNOWN_DIRECTIVES and (word or rest.strip()):
             yield f"the directive #{word} is not allowed (line {line}, joined lines counted once)"
         if word == "pragma" and not _PRAGMAS.match(rest) and rest.strip() not in old_code:
             yield f"#pragma{rest[:40]} is not allowed (line {line}, joined lines counted once)"
@@ -195,18 +213,18 @@ def _directives(source: str, code: str, original: str, old_code: str) -> Iterato
         yield "an #include names its file by a macro, or in no way that can be read"
 
 
-_HEADER = re.compile(r"\A//[ \t]*///[ \t]*kernelwright[^\n]*\n(?:[ \t]*//[^\n]*\n)*")
+def _header_text(source: str) -> str:
+    """The template header's TOML, in which nothing but `"` begins a text; empty where there is none."""
+    return header_toml(source).translate(str.maketrans("'/", "  "))
 
 
-def _header_words(source: str) -> frozenset[str]:
-    """Words in the header's texts: values of parameters become macros."""
-    header = _HEADER.match(source)
-    texts = _STRING.findall(header.group()) if header else []
-    return frozenset(word for text in texts for word in _WORD.findall(text))
+def _text_words(header: str) -> frozenset[str]:
+    """Words in a header's texts: values of parameters become macros."""
+    return frozenset(word for each in hidden_parts(header) for word in words_of(each.text))
 
 
 def _forbidden_words(code: str, old_code: str, header_words: frozenset[str]) -> Iterator[str]:
-    words, old_words = set(_WORD.findall(code)), set(_WORD.findall(old_code))
+    words, old_words = set(words_of(code)), set(words_of(old_code))
     forbidden = (*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER)
     for word in forbidden:
         if word in words and word not in old_words:
@@ -235,12 +253,11 @@ def _can_be_pasted(word: str, parts: Iterable[str]) -> bool:
 
 
 def _paths(source: str, code: str, original: str) -> Iterator[str]:
-    for match in _STRING.finditer(source):
-        text = match.group()
-        is_code = code[match.start()] == '"'
-        if is_code and ("/" in text or "\\\\" in text or ".." in text) and text not in original:
-            if re.search(r"#[ \t]*include[^\n]*$", source[: match.start()].rpartition("\n")[2]):
-                continue  # judged with the includes
+    included = {each.start for each in directives(code) if each.word == "include"}  # judged with the includes
+    for each in hidden_parts(source):
+        text = each.text
+        is_path = each.kind == "text" and text[0] == '"' and ("/" in text or "\\\\" in text or ".." in text)
+        if is_path and text not in original and source.rfind("\n", 0, each.start) + 1 not in included:
             yield f"the text {text[:60]} looks like a path"
 
 
@@ -250,7 +267,7 @@ _ATTRIBUTE = re.compile(r"\b__attribute(?:__)?\b|\[[ \t\n]*\[(?=[ \t\n]*[A-Za-z_
 
 def _attributes(code: str, old_code: str) -> Iterator[str]:
     """Attributes that are not known to be harmless."""
-    old_words = set(_WORD.findall(old_code))
+    old_words = set(words_of(old_code))
     for match in _ATTRIBUTE.finditer(code):
         is_gnu = match.group().startswith("__")
         start = code.find("(", match.end()) if is_gnu else match.start()
@@ -296,7 +313,7 @@ def _always_defined(code: str) -> frozenset[str]:
     return frozenset(match["name"] for match, after in found if after.startswith("{"))
 
 
-def _undefined_functions(code: str, old_code: str, header: str) -> Iterator[str]:
+def _undefined_functions(code: str, old_code: str, types: AbstractSet[str]) -> Iterator[str]:
     """Functions that are declared and not defined: a CPU driver would take them from its own process."""
     if not _is_opencl(code, old_code):
         return  # other languages' kernels are linked with nothing
@@ -310,7 +327,6 @@ def _undefined_functions(code: str, old_code: str, header: str) -> Iterator[str]
     ending = ending_statements(definitions) | controlling(definitions)
     yield from _declared_only(with_bodies(code), old_code, ending)
     known = set(prototypes(without_directives(old_code))) | _always_defined(code)
-    types = frozenset(_WORD.findall(_STRING.sub("", header)))
     macros = frozenset(each.name for each in definitions)
     found = [prototypes(without_directives(code), types=types, macros=macros, ending=ending)]
     found += [prototypes(view.text, types=types) for view in expanded(code)]
@@ -376,12 +392,11 @@ def _macros(source: str, code: str, old_code: str) -> Iterator[str]:
     for each in definitions_of(code):
         if not each.is_balanced:
             yield f"the macro {each.name!r} opens a bracket that it does not close, or closes one that it does not open"
-    for match in _LEXEMES.finditer(source):
-        line_start = source.rfind("\n", 0, match.start()) + 1
-        is_long = match.group().startswith("/*") and "\n" in match.group()
-        if is_long and code[line_start : match.start()].lstrip().startswith("#"):
+    for part in hidden_parts(source):
+        is_long = part.kind == "comment" and "\n" in part.text
+        if is_long and code[source.rfind("\n", 0, part.start) + 1 : part.start].lstrip().startswith("#"):
             yield "a comment of several lines begins in the line of a directive, which goes on behind it"
-    old_words = set(_WORD.findall(old_code))
+    old_words = set(words_of(old_code))
     for each in definitions_of(code):
         if each.name.strip("_") in ATTRIBUTES | {"attribute"} and each.name not in old_words:
             yield f"the macro {each.name!r} has an attribute's name: call it otherwise"
@@ -394,7 +409,7 @@ def _macros(source: str, code: str, old_code: str) -> Iterator[str]:
 
 def _made(text: str, old_code: str, old_words: AbstractSet[str], *, is_opencl: bool) -> Iterator[str]:
     """What expanded macros come to that may not be."""
-    words = set(_WORD.findall(text))
+    words = set(words_of(text))
     hidden = {word for word in words if word.startswith("__builtin_") and not BUILTINS.fullmatch(word)}
     never = {*ASSEMBLER, *C_LIBRARY, *OF_THE_COMPILER, *UNDECLARED, *(("extern",) if is_opencl else ())}
     for word in sorted((words & never | hidden) - old_words):

@@ -14,61 +14,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from kernelwright.source.lexer import (
+    Definition,
+    Token,
+    definitions_of,
+    directives,
+    tokens_of,
+    without_blanks,
+    without_directives,
+)
 from kernelwright.source.macros import Expander, Macro, macro_of
 from kernelwright.source.span import Span
-from kernelwright.source.tokens import Token, tokens_of, without_blanks
 
 MOST_VIEWS = 16
 """Up to so many, all choices among the definitions of macros are expanded; else the first of each, the second, ..."""
 
-_DIRECTIVE_LINE = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
-_DEFINE = re.compile(
-    r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?:\((?P<parameters>[^)\n]*)\))?(?P<body>[^\n]*)", re.MULTILINE
-)
-_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")
+_CONDITIONS = frozenset(("if", "ifdef", "ifndef", "endif"))
 _CONTROLS = frozenset(("if", "else", "for", "while", "do", "switch"))
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _EDGES = (re.compile(r"[(,][ \t\n]*(?P<word>\w+)"), re.compile(r"(?P<word>\w+)(?=[ \t\n]*(?:[,)]|\Z))"))
 """Words that begin or end an argument."""
 _BESIDE = re.compile(r"\#\#[ \t]*(?P<after>\w+)|(?P<before>\w+)[ \t]*\#\#")
-_SIGN = re.compile(r"(?P<word>\w+)|(?P<sign>[()])|(?P<other>[^\s\w])")
-
-
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    """One `#define`, as text."""
-
-    name: str
-    parameters: frozenset[str]
-    body: str
-
-    @property
-    def words(self) -> list[str]:
-        """The words of its text, without its own parameters: those are never what they are called."""
-        return [word for word in _WORD.findall(self.body) if word not in self.parameters]
-
-    @property
-    def is_balanced(self) -> bool:
-        """Whether each bracket is closed in the same text."""
-        depth = 0
-        for character in self.body:
-            depth += (character == "(") - (character == ")")
-            if depth < 0:
-                return False
-        return depth == 0
-
-
-def definitions_of(code: str) -> tuple[_Definition, ...]:
-    """Every `#define` of a source without comments, of all branches."""
-    return tuple(
-        _Definition(match["name"], frozenset(_WORD.findall(match["parameters"] or "")), match["body"])
-        for match in _DEFINE.finditer(code)
-    )
-
-
-def without_directives(code: str) -> str:
-    """The code of all branches; directives are empty lines."""
-    return _DIRECTIVE_LINE.sub("", code)
 
 
 def with_bodies(code: str) -> str:
@@ -77,21 +42,23 @@ def with_bodies(code: str) -> str:
 
 
 def unconditional(code: str) -> str:
-    """The code that no `#if` leaves out."""
-    kept, depth = [], 0
-    for line in code.split("\n"):
-        word = _CONDITION.match(line)
-        depth += 0 if word is None else 1 if word[1].startswith("if") else -1
-        kept.append("" if depth > 0 or word is not None else line)
+    """The code that no `#if` leaves out; directives that begin or end one are left out, too."""
+    kept, depth, at = [], 0, 0
+    for each in directives(code):
+        if each.word in _CONDITIONS:
+            kept.append(code[at : each.start] if depth == 0 else "")
+            depth = max(0, depth + (1 if each.word != "endif" else -1))
+            at = each.end
+    kept.append(code[at:] if depth == 0 else "")
     return "\n".join(kept)
 
 
 # -- what ends a statement
 
 
-def ending_statements(definitions: Sequence[_Definition]) -> frozenset[str]:
+def ending_statements(definitions: Sequence[Definition]) -> frozenset[str]:
     """Macros without arguments all of whose texts end a statement by `;`: what follows them begins another one."""
-    bodies: dict[str, list[_Definition]] = {}
+    bodies: dict[str, list[Definition]] = {}
     for each in definitions:
         bodies.setdefault(each.name, []).append(each)
     return frozenset(
@@ -101,7 +68,7 @@ def ending_statements(definitions: Sequence[_Definition]) -> frozenset[str]:
     )
 
 
-def controlling(definitions: Sequence[_Definition]) -> frozenset[str]:
+def controlling(definitions: Sequence[Definition]) -> frozenset[str]:
     """Macros that hold an `if` or a loop: what follows them is a statement of its own."""
     return frozenset(each.name for each in definitions if _CONTROLS & set(each.words))
 
@@ -125,14 +92,14 @@ def pasted_parts(code: str, outside: AbstractSet[str]) -> frozenset[str]:
         words = each.words
         parts.update((*words[:1], *words[-1:]))
         near = {match["after"] or match["before"] for match in _BESIDE.finditer(each.body)}
-        parts |= (near | _arguments(each.body, pasting, everywhere=True)) - each.parameters
+        parts |= (near | _arguments(each.body, pasting, everywhere=True)) - frozenset(each.parameters or ())
     names = frozenset(each.name for each in definitions)
     text = without_directives(code)
     is_open = bool(pasting & outside) or any(not each.is_balanced for each in definitions)
     return frozenset(parts | _arguments(text, pasting, names=names, everywhere=is_open))
 
 
-def _pasting(definitions: Sequence[_Definition]) -> frozenset[str]:
+def _pasting(definitions: Sequence[Definition]) -> frozenset[str]:
     """Macros that paste, or whose text names one that does."""
     found = {each.name for each in definitions if "##" in each.body}
     while True:
@@ -205,16 +172,16 @@ class _Groups:
 def _pasting_groups(text: str, pasting: AbstractSet[str], names: AbstractSet[str]) -> Iterator[tuple[int, int]]:
     """Where the brackets are whose insides a macro may paste."""
     groups = _Groups(pasting, names)
-    for match in _SIGN.finditer(text):
-        if match["word"]:
-            groups.word(match["word"])
-        elif match["sign"] == "(":
-            groups.opened(match.start())
-        elif match["sign"] == ")":
-            span = groups.closed(match.end())
+    for token in tokens_of(text):
+        if token.kind == "word":
+            groups.word(token.text)
+        elif token.text == "(":
+            groups.opened(token.span.start)
+        elif token.text == ")":
+            span = groups.closed(token.span.end)
             if span is not None:
                 yield span
-        else:
+        elif not token.is_blank:
             groups.before, groups.goes_on = "", False
     yield from ((group.start, len(text)) for group in groups.open if group.is_pasting)
 
@@ -251,12 +218,11 @@ def expanded(code: str) -> Iterator[_View]:
 def _macros(code: str) -> Mapping[str, list[Macro]]:
     found: dict[str, list[Macro]] = {}
     nowhere = Span(0, 0)
-    for match in _DEFINE.finditer(code):
-        text = match.group()
-        macro = macro_of(list(tokens_of(text[match.start("name") - match.start() :])), nowhere, is_guarded=False)
+    for each in directives(code):
+        macro = macro_of(list(tokens_of(each.rest)), nowhere, is_guarded=False) if each.word == "define" else None
         if macro is not None:
-            texts = [[each.text for each in without_blanks(known.body)] for known in found.get(macro.name, [])]
-            if [each.text for each in without_blanks(macro.body)] not in texts:
+            texts = [[token.text for token in without_blanks(known.body)] for known in found.get(macro.name, [])]
+            if [token.text for token in without_blanks(macro.body)] not in texts:
                 found.setdefault(macro.name, []).append(macro)
     return found
 

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import resources
 
 from kernelwright import examples
-from kernelwright.problem.model import Language
 from kernelwright.problem.source_scan import scan_kernels
+from kernelwright.source.language import Language
 
 _HOLE = re.compile(r"\[\[(\w+)\]\]")
 _FENCES = re.compile(r"^(BEGIN|END) DATA\b", re.MULTILINE)

@@ -12,10 +12,8 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-_LEXEME = re.compile(
-    r"(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')|(?P<word>[A-Za-z_]\w*)|(?P<number>\d[\w.]*)|(?P<sign>\S)"
-)
-_WORD = re.compile(r"[A-Za-z_]\w*")
+from kernelwright.source.lexer import is_name, tokens_of
+
 _TYPE = re.compile(
     r"(?:u?(?:char|short|int|long)|float|double|half|quad)(?:2|3|4|8|16)?|void|bool|unsigned|signed|_\w+|\w+_t|cl_\w+"
     r"|(?:atomic|memory)_\w+"
@@ -38,6 +36,7 @@ GROUP = "()"
 GROUPS = frozenset((GROUP, "(())"))
 """What is in brackets, as one lexeme; the second holds brackets itself."""
 _CLOSING = {")": "(", "]": "[", "}": "{"}
+_OPENING = frozenset(_CLOSING.values())
 
 
 @dataclass(slots=True)
@@ -66,12 +65,11 @@ def prototypes(
     """
     known = set(types)
     stack = [_Open("{", holds_statements=True)]
-    for match in _LEXEME.finditer(code):
-        lexeme = match.group()
+    for lexeme in _lexemes(code):
         top = stack[-1]
-        if lexeme in "([{" and match["sign"]:
+        if lexeme in _OPENING:
             stack.append(_Open(lexeme, holds_statements=lexeme == "{"))
-        elif lexeme in _CLOSING and match["sign"]:
+        elif lexeme in _CLOSING:
             if top.bracket == _CLOSING[lexeme] and len(stack) > 1:
                 stack.pop()
                 yield from _declared(top.run, known, macros) if top.holds_statements else ()
@@ -80,11 +78,20 @@ def prototypes(
             top.holds_statements = True
             yield from _declared(top.run, known, macros)
             if "typedef" in top.run:
-                known.update({each for each in _without_attributes(top.run) if _WORD.fullmatch(each)} - macros)
+                known.update({each for each in _without_attributes(top.run) if is_name(each)} - macros)
             top.run.clear()
         else:
             top.run.append(lexeme)
     yield from _declared(stack[-1].run, known, macros)
+
+
+def _lexemes(code: str) -> Iterator[str]:
+    """What is not blank, signs by their characters: `**` is a pointer to a pointer."""
+    for token in tokens_of(code):
+        if token.kind == "sign":
+            yield from token.text
+        elif not token.is_blank:
+            yield token.text
 
 
 def _close(parent: _Open, closed: str, inner: Sequence[str]) -> None:
@@ -119,16 +126,16 @@ def _declared(run: Sequence[str], types: AbstractSet[str], macros: AbstractSet[s
         return
     parts = _parts(lexemes)
     first = parts[0]
-    if not first or _WORD.fullmatch(first[0]) is None:
+    if not first or not is_name(first[0]):
         return
     is_type = first[0] in types or _TYPE.fullmatch(first[0]) is not None
     second = first[1] if len(first) > 1 else ""
     is_bracketed = second in GROUPS and (_is_surely_type(first[0], types) or bool(GROUPS & set(first[2:3])))
-    is_declaration = _WORD.fullmatch(second) is not None or (second == "*" and is_type) or is_bracketed
+    is_declaration = is_name(second) or (second == "*" and is_type) or is_bracketed
     for part in parts if is_declaration else ():
         at = next((index for index, each in enumerate(part) if each in GROUPS), None)
         if at is not None and not (part is first and _is_variable(part, at, types)):
-            words = [each for each in part[:at] if _WORD.fullmatch(each)]
+            words = [each for each in part[:at] if is_name(each)]
             yield words[-1] if words else "a function in brackets"
 
 

@@ -23,7 +23,7 @@ from kernelwright.backend.cuda.occupancy import (
 )
 from kernelwright.backend.cuda.session import CUBIN_NAME, NAMES_NAME, CudaSession
 from kernelwright.identity import content_id
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 
 def _measuring_facts(device: DeviceInfo) -> dict[str, str]:

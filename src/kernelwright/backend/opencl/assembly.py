@@ -15,23 +15,13 @@ from kernelwright.backend.base import BuildUnit
 from kernelwright.backend.opencl.bitcode import Program
 from kernelwright.errors import SpecError
 from kernelwright.problem.includes import included_files
+from kernelwright.source.lexer import Directive, definitions_of, directives, joined_lines, masked, tokens_of
 
 WORDS = ("asm", "_asm", "__asm", "__asm__")
 FOUND = "its program holds inline assembly"
 
 _NAMED = re.compile(r"(?<!\w)_{0,2}asm_{0,2}(?!\w)")
-_SPLICES = tuple(
-    re.compile(rf"(?:\\{trigraph}){blanks}\r?\n")
-    for trigraph, blanks in itertools.product(("", r"|\?\?/"), ("", r"[ \t]*"))
-)
-"""Where a line goes on; compilers differ in trigraphs and in blanks behind a backslash, so every reading counts."""
-_TEXTS = r"\"(?:[^\"\\\n]|\\.)*\"|(?<![0-9A-Za-z_])'(?:[^'\\\n]|\\.)*'"
-_BLANKED = re.compile(rf"//[^\n]*|/\*.*?(?:\*/|\Z)|{_TEXTS}", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_HASH = r"^[ \t]*(?:#|%:|\?\?=)[ \t]*"
-_DEFINE = re.compile(_HASH + r"define[ \t]+(?P<name>\w+)(?:\((?P<parameters>[^)\n]*)\))?(?P<body>.*)$", re.MULTILINE)
 _PASTES = re.compile(r"##|%:%:|\?\?=\?\?=")
-_UNREADABLE = re.compile(_HASH + r"(?:include(?:_next)?[ \t]*[^ \t\"<\n]|import\b).*$", re.MULTILINE)
 _NUMBERED = re.compile(r"\\[uU][0-9A-Fa-f{]")
 """A character of a word by its number."""
 
@@ -56,20 +46,36 @@ def assembly_in(unit: BuildUnit) -> str:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Without comments and the insides of strings, as each compiler would take lines that go on."""
-    for splice in _SPLICES:
-        yield _BLANKED.sub(lambda match: '""' if match.group()[0] == '"' else " ", splice.sub("", text))
+    """Without comments and the insides of literals, as each compiler would take lines that go on, and quotes."""
+    for with_blanks, with_trigraphs, is_cpp in itertools.product((False, True), repeat=3):
+        joined = joined_lines(text, with_blanks=with_blanks, with_trigraphs=with_trigraphs)
+        yield masked(joined.text, is_cpp=is_cpp)
 
 
 def _said_of(code: str) -> str:
     named = _NAMED.search(code)
     if named is not None:
         return f"its text has `{named.group()}`, and with this driver only the text tells"
-    odd = _UNREADABLE.search(code) or _NUMBERED.search(code)
+    odd = next(filter(None, (*map(_unreadable, directives(code)), *_numbered(code))), None)
     if odd is not None:
-        return f"its text has `{odd.group().strip()}`, which may bring inline assembly"
+        return f"its text has `{odd}`, which may bring inline assembly"
     parts = " and ".join(f"`{each}`" for each in _pasted(code))
     return f"its macros could paste {parts} to a word for inline assembly" if parts else ""
+
+
+def _unreadable(line: Directive) -> str:
+    """An `#include` that names no file in quotes or brackets, or another way to bring text; empty for others."""
+    name = line.rest.strip()
+    is_unreadable = line.word == "import" or (
+        line.word in ("include", "include_next") and name[:1] not in ("", '"', "<")
+    )
+    return f"#{line.word} {name}" if is_unreadable else ""
+
+
+def _numbered(code: str) -> Iterator[str]:
+    found = _NUMBERED.search(code)
+    if found is not None:
+        yield found.group()
 
 
 def _pasted(code: str) -> tuple[str, ...]:
@@ -79,31 +85,36 @@ def _pasted(code: str) -> tuple[str, ...]:
     """
     if not _PASTES.search(code):
         return ()
-    words: set[str] = set()
-    names: set[str] = set()
-    definitions = list(_DEFINE.finditer(code))
-    for each in definitions:
-        parameters = set(_WORD.findall(each["parameters"] or ""))
-        words |= set(_WORD.findall(each["body"])) - parameters
-        names |= {each["name"]} if each["parameters"] is not None else set()
-    own_places = {each.start("name") for each in definitions}
-    for match in _WORD.finditer(code):
-        if match.group() in names and match.start() not in own_places:
-            words |= set(_WORD.findall(_bracketed(code, match.end())))
+    definitions = definitions_of(code)
+    names = {each.name for each in definitions if each.parameters is not None}
+    words = {word for each in definitions for word in each.words} | set(_given(_without_names(code), names))
     return next(filter(None, (_parts_of(word, words) for word in WORDS)), ())
 
 
-def _bracketed(code: str, start: int) -> str:
-    """What stands in brackets from `start` on; to the end where they do not close, nothing where none open."""
-    opening = re.compile(r"\s*\(").match(code, start)
-    if opening is None:
-        return ""
-    depth = 0
-    for place in range(opening.end() - 1, len(code)):
-        depth += (code[place] == "(") - (code[place] == ")")
-        if depth == 0:
-            return code[opening.end() : place]
-    return code[opening.end() :]
+def _without_names(code: str) -> str:
+    """The code, of each macro's definition only the text."""
+    pieces, at = [], 0
+    for each in directives(code):
+        if each.definition is not None:
+            pieces.append(code[at : each.start])
+            at = each.end - len(each.definition.body)
+    return "".join((*pieces, code[at:]))
+
+
+def _given(code: str, names: set[str]) -> Iterator[str]:
+    """Words that stand in brackets behind one of `names`; to the end where they do not close."""
+    is_given: list[bool] = []  # by bracket that is open
+    before = ""
+    for token in tokens_of(code):
+        if token.is_blank:
+            continue
+        if token.text == "(":
+            is_given.append(before in names or is_given[-1:] == [True])
+        elif token.text == ")" and is_given:
+            is_given.pop()
+        elif token.kind == "word" and is_given[-1:] == [True]:
+            yield token.text
+        before = token.text
 
 
 def _parts_of(word: str, words: set[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from kernelwright.backend.base import (
     BufferArgument,
     BuildRequest,
     DeviceInfo,
+    LaunchPlan,
     LocalArgument,
     PlanStep,
     ScalarArgument,
@@ -27,6 +29,7 @@ from kernelwright.backend.opencl.build import (
     install_pocl,
     kernel_names,
     make_kernel,
+    pocl_binary_id,
     pocl_programs,
     read_resources,
     save_binary,
@@ -46,7 +49,7 @@ from kernelwright.backend.opencl.driver import (
 from kernelwright.backend.opencl.errors import machine_error
 from kernelwright.backend.opencl.session import OpenclSession
 from kernelwright.backend.opencl.state import pocl_state, read_pocl, told_state
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 
 class OpenclBackend(Backend):
@@ -100,7 +103,7 @@ class OpenclBackend(Backend):
         if not is_pocl(device) or artifact.assembly:
             return
         program_folder = install_pocl(artifact.folder, pocl_cache())
-        wanted = dict(_variants(request))
+        wanted = {key: step for plan in request.plans for key, step in _variants(plan)}
         missing = {key: step for key, step in wanted.items() if not has_variant(program_folder, *key)}
         if not missing:
             return
@@ -111,6 +114,13 @@ class OpenclBackend(Backend):
         for folder in pocl_programs(pocl_cache()):
             if program_folder is None or folder == program_folder:
                 save_pocl(folder, pocl_cache(), artifact.folder)
+
+    def with_launch_figures(self, artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Artifact:
+        """On PoCL the machine code's id, which depends on the launch; no figures."""
+        if not is_pocl(device):
+            return artifact
+        variants = [key for plan in plans for key, _ in _variants(plan)]
+        return replace(artifact, binary_id=pocl_binary_id(artifact, variants))
 
     def sets_state_back(self, device: DeviceInfo) -> bool:
         """On PoCL, where a program's memory is this process's."""
@@ -132,11 +142,10 @@ class OpenclBackend(Backend):
         return self._targets[device.id]
 
 
-def _variants(request: BuildRequest) -> Iterator[tuple[tuple[str, str], PlanStep]]:
-    """Every variant that the plans need, by entry and PoCL's name, with a step that needs it."""
-    for plan in request.plans:
-        for step in plan.steps:
-            yield (step.entry, specialisation(step.grid, step.block)[0]), step
+def _variants(plan: LaunchPlan) -> Iterator[tuple[tuple[str, str], PlanStep]]:
+    """Every variant that a plan needs, by entry and PoCL's name, with a step that needs it."""
+    for step in plan.steps:
+        yield (step.entry, specialisation(step.grid, step.block)[0]), step
 
 
 def _launch_once(target: Target, program: Any, step: PlanStep, grid: tuple[int, int, int]) -> None:

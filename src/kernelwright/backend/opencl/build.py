@@ -13,14 +13,15 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernelwright.backend.base import BuildFailed, BuildUnit
+from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit
 from kernelwright.backend.opencl.errors import code_of, driver_error, machine_error
+from kernelwright.identity import content_id
 
 BINARY_NAME = "program.bin"
 POCL_FOLDER = "pocl"
@@ -238,6 +239,21 @@ def specialisation(grid: tuple[int, int, int], block: tuple[int, int, int]) -> t
     axis = grid.index(longest)
     x, y, z = (_POCL_GRID_LIMIT if each == axis else 1 for each in range(3))
     return name, (x, y, z)
+
+
+def pocl_binary_id(artifact: Artifact, variants: Iterable[tuple[str, str]]) -> str:
+    """Content id of what PoCL launches of an artifact; empty where it has not compiled all of it yet.
+
+    What the driver says of an entry belongs to it: the sizes of local arrays are in no machine code.
+    """
+    found = []
+    for entry, name in variants:
+        objects = [each / entry / name / f"{entry}.so" for each in pocl_programs(artifact.folder / POCL_FOLDER)]
+        try:
+            found.append((entry, name, [each.read_bytes() for each in objects], artifact.resources.get(entry)))
+        except OSError:
+            return ""
+    return content_id(found) if found else ""
 
 
 def has_variant(program_folder: Path | None, entry: str, name: str) -> bool:

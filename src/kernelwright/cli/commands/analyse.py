@@ -17,8 +17,8 @@ from kernelwright.analysis.facts import Access, LoopFact
 from kernelwright.analysis.patterns.pattern import Pattern, recognise
 from kernelwright.analysis.polynomial import Polynomial, named
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.problem.toml.file import read_text
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
 

@@ -15,7 +15,7 @@ from kernelwright.infer.model import Inferred, InferredArgument
 from kernelwright.infer.problem_files import check_loads, choose_folder, files_of, write_files
 from kernelwright.infer.words import read_words
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import LANGUAGE_OF_SUFFIX
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.store.files import explain
 
 

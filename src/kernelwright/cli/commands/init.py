@@ -48,7 +48,7 @@ def _init_space(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
             hint="leave them out",
         )
     space, source, named = read_space(said.source)
-    scaffold = scaffold_problem(source, entry=named if said.entry is None else said.entry, space=space)
+    scaffold = scaffold_problem(source, space, entry=named if said.entry is None else said.entry)
     headers, absent = headers_of(source)
     files = {name: text.encode() for name, text in {**scaffold.files, **headers}.items()}
     check_loads(source, scaffold.entry, files)

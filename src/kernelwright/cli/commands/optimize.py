@@ -15,7 +15,8 @@ import typer
 from rich.console import Console
 from rich.tree import Tree as Branches
 
-from kernelwright.cli.commands.tune import REPLAY_AGAIN, stopping_in_words
+from kernelwright.cli.clock import since_start_s
+from kernelwright.cli.commands.tune import REPLAY_AGAIN, stopping_in_words, tell_bare_budget
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import (
     interval_data,
@@ -154,9 +155,10 @@ def run_optimize(words: OptimizeWords) -> int:
     """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
     settings = words.settings()
     refuse_idle_caps(words, [settings.model])
+    tell_bare_budget(words.budget)
     with stopping_in_words(words.run):
         with open_progress(is_json=words.is_json) as view:
-            result = optimize(words.problem, settings=settings, run=words.run, listener=view)
+            result = optimize(words.problem, settings=settings, run=words.run, listener=view, earlier_s=since_start_s())
         return _show(result, is_json=words.is_json, writes_report=words.writes_report)
 
 

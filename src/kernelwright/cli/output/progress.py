@@ -53,6 +53,10 @@ class _ProgressView(RunListener, Protocol):
     ) -> None: ...
 
 
+_TELLING = ("baseline", "compare")
+"""Phases in which what is done is told as it begins."""
+
+
 def open_progress(*, is_json: bool) -> _ProgressView:
     """The view that fits: nothing, a live line, or plain lines. All of them write to standard error."""
     if is_json or is_quiet() or sys.stderr is None:  # None: it was closed before we began
@@ -151,7 +155,9 @@ def status_line(progress: Progress) -> str:
         return f"{progress.doing or _PHASES['expand']}{_left(progress)}"
     if progress.phase != "search":
         left = _left(progress) if progress.phase == "compare" else ""
-        return f"{_PHASES.get(progress.phase, progress.phase)}{left}"
+        words = _PHASES.get(progress.phase, progress.phase)
+        doing = f": {progress.doing}" if progress.doing and progress.phase in _TELLING else ""
+        return f"{words}{doing}{left}"
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
     parts = [f"{_configurations(progress.evaluated_count)} tried"]
     if progress.failed_count:
@@ -270,6 +276,7 @@ class PlainView:
     def __init__(self) -> None:
         self._last_line_s = 0.0
         self._phase = ""
+        self._doing = ""
         self._last_line = ""
         self._best: float | None = None
         self._course = _Course()
@@ -296,8 +303,9 @@ class PlainView:
             self._move(told)
 
     def _move(self, progress: Progress) -> None:
-        is_new_phase = progress.phase != self._phase
-        if is_new_phase or time.monotonic() - self._last_line_s > PLAIN_INTERVAL_S:
+        is_new = progress.phase != self._phase or (progress.phase in _TELLING and progress.doing != self._doing)
+        self._doing = progress.doing
+        if is_new or time.monotonic() - self._last_line_s > PLAIN_INTERVAL_S:
             self._phase = progress.phase
             self._print(status_line(progress))
 

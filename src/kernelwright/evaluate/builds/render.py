@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from kernelwright.identity import content_id
 from kernelwright.problem.config import Value
 from kernelwright.problem.dtypes import DTYPES, encode_scalar
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.includes import included_files, is_stored
+from kernelwright.problem.includes import included_files, includes_in, is_stored
 from kernelwright.problem.model import Argument, LaunchStep, Problem, Workload
 from kernelwright.problem.options import split_option
 from kernelwright.problem.outcome import Failed
@@ -219,7 +218,7 @@ def _launch_argument(argument: Argument, names: Mapping[str, Value]) -> LaunchAr
 
 def _includes_own_files(source: str) -> bool:
     """Whether the source includes a header by quotes (then its own folder becomes part of the build)."""
-    return re.search(r'^\s*#\s*include\s*"', source, re.MULTILINE) is not None
+    return any(each.is_quoted for each in includes_in(source))
 
 
 def _digest_headers(template: Template, own: Sequence[Path]) -> str:

@@ -74,7 +74,9 @@ def bounds_of(expected: Array, allowance: Allowance, dtype: Dtype, *, crew: Crew
     def fill(pair: tuple[Any, Any]) -> None:
         (low_part, values, atol), (high_part, _, _) = pair
         with np.errstate(all="ignore"):
-            allowed = NARROWED * (allowance.rtol * np.abs(values) + atol)
+            allowed = np.abs(values)
+            allowed *= NARROWED * allowance.rtol
+            allowed += NARROWED * atol
             low_part[...], high_part[...] = _between(values - allowed, values + allowed, dtype, storage)
             if allowance.by_class:
                 _allow_classes(low_part, high_part, values, dtype)
@@ -86,22 +88,40 @@ def bounds_of(expected: Array, allowance: Allowance, dtype: Dtype, *, crew: Crew
 def _between(low: _Floats, high: _Floats, dtype: Dtype, storage: np.dtype[Any]) -> tuple[_Keys, _Keys]:
     """The keys of the least and the greatest storable value between two numbers; an empty range where there is none."""
     limit_low, limit_high = _limits(dtype)
-    order, word = key_order(dtype), np.dtype(f"u{dtype.item_bytes}")
-    one, two = word.type(1), word.type(2)
-    below, above = np.clip(low, limit_low, limit_high), np.clip(high, limit_low, limit_high)
-    if dtype.kind != "float":
-        below, above = np.ceil(below), np.floor(above)
-    stored_low, stored_high = below.astype(storage), above.astype(storage)
-    low_keys, high_keys = order.keys(stored_low.view(word)), order.keys(stored_high.view(word))
+    word = np.dtype(f"u{dtype.item_bytes}")
+    is_inside = not low.size or bool(low.min() >= limit_low and high.max() <= limit_high)  # no NaN either
+    below, above = (low, high) if is_inside else (np.clip(each, limit_low, limit_high) for each in (low, high))
     if dtype.kind == "float":
-        nothing_below, nothing_above = word.type(order.sign - 1), word.type(order.sign)  # the keys of -0 and +0
-        back_low, back_high = stored_low.astype(np.float64), stored_high.astype(np.float64)
-        low_keys = np.where(back_low == 0, nothing_below, low_keys)
-        high_keys = np.where(back_high == 0, nothing_above, high_keys)
-        low_keys = np.where(back_low < below, low_keys + np.where(back_low == 0, two, one), low_keys)
-        high_keys = np.where(back_high > above, high_keys - np.where(back_high == 0, two, one), high_keys)
+        low_keys, high_keys = _rounded_up(below, dtype, storage), _rounded_down(above, dtype, storage)
+    else:
+        order = key_order(dtype)
+        low_keys, high_keys = (
+            order.keys(each.astype(storage).view(word)) for each in (np.ceil(below), np.floor(above))
+        )
+    if is_inside:
+        return low_keys, high_keys
     is_empty = (low > limit_high) | (high < limit_low) | ~(low <= high)
     return np.where(is_empty, word.type(1), low_keys), np.where(is_empty, word.type(0), high_keys)
+
+
+def _rounded_up(values: _Floats, dtype: Dtype, storage: np.dtype[Any]) -> _Keys:
+    """The keys of the least storable values that are not below; of zeros the first."""
+    order, stored = key_order(dtype), values.astype(storage)
+    back = stored.astype(np.float64)
+    is_short, is_zero = back < values, back == 0
+    keys = order.keys(stored.view(f"u{dtype.item_bytes}"))
+    keys += is_short
+    if is_zero.any():
+        first = keys.dtype.type(order.sign - 1)  # the key of -0
+        keys[is_zero] = np.where(is_short[is_zero], first + keys.dtype.type(2), first)
+    return keys
+
+
+def _rounded_down(values: _Floats, dtype: Dtype, storage: np.dtype[Any]) -> _Keys:
+    """The keys of the greatest storable values that are not above: mirrored, since -x is stored as x is."""
+    keys = _rounded_up(-values, dtype, storage)
+    np.subtract(keys.dtype.type(key_order(dtype).every), keys, out=keys)
+    return keys
 
 
 def _allow_classes(low: _Keys, high: _Keys, expected: _Floats, dtype: Dtype) -> None:

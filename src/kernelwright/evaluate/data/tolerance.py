@@ -17,6 +17,7 @@ stable kernel can compute more exactly. Scales are kept by row, so that tiny row
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -207,12 +208,12 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
     rows, others = expected.reshape(-1, columns), [other.reshape(-1, columns) for other in perturbed]
     spans = crew.spans(rows.shape[0], least=max(1, _CHUNK // columns))
     own = np.empty((rows.shape[0], 1))
+    step = max(1, (columns // _SAMPLED_COLUMNS - 1) | 1)  # odd, so that it meets pairs and vectors at every place
 
     def measure(span: tuple[int, int]) -> list[FloatArray | None]:
         part = rows[slice(*span)]
         own[slice(*span)] = np.sqrt(np.mean(np.square(part), axis=-1, keepdims=True))
-        changes = (np.abs(other[slice(*span)] - part) / PERTURBATION for other in others)
-        return [np.median(each, axis=-1, keepdims=True) if np.all(np.isfinite(each)) else None for each in changes]
+        return [_median_change(part, other[slice(*span)], step) for other in others]
 
     found = crew.each(measure, spans)
     for medians in zip(*found, strict=True):
@@ -221,6 +222,16 @@ def _scale_of_rows(expected: FloatArray, perturbed: Sequence[FloatArray], crew: 
     return own.reshape(*expected.shape[:-1], 1)
 
 
+def _median_change(rows: FloatArray, others: FloatArray, step: int) -> FloatArray | None:
+    """Of each row, from every `step`-th column; None where a change is not finite."""
+    if not np.all(np.isfinite(others)):
+        return None
+    changes = np.abs(others[:, ::step] - rows[:, ::step]) / PERTURBATION
+    return np.median(changes, axis=-1, keepdims=True) if np.all(np.isfinite(changes)) else None
+
+
+_SAMPLED_COLUMNS = 512
+"""At least so many of a row give its median, which is then off by less than 8 % in nineteen cases of twenty."""
 _TO_DEVIATION = 1.4826
 """Median of |x| to standard deviation, for normal x."""
 
@@ -309,13 +320,21 @@ def sanity_allowance(dtype: Dtype, scale: Scale) -> Allowance:
     return Allowance(bound, bound * scale.values + _least_step(dtype), "derived", "sanity of the baseline")
 
 
-def normwise_error(got: Array, expected: FloatArray, scale: Scale) -> float:
+def normwise_error(got: Array, expected: FloatArray, scale: Scale, *, crew: Crew = ALONE) -> float:
     """`||got - expected|| / ||scale||`: 1 or so for unrelated data. 0 for an empty output."""
     if not expected.size:
         return 0.0
-    error = float(np.linalg.norm((got.astype(np.float64) - expected).reshape(-1)))
-    norm = math.sqrt(float(np.mean(np.square(scale.values))) * expected.size)
-    norm = max(norm, float(np.linalg.norm(expected.reshape(-1))))
+
+    def squares(piece: tuple[Array, Array, Any]) -> tuple[float, float]:
+        values = _to_float64(piece[0])
+        values -= piece[1]
+        error = float(np.sum(np.square(values, out=values)))
+        return error, float(np.sum(np.square(piece[1], out=values)))
+
+    with np.errstate(all="ignore"):
+        found = crew.each(squares, matching_pieces(got, expected, 0.0))
+        error, own = (math.sqrt(sum(each)) for each in zip(*found, strict=True))
+    norm = max(math.sqrt(float(np.mean(np.square(scale.values))) * expected.size), own)
     if norm == 0.0:
         return 0.0 if error == 0.0 else math.inf
     return error / norm
@@ -401,33 +420,65 @@ def _compare_exact(got: Array, expected: Array) -> _Deviation:
     return _Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
 
 
-def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[_WrongElement]]:
-    """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
-    values, target = _to_float64(got), np.asarray(expected, np.float64)
+def wrong_elements(
+    got: Array, expected: Array, allowance: Allowance, *, limit: int, crew: Crew = ALONE
+) -> tuple[int, list[_WrongElement]]:
+    """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first.
+
+    In pieces, as `compare`.
+    """
+    values, target = got, np.asarray(expected)
     if allowance.by_class:
         values, target = _without_right_classes(got, target)
-    if allowance.is_exact:
-        wrong, allowed = np.asarray(got != expected), np.zeros(target.shape)
-        excess = np.abs(values - target)
-    else:
-        allowed = np.broadcast_to(allowance.rtol * np.abs(target) + allowance.atol, target.shape)
-        error = np.abs(values - target)
-        wrong = ~(error <= allowed) | ~np.isfinite(error)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            excess = np.where(np.isfinite(error), error / allowed, np.inf)
-    flat = np.flatnonzero(wrong)
-    score = excess.reshape(-1)[flat]
-    if flat.size > limit:
-        flat_count, top = flat.size, np.argpartition(score, flat.size - limit)[flat.size - limit :]
-        flat, score = flat[top], score[top]
-    else:
-        flat_count = flat.size
-    order = flat[np.lexsort((flat, -score))]
+    pieces = matching_pieces(values, target, allowance.atol)
+    starts = itertools.accumulate((part.size for part, _, _ in pieces), initial=0)
+    shares = crew.shares(list(zip(starts, pieces, strict=False)), least=4)
+    found = crew.each(lambda share: _wrong_of_share(share, allowance, limit), shares)
+    order = sorted((row for _, rows in found for row in rows), key=lambda row: (-row[0], row[1]))
     worst = []
-    for position in order.tolist():
+    for _, position, allowed in order[:limit]:
         index = tuple(int(i) for i in np.unravel_index(position, target.shape))
-        worst.append(_WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
-    return int(flat_count), worst
+        worst.append(_WrongElement(index, _number(expected[index]), _number(got[index]), allowed))
+    return sum(count for count, _ in found), worst
+
+
+def _wrong_of_share(
+    share: Sequence[tuple[int, tuple[Array, Array, Any]]], allowance: Allowance, limit: int
+) -> tuple[int, list[tuple[float, int, float]]]:
+    """How many elements of pieces are wrong, and score, flat position and allowed error of the worst."""
+    count = 0
+    worst: list[tuple[float, int, float]] = []
+    for start, (got_part, expected_part, atol_part) in share:
+        error = _to_float64(got_part)
+        error -= expected_part
+        np.abs(error, out=error)
+        allowed = np.abs(expected_part, dtype=np.float64)
+        allowed *= allowance.rtol
+        allowed += atol_part
+        is_right = got_part == expected_part if allowance.is_exact else (error <= allowed) & np.isfinite(error)
+        wrong_count = is_right.size - int(np.count_nonzero(is_right))
+        count += wrong_count
+        if limit and wrong_count:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                score = error if allowance.is_exact else np.divide(error, allowed, out=error)
+            score[~np.isfinite(score)] = np.inf
+            score[is_right] = -1.0
+            least = worst[-1][0] if len(worst) == limit else -0.5
+            found = [
+                (value, start + place, float(allowed.flat[place])) for value, place in _highest(score, least, limit)
+            ]
+            worst = sorted((*worst, *found), key=lambda row: (-row[0], row[1]))[:limit]
+    return count, worst
+
+
+def _highest(score: FloatArray, least: float, limit: int) -> list[tuple[float, int]]:
+    """Up to `limit` of the highest above `least`, with their flat positions; the first ones of equal scores."""
+    flat = score.reshape(-1)
+    above = np.flatnonzero(flat > least)
+    if above.size > limit:
+        above = above[flat[above] >= np.partition(flat[above], -limit)[-limit]]
+    order = above[np.argsort(-flat[above], kind="stable")[:limit]]
+    return [(float(flat[place]), place) for place in order.tolist()]
 
 
 def _number(value: Any) -> float | int:

@@ -20,7 +20,7 @@ from kernelwright.backend.base import DeviceInfo
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import InfrastructureError, KernelwrightError, MissingDependency, UsageError
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 PROBER_FACTORY = f"{__name__}:make_prober"
 HOST_FACTORY = "kernelwright.evaluate.device.worker:make_host"

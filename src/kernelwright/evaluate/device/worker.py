@@ -33,7 +33,14 @@ from kernelwright.evaluate.device.fresh_launches import FreshLaunches, Picked
 from kernelwright.evaluate.device.input_store import InputStore
 from kernelwright.evaluate.device.probe import make_prober
 from kernelwright.evaluate.device.stress import StressJob, stress
-from kernelwright.evaluate.device.timing import TimingPlan, cannot_win, is_precise, is_warm
+from kernelwright.evaluate.device.timing import (
+    FIRST_LOOKS,
+    TimingPlan,
+    cannot_win,
+    is_hopeless,
+    is_precise,
+    is_warm,
+)
 from kernelwright.evaluate.process.write_fence import fence_writes
 from kernelwright.problem.outcome import Conditions
 
@@ -338,25 +345,33 @@ class _TimingLoop:
         self.stopped_early = False
 
     def run(self) -> None:
-        """Fill the samples. All launches begin alike, and none can know which of them is judged."""
+        """Fill the samples. All launches begin alike, and none can know which of them is judged.
+
+        Where the first ones show that the candidate is hopeless, they are the samples.
+        """
         deadline_s = time.perf_counter() + self._timing.max_seconds
         self._warm_up(deadline_s)
+        if self.stopped_early:
+            return
+        self.warmup_count = len(self.samples_ms)
+        self.samples_ms.clear()
+        self.wall_ms.clear()
         while not self._is_enough(deadline_s):
-            self._sample()
+            self._launch()
+            self.readings.take()
 
     def _warm_up(self, deadline_s: float) -> None:
-        warmup_ms: list[float] = []
-        while len(warmup_ms) < self._timing.warmup_max and not is_warm(warmup_ms) and not self.launches.is_damaged:
-            warmup_ms.append(self.launches.next()[0])
-            if time.perf_counter() > deadline_s:
+        seen_ms = self.samples_ms
+        while len(seen_ms) < self._timing.warmup_max and not is_warm(seen_ms) and not self.launches.is_damaged:
+            self._launch()
+            self.stopped_early = is_hopeless(seen_ms, self._incumbent_ms, looks=FIRST_LOOKS)
+            if self.stopped_early or time.perf_counter() > deadline_s:
                 break
-        self.warmup_count = len(warmup_ms)
 
-    def _sample(self) -> None:
+    def _launch(self) -> None:
         elapsed_ms, wall_ms = self.launches.next()
         self.samples_ms.append(elapsed_ms)
         self.wall_ms.append(wall_ms)
-        self.readings.take()
 
     def _is_enough(self, deadline_s: float) -> bool:
         samples, timing = self.samples_ms, self._timing

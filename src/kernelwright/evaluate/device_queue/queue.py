@@ -8,14 +8,14 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from kernelwright.backend.base import BuildFailed, DeviceInfo, LaunchFailed
-from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
+from kernelwright.errors import BaselineFailed, BudgetTooShort, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
@@ -41,12 +41,14 @@ from kernelwright.evaluate.device.worker import (
 )
 from kernelwright.evaluate.device_queue.confirm import (
     CONFIRMED_FROM,
+    FRESH_PROCESSES,
     Confirmation,
     FreshProcess,
     FreshTimes,
     Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
+from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import Built
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
@@ -76,6 +78,9 @@ STRESS_KEPT = 3
 DOUBT_PAUSE_S = 1.0
 """Before doubtful times are taken for the last time: a burst of other work may be over then."""
 
+START_FACTOR = 2.0
+"""A fresh process that launches takes as many times as long as its start alone. From traces on 2 busy cores."""
+
 BASELINE_LAUNCHES = 2
 """In a fresh process before the candidate's first: a cold one, and one as they all are then."""
 
@@ -101,45 +106,76 @@ class DeviceLane(QuickLane):
         """Launches of the baseline that calibration has left for later."""
         self._is_later_prepared = threading.Event()
         self._later_failure: KernelwrightError | None = None
+        self._waits_for_claim = False
+        """Whether what was left for later is seen to before the final comparison only; claims do not wait for it."""
+        self.deferred_s = 0.0
+        """What that takes, by estimate."""
 
     # -- correctness ---------------------------------------------------------------------------------------------
 
-    def calibrate(self, baseline: Sequence[Built], *, may_defer: bool = False) -> tuple[OutputError, ...]:
+    def calibrate(
+        self,
+        baseline: Sequence[Built],
+        *,
+        may_defer: bool = False,
+        left_s: Callable[[], float] | None = None,
+    ) -> tuple[OutputError, ...]:
         """Check the baseline on every dataset and take its own error as the scale of derived tolerances.
 
         With `may_defer`, where the referee can work beside the device, hostile datasets that no quick look uses are
-        left for later: `complete` sees to them, and nothing thorough is done before.
+        left for later: `complete` sees to them, and nothing thorough is done before. So they are on any device where
+        they take too much of the seconds that are left of a budget; then only the final comparison waits for them.
 
         Raises:
             BaselineFailed: it does not run, or does not compute what the reference does.
             ReferenceFailed: the reference is broken.
+            BudgetTooShort: the check takes longer than is left.
         """
+        if may_defer and left_s is not None:
+            self._plan(baseline, left_s)
+        may_defer = may_defer and (self.can_judge_aside or self._waits_for_claim)
         first: list[tuple[Built, Dataset]] = []
         later: list[tuple[Built, Dataset]] = []
         for built in baseline:
             essential = self._desk.essential(built.rendered.workload.name)
             for dataset in self._datasets(built.rendered.workload, is_thorough=True):
-                is_first = dataset in essential or not (may_defer and self.can_judge_aside)
+                is_first = dataset in essential or not may_defer
                 (first if is_first else later).append((built, dataset))
         self._baseline = {each.rendered.workload.name: each for each in baseline}
         same = same_inputs_note(self._problem)
         self.notes += [same] if same else []
+        start_s = time.perf_counter()
         errors = self._calibrate_on(first)
+        if self._waits_for_claim and self.can_judge_aside:  # the referee makes the data of the others meanwhile
+            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self._desk.limits(built.rendered.workload.name)
         self._write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
 
+    @property
+    def confirm_s(self) -> float:
+        """What confirming a gain on every workload takes, by estimate."""
+        if not self._device.shares_host_cores:
+            return 0.0
+        names = [workload.name for workload in self._problem.workloads]
+        calls_s = sum(self._desk.judging_s(name) for name in names)
+        return FRESH_PROCESSES * (START_FACTOR * len(names) * (self._worker.start_s or 0.0) + calls_s)
+
     def begin_later(self) -> None:
-        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
-        if self._later:
+        """Have the data made that calibration has left for later, and a process kept in reserve.
+
+        Not before the baseline was timed and judged.
+        """
+        self._keep_one_in_reserve()
+        if self._later and self.can_judge_aside:
             self._in_background(self._prepare_later)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the baseline was held against every dataset, or failed on one; else `complete` is to be called."""
-        return not self._later or self._later_failure is not None
+        """Whether no claim has to wait for `complete`: it is done, has failed, or is for the final comparison only."""
+        return not self._later or self._later_failure is not None or self._waits_for_claim
 
     @property
     def can_complete(self) -> bool:
@@ -157,6 +193,8 @@ class DeviceLane(QuickLane):
             raise self._later_failure
         if not self._later:
             return
+        if self._waits_for_claim:
+            self.say(f"the datasets that were left for later, about {self.deferred_s:.0f} s")
         try:
             self._calibrate_on(self._later)
         except InfrastructureError:
@@ -165,7 +203,7 @@ class DeviceLane(QuickLane):
             self._later_failure = error
             raise
         by_name = {built.rendered.workload.name: built for built, _ in self._later}
-        self._later = []
+        self._later, self._waits_for_claim, self.deferred_s = [], False, 0.0
         self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
     def close(self) -> None:
@@ -180,6 +218,35 @@ class DeviceLane(QuickLane):
                 self._desk.prepare(workload, self._desk.datasets(workload, is_thorough=True))
         finally:
             self._is_later_prepared.set()
+
+    def _plan(self, baseline: Sequence[Built], left_s: Callable[[], float]) -> None:
+        """Decide which datasets come before the search, by what the first ones take, and tell.
+
+        The first call of a reference may take longer than the others, so a second one is made before it is refused.
+        """
+        counts = {
+            name: Counts(len(self._desk.essential(name)), len(self._desk.datasets(name, is_thorough=True)))
+            for name in (each.rendered.workload.name for each in baseline)
+        }
+        workloads = [each.rendered.workload for each in baseline]
+        name = max(workloads, key=lambda each: array_bytes(self._problem, each)).name  # overheads weigh least there
+        location = self._problem.reference.location
+        self.say("the reference is called for the first time")
+        first, *others = self._desk.essential(name)
+        known = preparation(self._problem, counts, name, self._desk.made(name, first))
+        try:
+            plan = known.plan(left_s(), location)
+        except BudgetTooShort:
+            if not others or 2 * known.reference_s > left_s():
+                raise
+            made = self._desk.made(name, others[0])
+            known = preparation(self._problem, counts, name, made)
+            plan = known.plan(left_s(), location)
+        self._waits_for_claim = plan == "first"
+        self.deferred_s = known.later_s if self._waits_for_claim else 0.0
+        self.say(known.told(plan))
+        note = known.note(plan)
+        self.notes += [note] if note else []
 
     def _calibrate_on(self, launches: Sequence[tuple[Built, Dataset]]) -> tuple[OutputError, ...]:
         found: list[Future[Calibration]] = []
@@ -272,7 +339,10 @@ class DeviceLane(QuickLane):
 
         By the device's own comparison where that is possible, and then by the referee from files on one dataset of
         each workload; else by the referee on all. The final comparison asks the referee about all of them anyway.
+        Where that one alone waits for what was left for later, the datasets of quick looks have to do until then.
         """
+        if self._waits_for_claim:
+            return self.check_on_first(candidate)
         self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
@@ -286,10 +356,28 @@ class DeviceLane(QuickLane):
                 errors.extend(found)
         return worst_errors(errors)
 
+    def check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+        """By the referee, on all datasets that the baseline was held against so far."""
+        self._drop_kept()
+        errors: list[OutputError] = []
+        for built in candidate:
+            for dataset in self._desk.essential(built.rendered.workload.name):
+                found = self._check_one(built, dataset, is_fresh=True)
+                if isinstance(found, Failed):
+                    return found
+                errors.extend(found)
+        return worst_errors(errors)
+
     def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Judgement | Failed]]:
-        """By dataset of one workload: how what the candidate writes compares with what the original writes."""
-        self.complete()
-        for dataset in self._datasets(original.rendered.workload, is_thorough=True):
+        """By dataset of one workload: how what the candidate writes compares with what the original writes.
+
+        The datasets that were left for the final comparison are left out.
+        """
+        workload = original.rendered.workload
+        if not self._waits_for_claim:
+            self.complete()
+        waits = self._waits_for_claim
+        for dataset in self._desk.essential(workload.name) if waits else self._datasets(workload, is_thorough=True):
             kept = self._judged_launch(original, dataset, "keep")
             yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Judgement) else kept
 
@@ -521,6 +609,7 @@ class DeviceLane(QuickLane):
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
+        self._standby.settle()  # nothing is to start beside a comparison
         results = {}
         wrong = dict(wrong)
         workloads = self._problem.workloads
@@ -556,6 +645,7 @@ class DeviceLane(QuickLane):
             def launch(place: int, workload: str) -> FreshProcess | Failed:
                 return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
 
+            self.say("a gain is confirmed in fresh processes")
             Confirmation(launch, gains).refuse(wrong, doubts)
         return results, wrong
 

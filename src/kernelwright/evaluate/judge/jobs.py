@@ -49,6 +49,10 @@ class Prepared:
     """By input and in-out argument: the raw bytes of its elements, row-major, read-only."""
     dropped: str | None = None
     """Why the dataset cannot be used (the reference fails on this hostile variant), or None."""
+    reference_s: float = field(default=0.0, compare=False)
+    """Seconds of the call of the reference, its inputs' copies and its results' checks included."""
+    work_s: float = field(default=0.0, compare=False)
+    """Seconds of inputs, expected values and files, that call included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def examine_output(
     return (
         find_unwritten(layout, got, expected)
         or (None if allowance.by_class else find_not_finite(layout, got))
-        or _mismatch(layout, got, expected, allowance)
+        or _mismatch(layout, got, expected, allowance, crew)
     )
 
 
@@ -218,7 +218,7 @@ def find_not_finite(layout: BufferLayout, got: Array) -> Defect | None:
     """NaN or infinity; the reference is finite everywhere."""
     if DTYPES[layout.dtype].kind != "float" or not got.size:
         return None
-    is_bad = ~np.isfinite(got.astype(np.float64)).reshape(-1)
+    is_bad = ~_is_finite(got).reshape(-1)
     count = int(np.count_nonzero(is_bad))
     if not count:
         return None
@@ -231,18 +231,24 @@ def find_not_finite(layout: BufferLayout, got: Array) -> Defect | None:
     )
 
 
+def _is_finite(values: Array) -> Array:
+    """By element; the types that NumPy does not know by itself go through float32, which holds each of them."""
+    found: Array = np.isfinite(values if values.dtype.kind == "f" else values.astype(np.float32))
+    return found
+
+
 def find_insane(
     layout: BufferLayout, got: Array, expected: Array, scale: Scale, *, crew: Crew = ALONE
 ) -> Defect | None:
     """Whether a baseline computes something else than the reference."""
     dtype = DTYPES[layout.dtype]
     allowance = sanity_allowance(dtype, scale)
-    bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale)
+    bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale, crew=crew)
     if error <= bound and compare(got, expected, allowance, crew=crew).is_within:
         return None
-    count, worst = wrong_elements(got, expected, allowance, limit=1)
+    count, worst = wrong_elements(got, expected, allowance, limit=1, crew=crew)
     if not worst:
-        count, worst = wrong_elements(got, expected, Allowance(0.0, 0.0, "derived", ""), limit=1)
+        count, worst = wrong_elements(got, expected, Allowance(0.0, 0.0, "derived", ""), limit=1, crew=crew)
     first = worst[0]
     return Defect(
         "mismatch",
@@ -266,8 +272,8 @@ def overflow_hint(layout: BufferLayout, expected: Array) -> str | None:
     )
 
 
-def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance) -> Defect:
-    count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN)
+def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, crew: Crew) -> Defect:
+    count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN, crew=crew)
     name, first = layout.argument, worst[0]
     allowed = "exactly" if allowance.is_exact else f"within {first.allowed:.3g}"
     if not math.isfinite(first.allowed):  # NaN or infinity is expected

@@ -34,8 +34,9 @@ from kernelwright.backend.base import (
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
+from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, Problem, Workload
 from kernelwright.problem.reference import Reference
@@ -46,6 +47,10 @@ Array = npt.NDArray[Any]
 
 _FAST = ("fast-relaxed-math", "unsafe-math", "finite-math", "fast_math", "single-precision-constant", "ftz=true")
 """Parts of compile options that make arithmetic less exact."""
+
+
+_CONVERTED_TOGETHER = 1 << 18
+"""Elements of one thread, at least."""
 
 
 class KernelReference:
@@ -65,6 +70,7 @@ class KernelReference:
         self._open: tuple[Backend, DeviceInfo, DeviceSession] | None = None
         self._modules: dict[str, Module] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
         self._has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
@@ -103,7 +109,7 @@ class KernelReference:
         taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
         function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
         call: Callable[..., object] = function
-        return Reference(call, self._problem.reference.file, uses_torch=False)
+        return Reference(call, self._problem.reference.file, uses_torch=False, takes_storage=True)
 
     # -- in the thread -------------------------------------------------------------------------------
 
@@ -137,7 +143,7 @@ class KernelReference:
                 if given is None:
                     session.fill(buffers[name], b"\0", max(byte_count, 1))
                 else:
-                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name]))
+                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name], self._crew))
             bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
             session.launch([BoundLaunch(module, step, bound) for step in rendered.plan.steps])
             session.synchronize()
@@ -151,7 +157,7 @@ class KernelReference:
         session.download(buffer, found.reshape(-1).view(np.uint8))
         if dtype.kind == "bool":
             return found.astype(np.bool_)
-        return found.astype(np.float64) if dtype.kind == "float" else found
+        return found.astype(np.float64, copy=False) if dtype.kind == "float" else found
 
     def _module(
         self, rendered: RenderedWorkload, backend: Backend, device: DeviceInfo, session: DeviceSession
@@ -208,8 +214,17 @@ def _buffers(rendered: RenderedWorkload) -> dict[str, int]:
     return {**found, **constants}
 
 
-def _stored(values: Array, argument: Argument) -> Array:
+def _stored(values: Array, argument: Argument, crew: Crew) -> Array:
     """The bytes that the kernel gets."""
     dtype = DTYPES[argument.dtype]
     storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
-    return np.ascontiguousarray(values.astype(storage)).reshape(-1).view(np.uint8)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if flat.dtype != storage:
+        found = np.empty(flat.size, storage)
+
+        def convert(span: tuple[int, int]) -> None:
+            found[slice(*span)] = flat[slice(*span)]
+
+        crew.each(convert, crew.spans(flat.size, least=_CONVERTED_TOGETHER))
+        flat = found
+    return flat.view(np.uint8)

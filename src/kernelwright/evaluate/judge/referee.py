@@ -8,12 +8,13 @@ verdict = referee(JudgeJob("small", dataset, folder))     # a candidate's launch
 ```
 
 Expected values are those of the reference on float64 versions of exactly the bytes in the input files.
-Everything is recomputed when it was evicted, from the dataset's seed.
+Inputs are made again from the dataset's seed when they were evicted; expected values go to files then.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -80,11 +81,13 @@ from kernelwright.evaluate.judge.judgement import (
     has_same_bytes,
     overflow_hint,
 )
+from kernelwright.evaluate.judge.kept_results import KeptResults
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
-from kernelwright.evaluate.judge.roundings import Roundings, is_rounding
+from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_rounding
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
+from kernelwright.problem.c_reference import c_reference
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
@@ -115,6 +118,12 @@ SIDE_BY_SIDE = 4
 """Jobs at once, at most: much of a job is one pass after the other over large arrays, in one thread. A guess."""
 BYTES_PER_ELEMENT = 64
 """For all arguments, while a job works: float64 copies of inputs, results, and what they are compared with. A guess."""
+
+EVICTED_SHARE = 4
+"""Expected values that are kept in files, as so many times what is kept in memory."""
+
+ROUNDINGS_S = 5.0
+"""Samples of what rounding does to a result take so long together; one is always taken. A guess."""
 
 FRESH_FACTOR = 2.0
 """A timed launch may be off by this many times what is allowed on the dataset that its inputs were made from: on these
@@ -165,8 +174,9 @@ class _Referee:
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
-        loaded = load_reference(problem.reference) if self._original is None else self._original.as_reference()
-        self._reference = replace(loaded, function=_one_at_a_time(loaded.function))
+        loaded = _loaded(problem) if self._original is None else self._original.as_reference()
+        self._one_at_a_time = _OneAtATime(loaded.function)
+        self._reference = replace(loaded, function=self._one_at_a_time.locked)
         self._lock = threading.Lock()
         """Around `_entries` and `_making`."""
         self._making: dict[_Key, threading.Lock] = {}
@@ -175,6 +185,9 @@ class _Referee:
         self._workloads = {workload.name: workload for workload in problem.workloads}
         self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._call_s: dict[str, float] = {}
+        """By workload, seconds of the quickest call of the reference: the first one may start a device or a library."""
+        self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
         self._fresh = any(redraw_of(argument) is not None for argument in problem.inputs)
@@ -228,9 +241,12 @@ class _Referee:
         return max(1, BYTES_PER_ELEMENT * elements)
 
     def _prepare(self, job: PrepareJob) -> Prepared:
+        start_s = time.perf_counter()
         entry = self._entry(job.workload, job.dataset)
+        made_s = time.perf_counter() - start_s
         if job.is_ahead and entry.failure is None:
             self._scales(job.workload, job.dataset, entry)
+        start_s = time.perf_counter()
         folder = self._scratch / content_id(job.workload, job.dataset)
         files = {name: folder / f"{name}.bin" for name in entry.inputs}
         try:
@@ -241,7 +257,8 @@ class _Referee:
         except OSError as error:
             needed_bytes = sum(values.nbytes for values in entry.inputs.values())
             raise full(folder / f"inputs of workload {job.workload!r}", needed_bytes, error) from error
-        return Prepared(files, self._why_dropped(job.workload, job.dataset, entry))
+        dropped = self._why_dropped(job.workload, job.dataset, entry)
+        return Prepared(files, dropped, self._call_s.get(job.workload, 0.0), made_s + time.perf_counter() - start_s)
 
     def _judge(self, job: JudgeJob) -> Judgement:
         start_s = time.perf_counter()
@@ -319,6 +336,7 @@ class _Referee:
             call,
             epsilon=min(machine_epsilon("float32"), *(machine_epsilon(layout.dtype) for layout in derived)),
             seed=int(content_id("roundings", self._seed, job.workload, job.dataset, job.secret), 16),
+            most=max(1, min(SAMPLES, int(ROUNDINGS_S / max(self._call_s.get(job.workload, 0.0), 1e-6)))),
         )
 
     # -- timed launches ------------------------------------------------------------------------------
@@ -537,7 +555,7 @@ class _Referee:
             place,
             entry.inputs,
             {name: entry.expected[name] for name in floats},
-            lambda inputs: call_reference(self._reference, self._problem, place, inputs),
+            lambda inputs: self._call(place, inputs),
             rng=np.random.Generator(np.random.PCG64(int(content_id("fan-in", self._seed, workload), 16))),
             crew=self._crew,
         )
@@ -578,7 +596,7 @@ class _Referee:
         for _ in range(count):
             inputs = perturb(entry.inputs, rng=rng, crew=self._crew)
             try:
-                results.append(call_reference(self._reference, self._problem, self._workloads[workload], inputs))
+                results.append(self._call(self._workloads[workload], inputs))
             except ReferenceFailed:  # at the edge of its domain: then expected values alone give the scale
                 return results
         return results
@@ -607,12 +625,19 @@ class _Referee:
             self._entries[key] = entry
             total_bytes = sum(each.byte_count for each in self._entries.values())
             while total_bytes > self._cache_bytes and len(self._entries) > 1:
-                total_bytes -= self._entries.popitem(last=False)[1].byte_count
+                evicted_key, evicted = self._entries.popitem(last=False)
+                total_bytes -= evicted.byte_count
+                if evicted.failure is None:
+                    self._evicted.put(evicted_key, evicted.expected)
 
     def _make_entry(self, workload: Workload, dataset: Dataset) -> _Entry:
         inputs = make_inputs(self._problem, workload, dataset, crew=self._crew)
         for values in inputs.values():
             values.setflags(write=False)
+        with self._lock:
+            known = self._evicted.get((workload.name, dataset))
+        if known is not None:
+            return _Entry(inputs, known, None)
         entry = self._entry_of(workload, inputs, is_special=dataset.is_special)
         if entry.failure is not None and not dataset.is_hostile:
             raise entry.failure
@@ -621,7 +646,7 @@ class _Referee:
     def _entry_of(self, workload: Workload, inputs: dict[str, Array], *, is_special: bool) -> _Entry:
         """Inputs with what the reference makes of them, or why it fails."""
         try:
-            results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=is_special)
+            results = self._call(workload, inputs, may_be_infinite=is_special)
             expected = {
                 argument.name: expected_values(self._problem, argument, results[argument.name])
                 for argument in self._problem.outputs
@@ -629,6 +654,17 @@ class _Referee:
         except ReferenceFailed as error:
             return _Entry(inputs, {}, error)
         return _Entry(inputs, expected, None)
+
+    def _call(
+        self, workload: Workload, inputs: Mapping[str, Array], *, may_be_infinite: bool = False
+    ) -> dict[str, Array]:
+        """The reference's results; what a call takes is kept, without waiting for other calls."""
+        start_s = time.perf_counter()
+        before_s = self._one_at_a_time.waited_s
+        results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
+        call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
+        self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
+        return results
 
     def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
         if entry.failure is None:
@@ -649,16 +685,32 @@ _HINTS = {
 }
 
 
-def _one_at_a_time(function: Callable[..., object]) -> Callable[..., object]:
+def _loaded(problem: Problem) -> Reference:
+    if problem.reference.is_c:
+        return Reference(c_reference(problem), problem.reference.file, uses_torch=False)
+    return load_reference(problem.reference)
+
+
+class _OneAtATime:
     """The user's function, which may not expect to be called by two threads at once."""
-    lock = threading.Lock()
 
-    @functools.wraps(function)
-    def locked(*arguments: object, **named: object) -> object:
-        with lock:
-            return function(*arguments, **named)
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._lock = threading.Lock()
+        self._of_thread = threading.local()
 
-    return locked
+        @functools.wraps(function)
+        def locked(*arguments: object, **named: object) -> object:
+            start_s = time.perf_counter()
+            with self._lock:
+                self._of_thread.waited_s = self.waited_s + time.perf_counter() - start_s
+                return function(*arguments, **named)
+
+        self.locked = locked
+
+    @property
+    def waited_s(self) -> float:
+        """What this thread has waited for others so far."""
+        return float(getattr(self._of_thread, "waited_s", 0.0))
 
 
 def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:

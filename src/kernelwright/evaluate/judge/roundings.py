@@ -75,16 +75,14 @@ def is_rounding(
             found = compare(got, expected, wide, crew=crew)
             if found.is_within:
                 return wide
-            if found.fraction > HOPELESS and 2 * _wrong_count(got, expected, wide) > _wrong_count(
-                got, expected, allowance
-            ):
-                return None
+            if found.fraction > HOPELESS:
+                still, before = (
+                    wrong_elements(got, expected, each, limit=0, crew=crew)[0] for each in (wide, allowance)
+                )
+                if 2 * still > before:
+                    return None
         if not roundings.add():
             return None
-
-
-def _wrong_count(got: Array, expected: FloatArray, allowance: Allowance) -> int:
-    return wrong_elements(got, expected, allowance, limit=1)[0]
 
 
 def _with(allowance: Allowance, deviation: FloatArray, expected: FloatArray) -> Allowance:
@@ -103,6 +101,7 @@ class Roundings:
         *,
         epsilon: float,
         seed: int,
+        most: int = SAMPLES,
     ) -> None:
         """No sample yet.
 
@@ -111,11 +110,14 @@ class Roundings:
             call: calls the reference that its first argument makes of it, on inputs that its second one has changed.
             epsilon: of the arithmetic: float32's or float64's.
             seed: of the errors.
+            most: samples, fewer where the reference is slow: then an honest result may look wrong, and no wrong one
+                right.
         """
         self._expected = expected
         self._call = call
         self._epsilon = epsilon
         self._seed = seed
+        self._most = most
         self._lock = threading.Lock()
         self._squares: dict[str, FloatArray] = {}
         self._count = 0
@@ -133,13 +135,13 @@ class Roundings:
     def add(self) -> bool:
         """One more sample; False where there are enough, or the reference cannot be computed so."""
         with self._lock:
-            if self._count >= SAMPLES:
+            if self._count >= self._most:
                 return False
             arithmetic = _Arithmetic(self._epsilon, self._seed, number=self._count)
             try:
                 results = self._call(arithmetic.followed, arithmetic.off)
             except ReferenceFailed:  # it needs arrays of NumPy's own, or float64 tensors, or leaves its domain
-                self._count = SAMPLES
+                self._count = self._most
                 return False
             for name, values in results.items():
                 with np.errstate(all="ignore"):

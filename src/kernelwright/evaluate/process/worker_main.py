@@ -27,6 +27,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -35,6 +36,9 @@ HEADER = struct.Struct("<c16sQ")
 """Kind of the frame, the number of the job that it belongs to, then the byte count of its body."""
 
 NO_JOB = bytes(16)
+
+READY_AT = struct.Struct("<d")
+"""When a worker was ready, by `time.monotonic`, which all processes of a machine share."""
 
 SETUP, READY, JOB, RESULT, ERROR = b"S", b"K", b"J", b"R", b"E"
 
@@ -108,7 +112,7 @@ def _start(channel: socket.socket) -> Callable[[object], object] | None:
     if error is not None:
         send_frame(channel, ERROR, NO_JOB, _encode_error(error))
         return None
-    send_frame(channel, READY, NO_JOB, b"")
+    send_frame(channel, READY, NO_JOB, READY_AT.pack(time.monotonic()))
     return handler
 
 

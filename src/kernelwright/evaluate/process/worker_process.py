@@ -109,6 +109,9 @@ class WorkerProcess:
         self._stall: _Stall | None = None
         """The stall of the call under way."""
         self.start_count = 0
+        self.start_s: float | None = None
+        """The shortest time from a start to a process that can be asked; None: none was asked yet."""
+        self._begun_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +239,7 @@ class WorkerProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             self.folder.mkdir(parents=True)
+            begun_s = time.monotonic()
             with self._log_file.open("wb") as log:
                 fcntl.fcntl(log, fcntl.F_SETFL, fcntl.fcntl(log, fcntl.F_GETFL) | os.O_APPEND)
                 child = spawn(self.settings, self.folder, log.fileno())
@@ -245,6 +249,7 @@ class WorkerProcess:
                 hint=f"is {self._log_file.parent} writable, and is there memory and disk space?",
             ) from error
         self._log_start_bytes = 0
+        self._begun_s = begun_s
         self.start_count += 1
         with self._state_lock:
             self._child = child
@@ -272,6 +277,8 @@ class WorkerProcess:
         if kind == worker_main.ERROR:
             raise rebuild_error(reply, self.settings.name)
         child.is_ready = True
+        took_s = max(0.0, worker_main.READY_AT.unpack(reply)[0] - self._begun_s)  # by a clock that all processes share
+        self.start_s = took_s if self.start_s is None else min(self.start_s, took_s)
 
     def _end(self) -> int:
         """Kill what is left of the child and its descendants; its exit code (0 when there was none)."""

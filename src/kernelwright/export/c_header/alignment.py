@@ -15,7 +15,7 @@ from kernelwright.errors import SpecError
 from kernelwright.evaluate.builds.render import macro_text
 from kernelwright.problem.config import Config
 from kernelwright.problem.dtypes import dtype_of_c_type
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 from kernelwright.source.lowering_expressions import vector_width
 from kernelwright.template.model import Template
 

@@ -20,19 +20,11 @@ from kernelwright.problem.checks import check_expression, evaluate_on, file_besi
 from kernelwright.problem.load.arguments import argument_bytes, read_arguments, read_tolerances
 from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.load.workloads import read_workloads
-from kernelwright.problem.model import (
-    LANGUAGE_OF_SUFFIX,
-    Argument,
-    Pipe,
-    Problem,
-    ReferenceSpec,
-    SourceSpec,
-    Work,
-    Workload,
-)
+from kernelwright.problem.model import Argument, Pipe, Problem, ReferenceSpec, SourceSpec, Work, Workload
 from kernelwright.problem.options import read_options
 from kernelwright.problem.reference_file import check_reference_file
 from kernelwright.problem.toml.file import TomlTable, did_you_mean, parse_toml, read_text
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 PROBLEM_FILE_NAME = "problem.toml"
 
@@ -203,8 +195,8 @@ def _read_reference(root: TomlTable, *, folder: Path) -> ReferenceSpec:
     if not colon or not name or not function.isidentifier():
         raise root.error(
             "reference",
-            message=f"cannot read reference {written!r}, expected a Python file and a function, or a kernel "
-            f'source and its kernel: {form}, "original.cl:kernel"',
+            message=f"cannot read reference {written!r}, expected a Python or C file and a function, or a kernel "
+            f'source and its kernel: {form}, "reference.h:function", "original.cl:kernel"',
         )
     file = file_beside(root, "reference", name, folder=folder, what="reference file")
     spec = ReferenceSpec(file, function, root.value_location("reference"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from kernelwright.problem.model import Language
+from kernelwright.source.language import Language
 
 AXES = ("x", "y", "z")
 Joined = Literal["sum", "product", "max", "min"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from kernelwright.evaluate.base import EvaluationRequest, Runner
+from kernelwright.evaluate.base import EvaluationRequest, Paced, Runner
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import Evaluated, FinalistsCompared
@@ -66,6 +66,7 @@ def compare_finalists(
             is_over = not pace.may_check(list(accepted.values()), event)
             if is_over:
                 break
+            complete_calibration(runner, pace)
             start_s = now()
             reason = _reject(runner, Candidate(template, Config(event.config)))
             on_step()
@@ -91,6 +92,13 @@ def compare_finalists(
         rejected={**rejected, **comparison.rejected},
         conditions=comparison.conditions,
     )
+
+
+def complete_calibration(runner: Runner, pace: FinalsPace | None) -> None:
+    """Hold the baseline against the datasets that were left for later: no finalist is checked before."""
+    if pace is not None and pace.costs.deferred_s and isinstance(runner, Paced):
+        runner.complete()
+        pace.note_completed()
 
 
 def _reject(runner: Runner, candidate: Candidate) -> str | None:

@@ -13,7 +13,7 @@ from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import Evaluated, FinalistsCompared
 from kernelwright.template.model import Candidate, Template
 from kernelwright.tree.model import Tree
-from kernelwright.tuning.finals.finals import ranked
+from kernelwright.tuning.finals.finals import complete_calibration, ranked
 from kernelwright.tuning.finals.time_plan import FinalsPace, claiming_rounds
 
 RIVAL = 1.25
@@ -113,6 +113,7 @@ def compare_entrants(
             is_late_now = is_over(each)
             if is_late_now:
                 break
+            complete_calibration(runner, pace)
             start_s = now()
             outcome = (
                 runner.submit(EvaluationRequest(each.candidate, is_thorough=True, is_timed=False)).result().outcome

@@ -32,9 +32,6 @@ FINALS_SHARE = 0.25
 MOST_SHARE = 0.6
 """The same where less would not do for one finalist and a good number of rounds. A guess."""
 
-AFTER_BASELINE = 0.5
-"""What follows the baseline has at least this share: a run that only knows its baseline helps nobody."""
-
 GRACE = 0.1
 """The least comparison alone may exceed the budget by this share: without it there is no claim. A guess."""
 
@@ -73,14 +70,6 @@ def raised_words(asked: int, rounds: int, finalists: int) -> str:
     )
 
 
-def limit_s(seconds: float, baseline: Cost) -> float:
-    """When the run should be over, on the clock that the baseline's calibration has begun.
-
-    The budget; later only where the baseline took more than half of it: what follows has the other half all the same.
-    """
-    return max(seconds, baseline_s(baseline) + AFTER_BASELINE * seconds)
-
-
 def baseline_s(cost: Cost) -> float:
     """What the baseline took, from its record: the same for every session and every replay."""
     return cost.build_s + cost.check_s + cost.time_s
@@ -104,6 +93,10 @@ class FinalsCosts:
     """One more evaluation of the search, from its build to its time, if it is the best so far and has to be proven."""
     device_s: float = 0.0
     """The part that needs the device."""
+    deferred_s: float = 0.0
+    """What the baseline's check has left for later, which comes before the first finalist's."""
+    confirm_s: float = 0.0
+    """What confirming a gain in fresh processes takes."""
 
     @classmethod
     def of(cls, problem: Problem, baseline: BaselineMeasured, evaluations: Sequence[Evaluated]) -> FinalsCosts:
@@ -112,7 +105,8 @@ class FinalsCosts:
         ratio = _launches_ratio(problem)
         run = [event for event in evaluations if event.source != "known" and event.cost.check_s > 0]
         measured = [(event, event.outcome) for event in run if isinstance(event.outcome, Passed)]
-        quick_s = min((event.cost.check_s for event, _ in measured), default=baseline.cost.check_s / ratio)
+        whole_s, is_deferred = baseline.cost.check_s + baseline.cost.deferred_s, baseline.cost.deferred_s > 0
+        quick_s = min((event.cost.check_s for event, _ in measured), default=whole_s / ratio)
         around_s = _around_s(baseline.outcome.measurements, baseline.cost, quick_s)
         arounds = [
             _around_s(each.measurements, event.cost, quick_s) for event, each in measured if event.cost.time_s > 0
@@ -127,8 +121,8 @@ class FinalsCosts:
         proofs = [event.cost.check_s for event, _ in measured if event.cost.check_s > PROVEN * quick_s]
         if len(measured) == 1 and (measured[0][0].value or 1.0) < 1.0:
             proofs = [quick_s]
-        thorough_s = min(ratio * quick_s, CHECK_SHARE * baseline.cost.check_s)
-        if proofs:
+        thorough_s = min(ratio * quick_s, CHECK_SHARE * whole_s)
+        if proofs and not is_deferred:  # until then a new best is proven on some of the datasets only
             thorough_s = max(proofs[-RECENT_COUNT:])
         latest = [each.cost.build_s + each.cost.check_s + each.cost.time_s for each in run[-RECENT_COUNT:]]
         time_s = statistics.median([each.cost.time_s for each in run[-RECENT_COUNT:]] or [baseline.cost.time_s])
@@ -141,6 +135,8 @@ class FinalsCosts:
             around_s=around_s,
             evaluation_s=max(statistics.median(latest or [0.0]), thorough_s + time_s),
             device_s=statistics.median(on_device) if on_device else quick_s + baseline.cost.time_s,
+            deferred_s=baseline.cost.deferred_s,
+            confirm_s=baseline.cost.confirm_s,
         )
 
     def comparison_s(self, round_s: Sequence[float], rounds: int) -> float:
@@ -150,7 +146,8 @@ class FinalsCosts:
 
     def seconds(self, finalists: int, rounds: int) -> float:
         """Everything, for so many finalists that are like the best so far."""
-        return finalists * self.check_s + self.comparison_s([self.round_s] * finalists, rounds)
+        rounds_s = self.comparison_s([self.round_s] * finalists, rounds)
+        return self.deferred_s + finalists * self.check_s + rounds_s + self.confirm_s
 
     def round_of(self, event: Evaluated) -> float:
         """One launch of this finalist on every workload."""
@@ -235,11 +232,16 @@ class FinalsPace:
         """Whether there is time to check one more finalist and to measure it with those accepted so far."""
         count = len(accepted) + 1
         rounds = least_rounds(count) if not accepted else max(least_rounds(count), min(self._rounds, GOOD_ROUNDS))
-        needed_s = self._costs.check_s + self._comparison_s([*accepted, event], rounds)
+        needed_s = self._costs.deferred_s + self._costs.check_s + self._comparison_s([*accepted, event], rounds)
+        needed_s += self._costs.confirm_s if accepted else 0.0  # the least comparison is tried at least
         is_time = needed_s <= self._left_s() + (0.0 if accepted else self._grace_s)
         self.is_short = not accepted and not is_time
         self._is_cut = self._is_cut or not is_time
         return is_time
+
+    def note_completed(self) -> None:
+        """What the baseline's check had left for later is done."""
+        self._costs = replace(self._costs, deferred_s=0.0)
 
     def note_check(self, seconds: float) -> None:
         """A thorough check took so long; the longest of those seen counts from now on."""
@@ -254,6 +256,7 @@ class FinalsPace:
                 continue
             self._is_cut = self._is_cut or count < len(accepted)
             more = range(claiming_rounds(self._rounds, count, self._workloads), least, -1)
+            left_s -= self._costs.confirm_s
             return count, next((n for n in more if self._comparison_s(chosen, n) <= left_s), least)
         self.is_short = True
         return 0, 0
@@ -272,7 +275,7 @@ class FinalsPace:
     def words(self) -> str:
         """Why nothing was compared."""
         least = least_rounds(1)
-        needed_s = self._costs.check_s + self._costs.comparison_s([self._costs.round_s], least)
+        needed_s = self._costs.seconds(1, least)
         return (
             f"{NOT_ENOUGH}. {max(0.0, self._left_s()):.0f} s were left; the thorough check "
             f"of one finalist and the {least} rounds that a claim needs take about {needed_s:.0f} s on this machine now"

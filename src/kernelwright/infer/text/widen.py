@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from kernelwright.problem.model import Language
-from kernelwright.problem.source_scan import mask_comments
+from kernelwright.problem.includes import includes_in
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import masked
 
 _FLOATS = r"(?:float|half|__half|__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bfloat16)"
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
@@ -58,10 +59,10 @@ _HELPERS = (
 
 def widened(source: str, language: Language) -> str | None:
     """The text in double; None where it depends on how floats are stored. Text without floats stays as it is."""
-    code = mask_comments(source)
+    code = masked(source)
     if not re.search(rf"\b{_FLOATS}\d*\b", code):
         return source
-    if _IMPOSSIBLE.search(code) or re.search(r"^[ \t]*#[ \t]*include[ \t]*\"", source, re.MULTILINE):
+    if _IMPOSSIBLE.search(code) or any(each.is_quoted for each in includes_in(source)):
         return None
     pieces: list[str] = []
     at = 0

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.problem.model import Language
-from kernelwright.problem.source_scan import mask_comments
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.nodes import Function
 from kernelwright.source.syntax import parse
 
 _OF_DEVICES = re.compile(r"\b(?:__device__|__global__|constexpr)\b")
-_HOST_INCLUDE = re.compile(
-    rb"^[ \t]*#[ \t]*include[ \t]*<(?:vector|iostream|string|chrono|random|memory|map|thread|fstream|sstream|iomanip"
-    rb"|numeric|utility|functional|unordered_map|iterator)>",
-    re.MULTILINE,
-)
+_HOST_HEADERS = frozenset(f"<{name}>" for name in (
+    "vector", "iostream", "string", "chrono", "random", "memory", "map", "thread", "fstream", "sstream", "iomanip",
+    "numeric", "utility", "functional", "unordered_map", "iterator",
+))  # fmt: skip
 
 
 def device_text(source: bytes, language: Language) -> bytes:
@@ -26,14 +25,14 @@ def device_text(source: bytes, language: Language) -> bytes:
     waiting = [each for each in functions if not each.is_kernel and not _is_of_device(source, each)]
     while True:
         blanked = _without(source, waiting)
-        words = set(re.findall(r"[A-Za-z_]\w*", mask_comments(blanked.decode("utf-8", "surrogateescape"))))
+        words = set(words_of(masked(blanked.decode("utf-8", "surrogateescape"))))
         used = [each for each in waiting if each.name in words]
         if not used:
             break
         waiting = [each for each in waiting if each not in used]
     if not waiting:
         return source
-    return _HOST_INCLUDE.sub(_blank, blanked)
+    return _without_host_headers(blanked)
 
 
 def _is_of_device(source: bytes, function: Function) -> bool:
@@ -50,5 +49,9 @@ def _without(source: bytes, functions: list[Function]) -> bytes:
     return bytes(pieces)
 
 
-def _blank(match: re.Match[bytes]) -> bytes:
-    return b" " * len(match.group())
+def _without_host_headers(source: bytes) -> bytes:
+    pieces = bytearray(source)
+    for each in directives(masked(source.decode("latin-1"))):
+        if each.word == "include" and each.rest.strip() in _HOST_HEADERS:
+            pieces[each.start : each.end] = b" " * (each.end - each.start)
+    return bytes(pieces)

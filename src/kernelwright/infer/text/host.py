@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelwright.problem.source_scan import mask_comments, matching
+from kernelwright.source.lexer import definitions_of, masked, matching
 
 _TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)[uUlLzZ]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[-+*/%()]|,))")
 _CASTS = re.compile(
@@ -45,7 +45,7 @@ def find_launch(source: str, kernel: str, parameters: Sequence[str], said: froze
 
     `said`: names that a person gives a value to, which stay names although the host's code sets them.
     """
-    code = _without_text(mask_comments(source), source)
+    code = _without_text(masked(source), source)
     found = [*_chevrons(code, kernel, parameters, said), *_enqueues(code, kernel, said | set(parameters))]
     distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
     return next(iter(distinct.values())) if len(distinct) == 1 else None
@@ -75,12 +75,12 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
         )  # fmt: skip
 
 
-def _without_text(masked: str, source: str) -> str:
+def _without_text(code: str, source: str) -> str:
     """The code without comments, but with names in quotes: `clCreateKernel(program, "saxpy", ...)`."""
     found = re.finditer(r'clCreateKernel\s*\([^;]*?,\s*("\w+")', source)
     for match in found:
-        masked = masked[: match.start(1)] + match[1] + masked[match.end(1) :]
-    return masked
+        code = code[: match.start(1)] + match[1] + code[match.end(1) :]
+    return code
 
 
 def _passed(actuals: Sequence[str], parameters: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -174,8 +174,9 @@ class _HostReader:
         found: dict[str, list[str]] = {}
         for name, value in re.findall(r"\b(\w+)\s*=\s*(\d+)\s*(?=[,;])", self._before):
             found.setdefault(name, []).append(value)
-        for name, value in re.findall(r"#[ \t]*define[ \t]+(\w+)[ \t]+(\d+)[ \t]*$", self._before, re.MULTILINE):
-            found.setdefault(name, []).append(value)
+        for each in definitions_of(self._before):
+            if each.parameters is None and each.body.strip().isdecimal():
+                found.setdefault(each.name, []).append(each.body.strip())
         return {
             name: int(values[0])
             for name, values in found.items()
