@@ -30,7 +30,8 @@ IS_SPARSE = "(x[0] == 0.0f || x[1] == 0.0f || x[2] == 0.0f || x[3] == 0.0f)"
 def taking(seconds: float, *, first: int = 2, every: int = 9) -> Preparation:
     """With a reference that takes so long and nothing else that takes any time."""
     later_s = 2 * (every - first) * seconds
-    return Preparation(seconds, Counts(first, every), 1, 2 * first * seconds, later_s, 3 * seconds)
+    least_s = (2 * every + 3) * seconds
+    return Preparation(seconds, Counts(first, every), 1, 2 * first * seconds, later_s, 3 * seconds, least_s)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.data.tolerance import (
     EXACT,
     Allowance,
@@ -323,6 +324,30 @@ def test_the_worst_elements_come_first_and_nan_is_worst() -> None:
     assert [each.index for each in worst] == [(3, 0), (1, 2)]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(700, 1000), (3, 230_000), (800_000,)])
+@pytest.mark.parametrize("share", [1.0, 0.01, 1e-5])
+def test_the_worst_of_a_large_output_are_those_by_definition(
+    shape: tuple[int, ...], share: float, threads: int
+) -> None:
+    rng = np.random.default_rng(13)
+    expected = rng.standard_normal(shape)
+    error = np.where(rng.random(shape) < share, rng.integers(1, 50, shape), 0)  # many are off by as much
+    got = f32(expected + error)
+    got[rng.random(shape) < share / 100] = np.nan
+    atol = rng.uniform(0.1, 0.2, (*shape[:-1], 1)) if len(shape) > 1 else 0.1
+    allowance = Allowance(0.01, atol, "derived", "")
+    allowed = np.broadcast_to(0.01 * np.abs(expected) + atol, shape)
+    off = np.abs(got.astype(np.float64) - expected)
+    score = np.where(np.isnan(off), np.inf, off / allowed)
+    count, worst = wrong_elements(got, expected, allowance, limit=5, crew=Crew(threads))
+    assert count == np.count_nonzero(score > 1)
+    first = np.argsort(-score, axis=None, kind="stable")[: min(count, 5)]
+    assert [np.ravel_multi_index(each.index, shape) for each in worst] == first.tolist()
+    assert [each.allowed for each in worst] == allowed.reshape(-1)[first].tolist()
+    assert wrong_elements(got, expected, allowance, limit=0) == (count, [])
+
+
 def test_nothing_wrong_within_a_tolerance_of_zero_is_within() -> None:
     expected = np.zeros((3, 20))
     allowance = declared_allowance(Tolerance(0.0, 0.0))
@@ -337,6 +362,8 @@ def test_integers_are_equal_or_wrong_also_beyond_float64() -> None:
     off = np.array([2**53 + 1, 12], np.int64)
     assert compare(off, expected, EXACT).max_abs == 7.0
     assert wrong_elements(off, expected, EXACT, limit=8)[1][0].got == 12
+    count, worst = wrong_elements(np.array([2**53, 5], np.int64), expected, EXACT, limit=8)
+    assert (count, worst[0].index) == (1, (0,))
 
 
 # By class

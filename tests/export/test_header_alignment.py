@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from kernelwright.source.language import Language
 
 from kernelwright.export.c_header.alignment import WIDEST, needed_alignment
 from kernelwright.export.run import export_run
 from kernelwright.problem.config import Config
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import LaunchStep
+from kernelwright.source.language import Language
 from kernelwright.template.model import Template
 
 KERNEL = """// /// kernelwright

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kernelwright.source.language import Language
 
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
+from kernelwright.source.language import Language
 
 
 @pytest.mark.parametrize(

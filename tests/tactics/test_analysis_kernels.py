@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernelwright.source.language import Language
 from plain_kernels import CASES, Case
 
 from kernelwright.analysis.analysis import Analysis, analyse, analyse_function
 from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.errors import SpecError
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import parse
 
 EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"

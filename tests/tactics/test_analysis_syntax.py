@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernelwright.source.language import Language
 from plain_kernels import CASES
 
 from kernelwright.analysis.analysis import analyse, analyse_function
 from kernelwright.analysis.patterns.pattern import recognise
 from kernelwright.source import nodes
 from kernelwright.source.if_conditions import condition_value
+from kernelwright.source.language import Language
 from kernelwright.source.lexer import integer_value, tokens_of
 from kernelwright.source.preprocess import preprocess
 from kernelwright.source.syntax import parse

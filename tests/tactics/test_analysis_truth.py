@@ -10,7 +10,6 @@ import pytest
 from concrete import NotRun, Pointer, Thread, Touched, threads
 from hypothesis import given
 from hypothesis import strategies as st
-from kernelwright.source.language import Language
 from plain_kernels import CASES
 from random_kernels import kernels
 
@@ -18,6 +17,7 @@ from kernelwright.analysis.analysis import Analysis, analyse, analyse_function
 from kernelwright.analysis.facts import Access, Guard
 from kernelwright.analysis.polynomial import Polynomial
 from kernelwright.analysis.values import division_name
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import parse
 from tiers import examples
 

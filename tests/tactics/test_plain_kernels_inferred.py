@@ -6,7 +6,6 @@ from pathlib import Path
 
 import plain_kernels
 import pytest
-from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from plain_kernel_case import Case
 
 from kernelwright.errors import SpecError
@@ -16,6 +15,7 @@ from kernelwright.infer.problem_files import check_loads, files_of
 from kernelwright.infer.words import read_words
 from kernelwright.infer.work import MOST_BYTES
 from kernelwright.scaffold.signature import read_kernels
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 SUFFIX = {"opencl": ".cl", "cuda": ".cu", "hip": ".hip"}
 REFUSALS = ("already has a template", "by value: ", "writes to none of its arguments", "is a template", "no dtype")

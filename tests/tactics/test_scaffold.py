@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import plain_kernels
 import pytest
-from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
 from kernelwright.errors import ReferenceFailed, SpecError
 from kernelwright.problem.load.problem import load_problem
@@ -16,6 +15,7 @@ from kernelwright.problem.reference import call_reference, load_reference
 from kernelwright.scaffold.declared_space import DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem
 from kernelwright.scaffold.signature import read_kernels
+from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.space.parameter import Parameter
 from kernelwright.template.load import load_baseline, load_template, problem_files
 from kernelwright.template.model import Template

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernelwright.source.language import Language
 from plain_kernels import CASES, Case
 from random_opencl import program
 from tactic_runs import CPU, GPU, subject_of
 
 from kernelwright.errors import SpecError
+from kernelwright.source.language import Language
 from kernelwright.source.syntax import parse
 from kernelwright.tactics.base import Rewrite, Subject
 from kernelwright.tactics.registry import TACTICS

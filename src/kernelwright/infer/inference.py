@@ -17,11 +17,12 @@ from pathlib import Path
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
-from kernelwright.infer.host import find_launch
 from kernelwright.infer.launch import LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
 from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.host import find_launch
+from kernelwright.infer.text.instances import instance_text, split_instance
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -59,9 +60,9 @@ class Given:
 
 
 def split_kernel(text: str) -> tuple[Path, str | None]:
-    """`FILE::kernel` as a file and a kernel; a file alone as it is."""
-    name, mark, kernel = text.rpartition("::")
-    return (Path(name), kernel) if mark and kernel.isidentifier() else (Path(text), None)
+    """`FILE::kernel` or `FILE::kernel<float, 4>` as a file and a kernel; a file alone as it is."""
+    found = re.fullmatch(r"(.*?)::([A-Za-z_]\w*\s*(?:<.*>)?)", text, re.DOTALL)
+    return (Path(found[1]), found[2]) if found else (Path(text), None)
 
 
 def infer(file: Path, given: Given) -> Inferred:
@@ -80,15 +81,19 @@ def infer(file: Path, given: Given) -> Inferred:
         )
     source = read_text(file, what="the kernel source")
     refuse_header(source, file)
-    signature = find_kernel(source, language, file=file, entry=given.entry)
-    refuse_impossible_values(source, signature, language, file)
-    analysis = analyse(source, language, entry=signature.name, file=file)
-    if analysis.facts.template_parameters and given.asks:
+    entry, said = split_instance(given.entry or "")
+    signature = find_kernel(source, language, file=file, entry=entry or None)
+    text = instance_text(source, language, signature.name, said)
+    if text is None and given.asks:
         raise SpecError(
             f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
-            hint=f'`kernelwright init {file.name}`, then name one in problem.toml: entry = "{signature.name}<...>"',
+            hint=f"name its arguments: {file.name}::{signature.name}<float>",
             location=Location(file, signature.line),
         )
+    if text is not None and text != source:
+        source, signature = text, find_kernel(text, language, file=file, entry=signature.name)
+    refuse_impossible_values(source, signature, language, file)
+    analysis = analyse(source, language, entry=signature.name, file=file)
     for halvings in range(given.halvings, given.halvings + _HALVINGS):
         found = _Inference(file, source, language, signature, analysis, given, halvings).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
@@ -154,6 +159,7 @@ class _Inference:
             file=self._file,
             language=self._language,
             entry=self._signature.name,
+            source=self._source,
             arguments=tuple(self._argument(each, arguments) for each in self._parameters),
             launch=launch or InferredLaunch(("1",), ("1",), "not known", "not known"),
             sizes=dict(self._symbols.values),

@@ -62,6 +62,8 @@ class Inferred:
     file: Path
     language: Language
     entry: str
+    source: str
+    """The file's text; of a template kernel, with the instance that is meant."""
     arguments: tuple[InferredArgument, ...]
     """In the kernel's order."""
     launch: InferredLaunch

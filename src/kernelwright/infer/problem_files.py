@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
-from kernelwright.infer.device_text import device_text
 from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.infer.text.device_text import device_text
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.toml.file import read_text
@@ -26,7 +26,8 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
 
     The kernel's file twice, byte for byte but for host code: as what is tuned, and as the reference, which stays.
     """
-    source = inferred.file.read_bytes()
+    is_instance = inferred.source != read_text(inferred.file, what="the kernel source")
+    source = inferred.source.encode() if is_instance else inferred.file.read_bytes()
     text = device_text(source, inferred.language)
     original = f"original{inferred.file.suffix}"
     if inferred.file.name == original:
@@ -40,6 +41,8 @@ def files_of(inferred: Inferred) -> tuple[dict[str, bytes], tuple[str, ...]]:
         if argument.file:
             files[Path(argument.file).name] = Path(argument.file).read_bytes()
     headers, notes = headers_of(inferred.file)
+    if is_instance:
+        notes = (*notes, f"{inferred.file.name} is copied with {inferred.entry!r} as the instance that is launched")
     if text != source:
         notes = (*notes, f"{inferred.file.name} is copied without its host code, which is not compiled here")
     return {**files, **{name: header.encode() for name, header in headers.items()}}, notes

@@ -36,6 +36,7 @@ BEST_CONFIGS = 5
 MOST_ASIDE = 8
 """Nodes beside the winner's path that the story names."""
 
+UNCOMPARED = "“About” is the search's figure: it was not compared side by side, so nothing is claimed of it."
 AS_PREDICTED = 0.1
 """A search's gain within 10 % of the prediction is as predicted."""
 
@@ -259,7 +260,7 @@ class Story:
             yield self._step(number, step)
         aside = list(self._aside())
         if aside:
-            yield Paragraph("What did not make it faster", "", tuple(aside))
+            yield Paragraph("What did not make it faster", self._uncompared(), tuple(aside))
         if self.recalled:
             words = tuple(each.words for each in self.recalled[:MOST_ASIDE])
             yield Paragraph("What earlier runs had to say", "Ideas and starting values were ranked by it.", words)
@@ -311,7 +312,7 @@ class Story:
         before = self._result.tree.ancestor(node.index)
         comparison = self._result.view.comparison
         first, second = (told_row(self._result, each) for each in (before, node))
-        if comparison is None or first is None or second is None:
+        if comparison is None or first is None or second is None or len(comparison.samples_ms) < 2:
             return ""
         found = []
         for name, rows in comparison.samples_ms.items():
@@ -320,11 +321,19 @@ class Story:
                 found.append(f"{name} {factor_text(statistics.median(ratios))}")
         return ", ".join(found)
 
-    def _aside(self) -> Iterator[str]:
+    def _beside(self) -> list[Node]:
         """Nodes beside the path, the dearest first."""
         path = {step.node.index for step in self._result.path}
         others = [node for node in self._result.tree if node.index not in path and node.parent is not None]
-        others.sort(key=lambda node: -node.tuning.evaluated_count)
+        return sorted(others, key=lambda node: -node.tuning.evaluated_count)
+
+    def _uncompared(self) -> str:
+        """What is to be known of those that only the search has measured; empty: there are none."""
+        is_any = any(node.is_working and told_gain(self._result, node.index) is None for node in self._beside())
+        return UNCOMPARED if is_any else ""
+
+    def _aside(self) -> Iterator[str]:
+        others = self._beside()
         for node in others[:MOST_ASIDE]:
             gain = told_gain(self._result, node.index)
             search = self._result.tree.gain(node.index)
@@ -360,20 +369,21 @@ def _against(measured: float, predicted: float) -> Outcome:
 def _happened(
     result: OptimizeResult, node: Node, outcome: Outcome, gain: ConfidenceInterval | None, search_gain: float | None
 ) -> str:
-    predicted = f"predicted {factor_text(node.predicted_gain)}" if node.predicted_gain is not None else "no prediction"
+    predicted = [f"predicted {factor_text(node.predicted_gain)}"] if node.predicted_gain is not None else []
     if node.failure is not None:
-        return f"{predicted}; {node.status} at {node.failure.stage}: {node.failure.reason}: {node.failure.message}"
+        failed = f"{node.status} at {node.failure.stage}: {node.failure.reason}: {node.failure.message}"
+        return "; ".join([*predicted, failed])
     if node.parent is None:
         return "the baseline: everything is relative to it"
     before = result.tree.ancestor(node.index)
     over = f"over node {before.index}" if before is not None and before.index else "over the baseline"
     verdict = f": {outcome}" if outcome != "open" else ""
+    measured = "not measured"
     if gain is not None:
-        return f"{predicted}; measured {interval_text(gain)} {over} in interleaved rounds{verdict}"
-    if search_gain is not None:
-        tail = f"{over} during the search{verdict}; it was not compared side by side, so nothing is claimed"
-        return f"{predicted}; about {factor_text(search_gain)} {tail}"
-    return f"{predicted}; not measured"
+        measured = f"measured {interval_text(gain)} {over} in interleaved rounds{verdict}"
+    elif search_gain is not None:
+        measured = f"about {factor_text(search_gain)} {over} during the search{verdict}"
+    return "; ".join([*predicted, measured])
 
 
 def finding_words(finding: str) -> str:
@@ -438,14 +448,14 @@ def _value_line(value: Value, events: Sequence[Evaluated]) -> _ValueLine:
 
 
 def _limits(view: RunView) -> Iterator[str]:
-    """What limits the best config, by workload."""
+    """What limits the best config, by workload; `profile` says of the others what is not known."""
     best = view.best
     if best is None or not isinstance(best.outcome, Passed):
         return
     for profile in profile_of(view.started, best.outcome):
         for each in profile.diagnoses[:1]:
-            limited = "" if each.limiter == "unmeasured" else "limited by "
-            yield f"{profile.workload}, as timed in the search: {limited}{diagnosis_words(each)}"
+            if each.limiter != "unmeasured":
+                yield f"{profile.workload}, as timed in the search: limited by {diagnosis_words(each)}"
 
 
 def spent_words(spent: Spent) -> str:
@@ -463,7 +473,7 @@ def spent_words(spent: Spent) -> str:
 
 
 def cost_words(cost: _NodeCost) -> str:
-    """What a node has cost, in a line."""
+    """What a node has cost, in a line; empty: nothing."""
     parts = []
     if cost.evaluations:
         counted = "evaluation" if cost.evaluations == 1 else "evaluations"
@@ -472,7 +482,7 @@ def cost_words(cost: _NodeCost) -> str:
         parts.append(f"{cost.device_s:.1f} s of the device, {cost.build_s:.1f} s of compilers")
     if cost.budget_s:
         parts.append(f"{cost.budget_s:.1f} s of the budget")
-    parts.append(spent_words(cost.model) or "no model was asked")
+    parts += filter(None, [spent_words(cost.model)])
     return "; ".join(parts)
 
 

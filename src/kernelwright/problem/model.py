@@ -49,7 +49,7 @@ class Argument:
     value: Expression | None = None
     """A scalar's value, in sizes (and parameters)."""
     distribution: Distribution = field(default_factory=Distribution)
-    location: Location | None = None
+    location: Location | None = field(default=None, compare=False)
     special: bool = False
     """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range."""
     fresh: Fresh = "redraw"
@@ -88,7 +88,7 @@ class LaunchStep:
     """Dynamic shared memory, where the backend has it (OpenCL: use a `local` argument)."""
     arguments: tuple[str, ...] | None = None
     """Names in this kernel's order; None = all arguments of the problem, in order."""
-    location: Location | None = None
+    location: Location | None = field(default=None, compare=False)
     cluster: tuple[Expression, ...] = ()
     """CUDA: 1 to 3 extents of a thread block cluster, in blocks, x first; empty: what the kernel itself declares."""
     is_cooperative: bool = False

@@ -55,7 +55,7 @@ from kernelwright.report.text import clean
 from kernelwright.report.tree import own_view, page_view, tree_headline, tree_section
 from kernelwright.results.optimize_result import OptimizeResult, is_optimize_run
 from kernelwright.results.tune_result import TuneResult
-from kernelwright.results.verdict import Kind, decide
+from kernelwright.results.verdict import Kind
 from kernelwright.store.view import RunView
 
 _SECTIONS = (

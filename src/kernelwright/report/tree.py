@@ -13,13 +13,14 @@ from markupsafe import Markup
 
 from kernelwright.errors import StoreError
 from kernelwright.evaluate.words import factor_text, interval_text
+from kernelwright.insights.difference import change_count
 from kernelwright.insights.run_summary import NodeFacts, Paragraph, Story, cost_words, finding_words, spent_words
-from kernelwright.insights.step_table import told_path
+from kernelwright.insights.step_table import told_gain, told_path
 from kernelwright.insights.verdict_words import counted, kept_because
 from kernelwright.llm.recorded import Exchange
 from kernelwright.report.charts import value_text
 from kernelwright.report.claims import Headline
-from kernelwright.report.svg import element
+from kernelwright.report.source import marked
 from kernelwright.report.text import clean
 from kernelwright.report.tree_chart import tree_chart
 from kernelwright.results.node_records import damaged_nodes
@@ -77,6 +78,11 @@ class _NodeEntry:
     refused: tuple[tuple[str, str], ...]
     """Tactics that did not apply to it, and why."""
     diff: Markup | None
+    lines_changed: str
+    """How many lines of its source came and went."""
+    gain: str
+    """Over its parent: with its interval where both were compared; else during the search; empty: neither."""
+    parent: int | None
     replies: tuple[_ReplyEntry, ...]
     children: tuple[_NodeEntry, ...]
 
@@ -94,6 +100,7 @@ class _StepEntry:
     label: str
     instruction: str
     because: str
+    lines_changed: str
     predicted: str
     gain: str
     total: str
@@ -123,8 +130,8 @@ class _TreeSection:
     """What models have cost; empty: none was asked."""
     goal: str
     """Where the path leads: to the winner, or to the fastest that was tried."""
-    has_search_steps: bool
-    """Whether a step has no other figure than the search's."""
+    has_search_figures: bool
+    """Whether a node has no other figure than the search's."""
 
 
 def tree_section(result: OptimizeResult, story: Story) -> _TreeSection | None:
@@ -138,14 +145,14 @@ def tree_section(result: OptimizeResult, story: Story) -> _TreeSection | None:
         lead=_lead(story, count, working),
         root=_Entries(result, story, path).entry(result.tree[0]),
         chart=tree_chart(result, path),
-        path=tuple(_step(step) for step in told_path(result)[1:]),
+        path=tuple(_step(step, story) for step in told_path(result)[1:]),
         actions=tuple(
             _ActionEntry(each.node, f"{each.action} {each.idea}".strip(), clean(each.reason), each.elapsed_s)
             for each in result.tree.actions
         ),
         story=tuple(_cleaned(each) for each in story.paragraphs()),
         spent=spent_words(story.account.total),
-        has_search_steps=any(step.gain is None and step.search_gain is not None for step in told_path(result)[1:]),
+        has_search_figures=any(told_gain(result, node.index) is None and node.best_value for node in result.tree),
         goal="the winner" if result.winner is not None else "the fastest that was tried",
     )
 
@@ -233,6 +240,7 @@ class _Entries:
     def entry(self, node: Node) -> _NodeEntry:
         facts = self._story.node(node.index)
         fastest, failure, proof = self._result.fastest, node.failure, facts.proof
+        diff = self._story.diff(node.index)
         return _NodeEntry(
             index=node.index,
             label=clean(node.label),
@@ -252,20 +260,17 @@ class _Entries:
             limits=tuple(clean(each) for each in facts.limits),
             proof=clean(facts.proof_words),
             proof_lines=tuple(clean(each) for each in proof.failed) if proof is not None else (),
-            cost=cost_words(facts.cost) if facts.cost.evaluations or facts.cost.model.requests else "",
+            cost=cost_words(facts.cost),
             best=tuple(_best(facts)),
             landscape=tuple(_landscape(facts)),
             refused=tuple((clean(name), clean(why)) for name, why in node.refused_ideas.items()),
-            diff=self._diff(node),
+            diff=marked(diff) if diff else None,
+            lines_changed=change_count(diff),
+            gain=_gain(facts),
+            parent=node.parent,
             replies=tuple(self._reply(each) for each in facts.exchanges),
             children=tuple(self.entry(child) for child in self._result.tree.children(node.index)),
         )
-
-    def _diff(self, node: Node) -> Markup | None:
-        """The template against its parent's; None where one of the two has no text. Every character is escaped."""
-        lines = self._story.diff(node.index)
-        parts = [element("span", clean(line) or " ", class_="hunk" if kind == "head" else kind) for kind, line in lines]
-        return Markup("").join(parts) or None
 
     def _reply(self, exchange: Exchange) -> _ReplyEntry:
         request, reply = exchange.request, exchange.reply
@@ -285,6 +290,13 @@ class _Entries:
         shown = clean(text if len(text) <= most else f"{text[:most]}\n… cut here; replies.jsonl has the whole text")
         self._room = max(0, self._room - len(shown))
         return shown
+
+
+def _gain(facts: NodeFacts) -> str:
+    """What a node's changes came to, over what they were made to."""
+    if facts.gain is not None:
+        return interval_text(facts.gain, times="×")
+    return f"≈ {factor_text(facts.search_gain, times='×')}" if facts.search_gain else ""
 
 
 def _speedup(facts: NodeFacts) -> str:
@@ -317,13 +329,14 @@ def _landscape(facts: NodeFacts) -> Iterator[tuple[str, tuple[tuple[str, str, bo
         )
 
 
-def _step(step: PathStep) -> _StepEntry:
+def _step(step: PathStep, story: Story) -> _StepEntry:
     provisional = f"≈ {factor_text(step.search_gain, times='×')} in the search" if step.search_gain is not None else "–"
     return _StepEntry(
         index=step.node.index,
         label=clean(step.node.label),
         instruction=clean(step.node.instruction),
         because=clean(step.node.because),
+        lines_changed=change_count(story.diff(step.node.index)),
         predicted=factor_text(step.predicted_gain, times="×") if step.predicted_gain is not None else "–",
         gain=interval_text(step.gain, times="×") if step.gain is not None else provisional,
         total=interval_text(step.total, times="×") if step.total is not None else "–",

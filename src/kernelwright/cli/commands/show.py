@@ -23,6 +23,7 @@ from kernelwright.cli.output.tables import (
 )
 from kernelwright.errors import KernelwrightError, StoreError, UsageError
 from kernelwright.evaluate.words import factor_text
+from kernelwright.insights.difference import change_count
 from kernelwright.insights.run_summary import NodeFacts, Story, cost_words, facts_record, finding_words
 from kernelwright.insights.step_table import told_row
 from kernelwright.insights.verdict_words import tree_verdict_text, tried_count, verdict_text
@@ -377,7 +378,7 @@ def print_node(run: Path, index: int, *, is_json: bool, has_replies: bool = Fals
     for text in _node_lines(facts, partial):
         console.print(plain(text), highlight=False, markup=False, soft_wrap=True)
     if diff:
-        console.print("changes against its parent:", highlight=False, markup=False)
+        console.print(f"changes against its parent: {change_count(diff)}", highlight=False, markup=False)
     for kind, text in diff:
         console.print(plain(text), style=_DIFF_STYLES.get(kind, ""), highlight=False, markup=False, soft_wrap=True)
     for exchange in facts.exchanges:
@@ -403,6 +404,17 @@ def _gain_on_some(result: OptimizeResult, facts: NodeFacts) -> PartialGain | Non
     return gain_on_some(result.view, row) if row else None
 
 
+def _gain_lines(facts: NodeFacts, partial: PartialGain | None) -> Iterator[str]:
+    """What was predicted, what came of it, and how far that may be claimed."""
+    yield f"predicted and measured: {facts.happened}"
+    if facts.gain is None and facts.search_gain is not None:
+        yield "not compared side by side with what it was made from, so nothing is claimed of this step"
+    if facts.total is not None and facts.node.parent is not None:
+        yield f"since the baseline: {interval_text(facts.total)}"
+    if partial is not None:
+        yield f"on some workloads only: {partial.claim}; nothing is claimed on {', '.join(partial.others)}"
+
+
 def _node_lines(facts: NodeFacts, partial: PartialGain | None) -> Iterator[str]:
     node = facts.node
     origin = f", from node {node.parent}" if node.parent is not None else ""
@@ -410,11 +422,7 @@ def _node_lines(facts: NodeFacts, partial: PartialGain | None) -> Iterator[str]:
     yield f"what was done: {node.instruction}"
     if node.because:
         yield f"why: {node.because}"
-    yield f"predicted and measured: {facts.happened}"
-    if facts.total is not None and node.parent is not None:
-        yield f"since the baseline: {interval_text(facts.total)}"
-    if partial is not None:
-        yield f"on some workloads only: {partial.claim}; nothing is claimed on {', '.join(partial.others)}"
+    yield from _gain_lines(facts, partial)
     if facts.proof_words:
         yield f"proof: {facts.proof_words}"
     if facts.proof is not None:
@@ -433,6 +441,7 @@ def _node_lines(facts: NodeFacts, partial: PartialGain | None) -> Iterator[str]:
     for name, lines in facts.landscape.items():
         values = (f"{line.value}: {f'{line.best_speedup:.2f}x' if line.best_speedup else 'failed'}" for line in lines)
         yield f"  {name}  " + "   ".join(values)
-    yield f"cost: {cost_words(facts.cost)}"
+    if cost := cost_words(facts.cost):
+        yield f"cost: {cost}"
     if node.refused_ideas:
         yield f"what does not apply to it: {', '.join(node.refused_ideas)}"

@@ -17,6 +17,7 @@ stable kernel can compute more exactly. Scales are kept by row, so that tiny row
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -419,33 +420,65 @@ def _compare_exact(got: Array, expected: Array) -> _Deviation:
     return _Deviation(is_within=False, max_abs=float(distance.max()), fraction=float(distance.max()))
 
 
-def wrong_elements(got: Array, expected: Array, allowance: Allowance, *, limit: int) -> tuple[int, list[_WrongElement]]:
-    """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first."""
-    values, target = _to_float64(got), np.asarray(expected, np.float64)
+def wrong_elements(
+    got: Array, expected: Array, allowance: Allowance, *, limit: int, crew: Crew = ALONE
+) -> tuple[int, list[_WrongElement]]:
+    """How many elements are outside their allowance (or not finite), and the `limit` worst, worst first.
+
+    In pieces, as `compare`.
+    """
+    values, target = got, np.asarray(expected)
     if allowance.by_class:
         values, target = _without_right_classes(got, target)
-    if allowance.is_exact:
-        wrong, allowed = np.asarray(got != expected), np.zeros(target.shape)
-        excess = np.abs(values - target)
-    else:
-        allowed = np.broadcast_to(allowance.rtol * np.abs(target) + allowance.atol, target.shape)
-        error = np.abs(values - target)
-        wrong = ~(error <= allowed) | ~np.isfinite(error)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            excess = np.where(np.isfinite(error), error / allowed, np.inf)
-    flat = np.flatnonzero(wrong)
-    score = excess.reshape(-1)[flat]
-    if flat.size > limit:
-        flat_count, top = flat.size, np.argpartition(score, flat.size - limit)[flat.size - limit :]
-        flat, score = flat[top], score[top]
-    else:
-        flat_count = flat.size
-    order = flat[np.lexsort((flat, -score))]
+    pieces = matching_pieces(values, target, allowance.atol)
+    starts = itertools.accumulate((part.size for part, _, _ in pieces), initial=0)
+    shares = crew.shares(list(zip(starts, pieces, strict=False)), least=4)
+    found = crew.each(lambda share: _wrong_of_share(share, allowance, limit), shares)
+    order = sorted((row for _, rows in found for row in rows), key=lambda row: (-row[0], row[1]))
     worst = []
-    for position in order.tolist():
+    for _, position, allowed in order[:limit]:
         index = tuple(int(i) for i in np.unravel_index(position, target.shape))
-        worst.append(_WrongElement(index, _number(expected[index]), _number(got[index]), float(allowed[index])))
-    return int(flat_count), worst
+        worst.append(_WrongElement(index, _number(expected[index]), _number(got[index]), allowed))
+    return sum(count for count, _ in found), worst
+
+
+def _wrong_of_share(
+    share: Sequence[tuple[int, tuple[Array, Array, Any]]], allowance: Allowance, limit: int
+) -> tuple[int, list[tuple[float, int, float]]]:
+    """How many elements of pieces are wrong, and score, flat position and allowed error of the worst."""
+    count = 0
+    worst: list[tuple[float, int, float]] = []
+    for start, (got_part, expected_part, atol_part) in share:
+        error = _to_float64(got_part)
+        error -= expected_part
+        np.abs(error, out=error)
+        allowed = np.abs(expected_part, dtype=np.float64)
+        allowed *= allowance.rtol
+        allowed += atol_part
+        is_right = got_part == expected_part if allowance.is_exact else (error <= allowed) & np.isfinite(error)
+        wrong_count = is_right.size - int(np.count_nonzero(is_right))
+        count += wrong_count
+        if limit and wrong_count:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                score = error if allowance.is_exact else np.divide(error, allowed, out=error)
+            score[~np.isfinite(score)] = np.inf
+            score[is_right] = -1.0
+            least = worst[-1][0] if len(worst) == limit else -0.5
+            found = [
+                (value, start + place, float(allowed.flat[place])) for value, place in _highest(score, least, limit)
+            ]
+            worst = sorted((*worst, *found), key=lambda row: (-row[0], row[1]))[:limit]
+    return count, worst
+
+
+def _highest(score: FloatArray, least: float, limit: int) -> list[tuple[float, int]]:
+    """Up to `limit` of the highest above `least`, with their flat positions; the first ones of equal scores."""
+    flat = score.reshape(-1)
+    above = np.flatnonzero(flat > least)
+    if above.size > limit:
+        above = above[flat[above] >= np.partition(flat[above], -limit)[-limit]]
+    order = above[np.argsort(-flat[above], kind="stable")[:limit]]
+    return [(float(flat[place]), place) for place in order.tolist()]
 
 
 def _number(value: Any) -> float | int:

@@ -58,6 +58,8 @@ class Preparation:
     """For the others."""
     claim_s: float
     """For what a claim needs beside."""
+    least_s: float
+    """For the calls of the reference alone, which come one after the other; all else is done side by side."""
 
     def plan(self, left_s: float, location: Location | None = None) -> Plan:
         """Whether all datasets come before the search, or the first ones.
@@ -67,14 +69,11 @@ class Preparation:
             location: of the reference's name, for the error.
 
         Raises:
-            BudgetTooShort: a claim needs more than is left.
+            BudgetTooShort: the calls of the reference alone take longer than what is left.
         """
-        if self.first_s + self.later_s <= AT_ONCE_SHARE * left_s or not self.later_s:
-            if self.first_s + self.claim_s <= left_s:
-                return "all"
-        elif self.first_s + self.later_s + self.claim_s <= left_s:
-            return "first"
-        raise self.too_short(left_s, location)
+        if self.least_s > left_s:
+            raise self.too_short(left_s, location)
+        return "all" if self.first_s + self.later_s <= AT_ONCE_SHARE * left_s or not self.later_s else "first"
 
     def too_short(self, left_s: float, location: Location | None) -> BudgetTooShort:
         """The complaint, with a budget that would do."""
@@ -129,7 +128,7 @@ def preparation(
     """
     by_name = {each.name: each for each in problem.workloads}
     here_bytes = array_bytes(problem, by_name[workload])
-    inputs, first_s, later_s, claim_s, longest_s = len(problem.inputs), 0.0, 0.0, 0.0, 0.0
+    inputs, first_s, later_s, claim_s, longest_s, calls_s = len(problem.inputs), 0.0, 0.0, 0.0, 0.0, 0.0
     for name, datasets in counts.items():
         ratio = array_bytes(problem, by_name[name]) / here_bytes
         call_s = made.reference_s * ratio
@@ -140,9 +139,10 @@ def preparation(
         later_s += (datasets.every - datasets.first) * of_dataset_s
         claim_s += CLAIM_CALLS * (call_s + around_s)
         longest_s = max(longest_s, call_s)
+        calls_s += (datasets.every * (1 + perturbed) + CLAIM_CALLS) * call_s
     most = max(counts.values(), key=lambda each: each.every)
     first_s = max(0.0, first_s - made.work_s)
-    return Preparation(longest_s, most, len(counts), first_s, later_s, CLAIM_S + claim_s)
+    return Preparation(longest_s, most, len(counts), first_s, later_s, CLAIM_S + claim_s, calls_s)
 
 
 def array_bytes(problem: Problem, workload: Workload) -> int:

@@ -144,7 +144,10 @@ class DeviceLane(QuickLane):
         self._baseline = {each.rendered.workload.name: each for each in baseline}
         same = same_inputs_note(self._problem)
         self.notes += [same] if same else []
+        start_s = time.perf_counter()
         errors = self._calibrate_on(first)
+        if self._waits_for_claim and self.can_judge_aside:  # the referee makes the data of the others meanwhile
+            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self._desk.limits(built.rendered.workload.name)
         self._write_bounds_ahead(baseline, is_thorough=False)
@@ -161,8 +164,12 @@ class DeviceLane(QuickLane):
         return FRESH_PROCESSES * (START_FACTOR * len(names) * (self._worker.start_s or 0.0) + calls_s)
 
     def begin_later(self) -> None:
-        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
-        if self._later and self.can_judge_aside and not self._waits_for_claim:
+        """Have the data made that calibration has left for later, and a process kept in reserve.
+
+        Not before the baseline was timed and judged.
+        """
+        self._keep_one_in_reserve()
+        if self._later and self.can_judge_aside:
             self._in_background(self._prepare_later)
 
     @property
@@ -335,7 +342,7 @@ class DeviceLane(QuickLane):
         Where that one alone waits for what was left for later, the datasets of quick looks have to do until then.
         """
         if self._waits_for_claim:
-            return self._check_on_first(candidate)
+            return self.check_on_first(candidate)
         self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
@@ -349,7 +356,7 @@ class DeviceLane(QuickLane):
                 errors.extend(found)
         return worst_errors(errors)
 
-    def _check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+    def check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
         """By the referee, on all datasets that the baseline was held against so far."""
         self._drop_kept()
         errors: list[OutputError] = []
@@ -602,6 +609,7 @@ class DeviceLane(QuickLane):
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
+        self._standby.settle()  # nothing is to start beside a comparison
         results = {}
         wrong = dict(wrong)
         workloads = self._problem.workloads

@@ -192,7 +192,7 @@ def examine_output(
     return (
         find_unwritten(layout, got, expected)
         or (None if allowance.by_class else find_not_finite(layout, got))
-        or _mismatch(layout, got, expected, allowance)
+        or _mismatch(layout, got, expected, allowance, crew)
     )
 
 
@@ -246,9 +246,9 @@ def find_insane(
     bound, error = SANITY_BOUND_BY_ITEM_BYTES[dtype.item_bytes], normwise_error(got, expected, scale, crew=crew)
     if error <= bound and compare(got, expected, allowance, crew=crew).is_within:
         return None
-    count, worst = wrong_elements(got, expected, allowance, limit=1)
+    count, worst = wrong_elements(got, expected, allowance, limit=1, crew=crew)
     if not worst:
-        count, worst = wrong_elements(got, expected, Allowance(0.0, 0.0, "derived", ""), limit=1)
+        count, worst = wrong_elements(got, expected, Allowance(0.0, 0.0, "derived", ""), limit=1, crew=crew)
     first = worst[0]
     return Defect(
         "mismatch",
@@ -272,8 +272,8 @@ def overflow_hint(layout: BufferLayout, expected: Array) -> str | None:
     )
 
 
-def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance) -> Defect:
-    count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN)
+def _mismatch(layout: BufferLayout, got: Array, expected: Array, allowance: Allowance, crew: Crew) -> Defect:
+    count, worst = wrong_elements(got, expected, allowance, limit=WORST_SHOWN, crew=crew)
     name, first = layout.argument, worst[0]
     allowed = "exactly" if allowance.is_exact else f"within {first.allowed:.3g}"
     if not math.isfinite(first.allowed):  # NaN or infinity is expected

@@ -35,8 +35,9 @@ from kernelwright.backend.base import (
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
+from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, Problem, Workload
 from kernelwright.problem.reference import Reference
@@ -50,6 +51,10 @@ LONG_LAUNCH_S = 0.5
 
 _FAST = ("fast-relaxed-math", "unsafe-math", "finite-math", "fast_math", "single-precision-constant", "ftz=true")
 """Parts of compile options that make arithmetic less exact."""
+
+
+_CONVERTED_TOGETHER = 1 << 18
+"""Elements of one thread, at least."""
 
 
 class KernelReference:
@@ -71,6 +76,7 @@ class KernelReference:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._launch_s = 0.0
         """Of the last launch, from its request to its end."""
+        self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
         self._has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
@@ -109,7 +115,7 @@ class KernelReference:
         taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
         function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
         call: Callable[..., object] = function
-        return Reference(call, self._problem.reference.file, uses_torch=False)
+        return Reference(call, self._problem.reference.file, uses_torch=False, takes_storage=True)
 
     def launch_s(self, workload: Workload) -> float:
         """Seconds of one launch of the kernel as it is, on zeros: the shorter of two, where the first is not long.
@@ -161,7 +167,7 @@ class KernelReference:
                 if given is None:
                     session.fill(buffers[name], b"\0", max(byte_count, 1))
                 else:
-                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name]))
+                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name], self._crew))
             bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
             start_s = time.perf_counter()
             session.launch([BoundLaunch(module, step, bound) for step in rendered.plan.steps])
@@ -234,8 +240,17 @@ def _buffers(rendered: RenderedWorkload) -> dict[str, int]:
     return {**found, **constants}
 
 
-def _stored(values: Array, argument: Argument) -> Array:
+def _stored(values: Array, argument: Argument, crew: Crew) -> Array:
     """The bytes that the kernel gets."""
     dtype = DTYPES[argument.dtype]
     storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
-    return np.ascontiguousarray(values, storage).reshape(-1).view(np.uint8)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if flat.dtype != storage:
+        found = np.empty(flat.size, storage)
+
+        def convert(span: tuple[int, int]) -> None:
+            found[slice(*span)] = flat[slice(*span)]
+
+        crew.each(convert, crew.spans(flat.size, least=_CONVERTED_TOGETHER))
+        flat = found
+    return flat.view(np.uint8)

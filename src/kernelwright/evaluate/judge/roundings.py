@@ -75,16 +75,14 @@ def is_rounding(
             found = compare(got, expected, wide, crew=crew)
             if found.is_within:
                 return wide
-            if found.fraction > HOPELESS and 2 * _wrong_count(got, expected, wide) > _wrong_count(
-                got, expected, allowance
-            ):
-                return None
+            if found.fraction > HOPELESS:
+                still, before = (
+                    wrong_elements(got, expected, each, limit=0, crew=crew)[0] for each in (wide, allowance)
+                )
+                if 2 * still > before:
+                    return None
         if not roundings.add():
             return None
-
-
-def _wrong_count(got: Array, expected: FloatArray, allowance: Allowance) -> int:
-    return wrong_elements(got, expected, allowance, limit=1)[0]
 
 
 def _with(allowance: Allowance, deviation: FloatArray, expected: FloatArray) -> Allowance:

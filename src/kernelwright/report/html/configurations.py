@@ -1,4 +1,4 @@
-"""The table of every configuration of a run, of all its structures: for the page's script and for readers without it."""
+"""The table of every configuration of a run, of all its structures: for the page's script, and without it."""
 
 from __future__ import annotations
 

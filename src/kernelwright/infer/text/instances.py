@@ -1,0 +1,152 @@
+"""A template kernel as the instance that is meant: `scale<T, N>`, launched as `scale<float, 4>`, is an ordinary one.
+
+```
+text = instance_text(source, "cuda", "scale", said=())          # by the launch in the file
+text = instance_text(source, "cuda", "scale", said=("float", "4"))
+```
+Parameters become arguments in the kernel's own text; nothing else changes, and lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from kernelwright.source.language import Language
+from kernelwright.source.lexer import definitions_of, masked, matching, tokens_of
+
+_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*|true|false")
+_TYPE_WORDS = frozenset((
+    "float", "double", "half", "__half", "half2", "__half2", "__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16",
+    "hip_bfloat16", "__hip_bfloat16", "float2", "float4", "int2", "int4", "char", "short", "int", "long", "unsigned",
+    "signed", "bool",
+    "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
+))  # fmt: skip
+_HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
+_CONSTANT = r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)"
+_PARAMETER = re.compile(
+    r"(?:typename|class|[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<default>.+))?", re.DOTALL
+)
+
+
+def split_instance(entry: str) -> tuple[str, tuple[str, ...]]:
+    """`scale<float, 4>` as the kernel's name and the template's arguments; none for a name alone."""
+    name, _, rest = entry.partition("<")
+    return name.strip(), tuple(each.strip() for each in _parts(rest.strip().removesuffix(">")))
+
+
+def instance_text(source: str, language: Language, kernel: str, said: Sequence[str]) -> str | None:
+    """The source with the kernel as an instance; None where it is a template and nothing says of what.
+
+    Args:
+        source: all of the file.
+        language: only CUDA and HIP have templates; other sources come back as they are.
+        kernel: its name.
+        said: the template's arguments, as a person gives them; empty: those of the launches in the file.
+    """
+    if language not in ("cuda", "hip"):
+        return source
+    code = masked(source)
+    found = _template_of(code, kernel)
+    if found is None:
+        return source
+    start, parameters, begin, end = found
+    for arguments in [tuple(said)] if said else _launched(code, kernel):
+        values = _values(parameters, arguments, code)
+        if values is not None:
+            header = re.sub(r"[^\n]", " ", source[start:begin])
+            return source[:start] + header + _replaced(source[begin:end], values) + source[end:]
+    return None
+
+
+def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], int, int] | None:
+    """Where `template <...>` of a kernel begins, its parameters with defaults, and the kernel's own span."""
+    for match in re.finditer(r"\btemplate\s*(?=<)", code):
+        closing = _angle_end(code, match.end())
+        if closing is None:
+            continue
+        head = re.compile(_HEAD + re.escape(kernel) + r"\s*\(").match(code, closing)
+        if head is None or "template" in head.group():
+            continue
+        listed = matching(code, head.end() - 1)
+        opening = -1 if listed is None else code.find("{", listed)
+        body = None if opening < 0 or code[listed:opening].strip() else matching(code, opening)
+        parameters = [_PARAMETER.fullmatch(each.strip()) for each in _parts(code[match.end() + 1 : closing - 1])]
+        if body is None or not all(parameters):
+            return None
+        names = [(each["name"], (each["default"] or "").strip()) for each in parameters if each is not None]
+        return match.start(), names, closing, body
+    return None
+
+
+def _launched(code: str, kernel: str) -> Iterator[tuple[str, ...]]:
+    """The arguments of the kernel's launches and explicit instances, where all of them agree."""
+    found = set()
+    for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?=<(?!<))", code):
+        closing = _angle_end(code, match.end())
+        if closing is not None and re.match(r"\s*(?:<<<|\()", code[closing:]):
+            found.add(tuple(each.strip() for each in _parts(code[match.end() + 1 : closing - 1])))
+    if not found and re.search(rf"\b{re.escape(kernel)}\s*<<<", code):
+        found.add(())  # all parameters have defaults, or follow from what is passed
+    if len(found) == 1:
+        yield from found
+
+
+def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], code: str) -> dict[str, str] | None:
+    """By parameter, the argument; None where one is missing, or only known where the launch is."""
+    if len(arguments) > len(parameters):
+        return None
+    values: dict[str, str] = {}
+    for index, (name, default) in enumerate(parameters):
+        text = arguments[index] if index < len(arguments) else _replaced(default, values)
+        if not _is_closed(text, code):
+            return None
+        values[name] = text
+    return values
+
+
+def _is_closed(text: str, code: str) -> bool:
+    """Whether an argument means the same everywhere in the file: types, numbers, macros, constants of the file."""
+    macros = {each.name for each in definitions_of(code)}
+    words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", text))
+    return bool(text) and all(
+        word in _TYPE_WORDS or word in macros or re.search(_CONSTANT.format(name=word), code) for word in words
+    )
+
+
+def _replaced(text: str, values: Mapping[str, str]) -> str:
+    """The text with every parameter's name as its argument; members of that name stay."""
+    pieces: list[str] = []
+    before, at = "", 0
+    for token in tokens_of(text):
+        value = values.get(token.text) if token.kind == "word" and before not in (".", "->", "::") else None
+        if value is not None:
+            is_number = _NUMBER.fullmatch(value) or re.fullmatch(r"[\w\s]+", value)
+            pieces += [text[at : token.span.start], value if is_number else f"({value})"]
+            at = token.span.end
+        before = before if token.is_blank else token.text
+    return "".join((*pieces, text[at:]))
+
+
+def _parts(text: str) -> list[str]:
+    """What commas separate outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
+        depth += (letter in "(<[{") - (letter in ")>]}")
+        if letter == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [each for each in (*parts, text[start:]) if each.strip()]
+
+
+def _angle_end(code: str, opening: int) -> int | None:
+    """The offset after the `>` that closes the `<` at `opening`; None where a statement ends before."""
+    depth = 0
+    for index in range(opening, len(code)):
+        letter = code[index]
+        depth += (letter == "<") - (letter == ">")
+        if depth == 0:
+            return index + 1
+        if letter in ";{}":
+            return None
+    return None

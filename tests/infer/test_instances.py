@@ -1,0 +1,94 @@
+"""A template kernel is read as the instance that the file launches, or that a person names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import SpecError
+from kernelwright.infer.inference import Given, infer, split_kernel
+from kernelwright.infer.problem_files import files_of
+from kernelwright.infer.text.instances import instance_text, split_instance
+from kernelwright.infer.words import read_words
+
+KERNEL = """\
+#define BLOCK 256
+constexpr int WIDTH = 4;
+struct Pair { int T; };
+template <typename T> __device__ T square(T v) { return v * v; }
+template <typename T, int N, bool RELU = false>
+__global__ void __launch_bounds__(BLOCK) scale(T* out, const T* in, T a, int n) {
+  Pair pair; pair.T = 1;  // T stays a member's name
+  int i = (blockIdx.x * blockDim.x + threadIdx.x) * N;
+  for (int j = 0; j < N; ++j)
+    if (i + j < n) { T v = square<T>(in[i + j]) * a; out[i + j] = RELU && v < T(0) ? T(0) : v; }
+}
+"""
+HOST = """\
+void go(float* out, const float* in, float a, int n) {
+  scale<float, 4><<<(n + BLOCK * 4 - 1) / (BLOCK * 4), BLOCK>>>(out, in, a, n);
+}
+"""
+
+
+def file_with(tmp_path: Path, host: str) -> Path:
+    file = tmp_path / "scale.cu"
+    file.write_text(KERNEL + host)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("host", "entry", "dtype"),
+    [
+        (HOST, None, "float32"),
+        (HOST, "scale", "float32"),
+        (HOST, "scale<double, 2>", "float64"),
+        ("", "scale<__half, WIDTH>", "float16"),
+        (HOST.replace("<float, 4>", "<float, WIDTH, true>"), None, "float32"),
+    ],
+)
+def test_types_and_sizes_are_those_of_the_instance(tmp_path: Path, host: str, entry: str | None, dtype: str) -> None:
+    given = Given(read_words(["n=4096", "a=2"]), entry, grid=("4",), block=("256",))
+    inferred = infer(file_with(tmp_path, host), given)
+    assert [each.dtype.name for each in inferred.arguments[:3]] == [dtype] * 3
+    assert "template <typename T, int N" not in inferred.source
+    assert inferred.source.count("\n") == (KERNEL + host).count("\n")
+    assert "pair.T = 1" in inferred.source
+    files, notes = files_of(inferred)
+    assert files["scale.cu"] == files["original.cu"]
+    assert any("as the instance that is launched" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        HOST + HOST.replace("<float, 4>", "<float, 8>"),
+        "template <typename T> " + HOST.replace("<float, 4>", "<T, 4>"),
+        HOST.replace("<float, 4>", ""),
+        HOST.replace("<float, 4>", "<float, 4, true, 1>"),
+    ],
+    ids=["no launch", "two instances", "of the launcher's own type", "deduced", "too many"],
+)
+def test_an_instance_that_nothing_names_is_asked_for(tmp_path: Path, host: str) -> None:
+    with pytest.raises(SpecError, match="nothing says which instance is meant") as caught:
+        infer(file_with(tmp_path, host), Given(read_words(["n=4096", "a=2"])))
+    assert "scale.cu::scale<float>" in str(caught.value.hint)
+
+
+def test_what_is_no_template_stays_byte_for_byte() -> None:
+    text = KERNEL.replace("template <typename T, int N, bool RELU = false>\n", "")
+    assert instance_text(text, "cuda", "scale", ()) == text
+    assert instance_text(KERNEL, "opencl", "scale", ()) == KERNEL
+
+
+def test_kernels_are_named_with_or_without_arguments() -> None:
+    assert split_kernel("a/b.cu::k<float, pair<int, 2>>") == (Path("a/b.cu"), "k<float, pair<int, 2>>")
+    assert split_instance("k<float, pair<int, 2>>") == ("k", ("float", "pair<int, 2>"))
+    assert split_kernel("a/b.cu") == (Path("a/b.cu"), None)
+    assert split_instance("k") == ("k", ())
+
+
+def test_text_that_never_ends_is_no_template() -> None:
+    assert instance_text("template <typename T, __global__ void k(" * 200, "cuda", "k", ()) is not None
