@@ -22,6 +22,9 @@ def check_and_time(lane: DeviceLane, built: tuple[Job, ...], request: Evaluation
         if looked is not None:
             measurements, cost = looked
             return Evaluation(candidate_id, Passed(measurements, (), resources_of(built)), cost)
+        refused, refusing_s = timed(functools.partial(_refused, lane))
+        if refused is not None:
+            return Evaluation(candidate_id, refused, Cost(check_s=refusing_s))
         return _one_workload_at_a_time(lane, built, request)
     errors, check_s = timed(lambda: lane.check(built, is_thorough=request.is_thorough))
     if isinstance(errors, Failed):
@@ -49,6 +52,13 @@ def proven(lane: DeviceLane, built: tuple[Job, ...], evaluation: Evaluation) -> 
     outcome = errors if isinstance(errors, Failed) else replace(evaluation.outcome, errors=errors)
     cost = replace(evaluation.cost, check_s=evaluation.cost.check_s + more_s)
     return replace(evaluation, outcome=outcome, cost=cost)
+
+
+def _refused(lane: DeviceLane) -> Failed | None:
+    """What the referee says of the launch that a quick look found odd: by fresh inputs, so that it is asked once."""
+    odd = lane.fast_checks.odd
+    found = lane.check_on_first((odd,)) if odd is not None else None
+    return found if isinstance(found, Failed) else None
 
 
 def complete_ms(outcome: Passed) -> dict[str, float]:

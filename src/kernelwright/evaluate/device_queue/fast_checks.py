@@ -20,7 +20,7 @@ from kernelwright.evaluate.device.timing import suspicious
 from kernelwright.evaluate.device.worker import TimeDone
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.server import referee_cache_bytes
-from kernelwright.problem.outcome import Cost, Measurement
+from kernelwright.problem.outcome import Cost, Failed, Measurement
 
 
 class FastChecks:
@@ -30,6 +30,8 @@ class FastChecks:
         self._process = process
         self._fitting: dict[bool, bool] = {}
         """Whether quick looks fit on the device, by whether they are thorough."""
+        self.odd: Job | None = None
+        """The workload on which the last look saw a launch that failed or may be wrong."""
 
     def look(
         self, candidate: Sequence[Job], *, incumbent: Incumbent | None = None
@@ -38,8 +40,10 @@ class FastChecks:
 
         It races against the incumbent.
         None at the slightest irregularity (a launch that fails, a result that may be wrong, a doubtful time) and where
-        the device cannot keep what it needs: then nothing is concluded.
+        the device cannot keep what it needs: then nothing is concluded, and `odd` is where a launch was irregular.
         """
+        self.odd = None
+        self._process.acquitted = None
         if not (self._process.can_judge_aside and self._fits(is_thorough=False)):
             return None
         measurements: list[Measurement] = []
@@ -48,9 +52,10 @@ class FastChecks:
             workload = built.workload
             limit_ms = incumbent.limit_ms(workload, medians_ms(measurements)) if incumbent else None
             done = self._look_at(self._quick_job(built, self._quick_timing(workload, limit_ms)))
-            if done is None or suspicious(
-                done.samples_ms, done.wall_ms, wall_ratio_limit=self._process.settings.wall_ratio_limit
-            ):
+            if done is None:
+                self.odd = built if self._fits(is_thorough=False) else None
+                return None
+            if suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._process.settings.wall_ratio_limit):
                 return None
             check_s, time_s = check_s + done.check_s, time_s + done.time_s
             measurements.append(as_measurement(built, done))
@@ -75,9 +80,13 @@ class FastChecks:
         self._process.in_background(lambda: self._process.desk.make_bounds(list(dict.fromkeys(keys))))
 
     def _look_at(self, job: QuickJob) -> QuickDone | None:
+        ended = self._process.ended_count
         done = self._process.try_worker(
             job, self._process.time_timeout_s() + len(job.sets) * self._process.settings.launch_timeout_s
         )
+        if self._process.ended_count > ended:
+            self._process.prove_machine_works(Failed("launch", "crash", "a quick look ended the device's process"))
+            self._process.acquitted = job.job.artifact.unit
         if not isinstance(done, QuickDone):
             return None
         if done.why == NO_ROOM:  # nor will they for the next candidate

@@ -7,12 +7,14 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.backend.base import BuildFailed, DeviceInfo, LaunchFailed
+from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.layout import layouts_for
@@ -36,6 +38,7 @@ from kernelwright.evaluate.device.worker import (
     TimeDone,
     TimeJob,
 )
+from kernelwright.evaluate.device_queue.standby import Standby
 from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
     JobTimeout,
@@ -51,6 +54,9 @@ from kernelwright.problem.outcome import Failed, Stage
 
 MEMORY_SHARE = 0.5
 """The share of the device's memory for input sets; scratch and what others use need the rest."""
+
+RESERVE_SHARE = 1 / 32
+"""The share of the device's memory that a launch of the baseline in a reserve process may take. A guess."""
 
 LAUNCHES_PAST_DEADLINE = 3
 """A timing job's launches: the warm-up or sample that is under way, a first sample, and the one that is judged."""
@@ -92,7 +98,7 @@ class DeviceProcess:
         self.problem = problem
         self.device = device
         self.settings = settings
-        self._scratch = scratch
+        self.scratch = scratch
         self.out_folder = scratch / "out"
         """What the last launch left; the device worker replaces all of it each time."""
         own = WorkerSettings(
@@ -104,6 +110,12 @@ class DeviceProcess:
         )
         self.worker = host or WorkerProcess(own, scratch=scratch / "device")
         self.worker.become(own)
+        numbers = itertools.count(1)
+        self.standby = Standby(lambda: WorkerProcess(own, scratch=scratch / f"reserve-{next(numbers)}"))
+        self.acquitted: BuildUnit | None = None
+        """What the device's process was lost with in a quick look, after which the baseline was seen to run."""
+        self.ended_count = 0
+        """Processes that were lost, or had to be ended."""
         self._opening: Future[None] | None = None
         """The opening of the device, on a host, until it is done."""
         self._is_hosted = host is not None
@@ -144,7 +156,27 @@ class DeviceProcess:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
         self._is_closed = True
         self._background.shutdown(wait=False, cancel_futures=True)
+        self.standby.close()
         self.worker.kill()
+
+    def keep_one_in_reserve(self) -> None:
+        """Begin to start a further process, where that disturbs nothing and the device has room; after calibration."""
+        if not self.can_judge_aside or self.baseline is None or self._is_closed:
+            return
+        job = self.control_job(self.scratch / "control")
+        byte_count = sum(spec.byte_count for spec in job.job.buffers)
+        if byte_count <= RESERVE_SHARE * (self.device_memory_bytes or 0):
+            self.standby.prepare(job, timeout_s=self.settings.launch_timeout_s)
+
+    def end_worker(self) -> None:
+        """Kill the device's process; the one in reserve takes its place, or the next job starts a new one."""
+        self.ended_count += 1
+        self.worker.kill()
+        taken = self.standby.take()
+        if taken is not None:
+            self.worker.close()
+            self.worker = taken
+            self.keep_one_in_reserve()
 
     def in_background(self, action: Callable[[], None]) -> None:
         """Ask the referee ahead of time; an error shows when the same is asked for."""
@@ -175,8 +207,10 @@ class DeviceProcess:
             failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
         except InfrastructureError as error:
             failed = Failed(stage, "device-error", str(error), self.worker.log_tail(), workload=name)
-        self.worker.kill()
-        self._prove_machine_works(failed)
+        self.end_worker()
+        if self.acquitted != built.artifact.unit:
+            self.prove_machine_works(failed)
+        self.acquitted = None
         return failed
 
     def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
@@ -190,10 +224,10 @@ class DeviceProcess:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
         except RemoteError:
-            self.worker.kill()
+            self.end_worker()
         return self.call_worker(job, timeout_s, watch)
 
-    def _prove_machine_works(self, failed: Failed) -> None:
+    def prove_machine_works(self, failed: Failed) -> None:
         """Run the baseline on a fresh worker.
 
         Raises:
@@ -201,22 +235,29 @@ class DeviceProcess:
         """
         if self.baseline is None:
             return
-        control = next(iter(self.baseline.values()))
-        dataset = self.datasets(control.workload, is_thorough=False)[0]
+        job = self.control_job(self.out_folder)
         try:
-            self._retried(lambda: self.call_worker(self.check_job(control, dataset), self.settings.launch_timeout_s))
+            self._retried(lambda: self.call_worker(job, self.settings.launch_timeout_s))
         except InfrastructureError as error:
             raise InfrastructureError(
                 f"after a candidate's {failed.reason} the baseline does not run either: {error}",
                 hint="check the device and its driver",
             ) from error
 
+    def control_job(self, out_folder: Path) -> CheckJob:
+        """A launch of the baseline on its smallest workload."""
+        assert self.baseline is not None, "calibration comes first"
+        jobs = [(built, sum(spec.byte_count for spec in built.buffers)) for built in self.baseline.values()]
+        built, _ = min(jobs, key=lambda each: each[1])
+        dataset = self.datasets(built.workload, is_thorough=False)[0]
+        return replace(self.check_job(built, dataset), out_folder=out_folder)
+
     def _retried(self, action: Callable[[], object]) -> object:
         """`action`, once more on a fresh worker when the machine fails."""
         try:
             return action()
         except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
-            self.worker.kill()
+            self.end_worker()
         try:
             return action()
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
@@ -235,7 +276,7 @@ class DeviceProcess:
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
             self.refuse_when_closed()
             if not (isinstance(error, LaunchFailed) and error.reason.startswith("invalid-")):
-                self.worker.kill()
+                self.end_worker()
             return None
 
     # -- plumbing ------------------------------------------------------------------------------------------------

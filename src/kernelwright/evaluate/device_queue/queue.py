@@ -49,10 +49,11 @@ from kernelwright.evaluate.device_queue.confirm import (
     Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
-from kernelwright.evaluate.device_queue.preparation import Counts, preparation
+from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
+from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
@@ -166,7 +167,11 @@ class DeviceLane:
         return FRESH_PROCESSES * (START_FACTOR * len(names) * (self.process.worker.start_s or 0.0) + calls_s)
 
     def begin_later(self) -> None:
-        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
+        """Have the data made that calibration has left for later, and a process kept in reserve.
+
+        Not before the baseline was timed and judged.
+        """
+        self.process.keep_one_in_reserve()
         if self._later and self.process.can_judge_aside:
             self.process.in_background(self._prepare_later)
 
@@ -201,8 +206,9 @@ class DeviceLane:
             self._later_failure = error
             raise
         by_name = {built.workload: built for built, _ in self._later}
+        if not self._waits_for_claim:  # else the search is over, and the referee is needed for the finalists
+            self.fast_checks.write_bounds_ahead(list(by_name.values()), is_thorough=True)
         self._later, self._waits_for_claim, self.deferred_s = [], False, 0.0
-        self.fast_checks.write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
@@ -228,11 +234,12 @@ class DeviceLane:
             )
             for name in (each.workload for each in baseline)
         }
-        name = next(iter(counts))
+        problem = self.process.problem
+        name = max(problem.workloads, key=lambda each: array_bytes(problem, each)).name  # overheads weigh least there
         location = self.process.problem.reference.location
         self.process.say("the reference is called for the first time")
         first, *others = self.process.desk.essential(name)
-        known = preparation(self.process.problem, counts, name, self.process.desk.made(name, first))
+        known = preparation(problem, counts, name, self.process.desk.made(name, first))
         try:
             plan = known.plan(left_s(), location)
         except BudgetTooShort:
@@ -341,7 +348,7 @@ class DeviceLane:
         Where that one alone waits for what was left for later, the datasets of quick looks have to do until then.
         """
         if self._waits_for_claim:
-            return self._check_on_first(candidate)
+            return self.check_on_first(candidate)
         self.complete()
         if not self.fast_checks.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
@@ -355,7 +362,7 @@ class DeviceLane:
                 errors.extend(found)
         return worst_errors(errors)
 
-    def _check_on_first(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | Failed:
+    def check_on_first(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | Failed:
         """By the referee, on all datasets that the baseline was held against so far."""
         self._drop_kept()
         errors: list[OutputError] = []
@@ -614,6 +621,7 @@ class DeviceLane:
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
+        self.process.standby.settle()  # nothing is to start beside a comparison
         results = {}
         wrong = dict(wrong)
         weights = {each.name: each.weight for each in self.process.problem.workloads}
@@ -660,6 +668,9 @@ class DeviceLane:
         """
         for is_last in (False, True):
             self.process.worker.kill()
+            if not empty(self.process.scratch):  # a file is memory, too
+                reason = f"it left files that cannot be removed in {self.process.scratch}"
+                return Failed("launch", "crash", reason, workload=candidate.workload)
             clocks: list[tuple[float, float]] = []
             try:
                 return self._times_of_fresh(baseline, candidate, clocks)
