@@ -99,7 +99,7 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSpec:
-    """The user's own definition of right: a Python function called with float64 (or integer) arrays, or a kernel.
+    """What defines what is right: a function in Python, called with float64 (or integer) arrays, or in C; a kernel.
 
     It takes the inputs, inouts and scalars by the arguments' names and returns one array, a tuple in the order of the
     output and inout arguments, or a dict by name. It never runs in the parent process.
@@ -108,6 +108,11 @@ class ReferenceSpec:
     file: Path
     function: str
     location: Location | None = None
+
+    @property
+    def is_c(self) -> bool:
+        """Whether it is a function in C, see `problem.c_reference`."""
+        return self.file.suffix in (".h", ".c")
 
     @property
     def is_kernel(self) -> bool:

@@ -127,10 +127,10 @@ def preparation(
         launch_s: of the baseline on it, with all that goes on around.
     """
     by_name = {each.name: each for each in problem.workloads}
-    here_bytes = _array_bytes(problem, by_name[workload])
+    here_bytes = array_bytes(problem, by_name[workload])
     inputs, first_s, later_s, claim_s, longest_s, calls_s = len(problem.inputs), 0.0, 0.0, 0.0, 0.0, 0.0
     for name, datasets in counts.items():
-        ratio = _array_bytes(problem, by_name[name]) / here_bytes
+        ratio = array_bytes(problem, by_name[name]) / here_bytes
         call_s = made.reference_s * ratio
         around_s = max(0.0, made.work_s - made.reference_s) * ratio
         perturbed = _perturbed_count(problem, by_name[name])
@@ -145,7 +145,8 @@ def preparation(
     return Preparation(longest_s, most, len(counts), first_s, later_s, CLAIM_S + claim_s, calls_s)
 
 
-def _array_bytes(problem: Problem, workload: Workload) -> int:
+def array_bytes(problem: Problem, workload: Workload) -> int:
+    """Of all arrays but scratch; at least 1."""
     return max(1, sum(each.byte_count for each in layouts_for(problem, workload)))
 
 
@@ -168,6 +169,8 @@ def _seconds_text(seconds: float) -> str:
 
 
 def _round_budget(needed_s: float) -> str:
-    """Half as much again, in whole tens of seconds or minutes."""
+    """Half as much again, in whole tens of seconds, minutes or hours."""
     wanted_s = 1.5 * needed_s
+    if wanted_s > 7200:
+        return f"{math.ceil(wanted_s / 3600)}h"
     return f"{10 * math.ceil(wanted_s / 10)}s" if wanted_s <= 120 else f"{math.ceil(wanted_s / 60)}m"
