@@ -47,6 +47,13 @@ SOURCES = {
     "cxx-attribute": "[[gnu::constructor]] void f() {}\n" + C % "",
     "homoglyph": K % "float \u0445 = 1; x[0] = \u0445;",
     "raw-string": '__device__ const char *s = R"(" /*)"; __device__ void f() { asm("trap;"); } // */\n' + C % "",
+    "wide-quote": K % "int a = L'\"'; asm(\"nop\"); int b = L'\"';",
+    "quote-behind-a-word": "#define N(a)\n" + K % "N(x'\"') asm(\"nop\"); N(x'\"')",
+    "joined-with-an-empty-line": '// a \\\\\n\nstatic void f(void) { asm("trap;"); }\n' + K % "",
+    "joined-with-an-empty-line-include": '// a \\\\\n\n#include "/etc/passwd"\n' + K % "",
+    "joined-with-an-empty-line-pragma": "// a \\\\\n\n#pragma weak f = system\n" + K % "",
+    "path-behind-a-comment": K % '/* #include */ __constant char *s = "/etc/passwd";',
+    "dollar": "int back$door(int);\n" + K % "x[0] = back$door(1);",
     "digit-separator": '__device__ int q = 1\'2 + "a\'/*"[0]; __device__ void f() { asm("trap;"); } //*/\n' + C % "",
     "skipped-quote": '#if 0\n\'\n#endif\n__constant char *s = "\'/*"; static void f(void) { asm("trap;"); } //*/\n'
     + K % "",

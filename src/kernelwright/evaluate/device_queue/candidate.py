@@ -32,6 +32,9 @@ def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: Evaluati
     if proof is not None:
         errors, measured, check_s, time_s = (), proof.measurements, proof.check_s, proof.time_s
     elif request.is_timed and not request.is_thorough:
+        refused, refusing_s = timed(functools.partial(_refused, lane))
+        if refused is not None:
+            return _Seen(refused, refusing_s, 0.0)
         errors, measured, check_s, time_s = _one_workload_at_a_time(lane, built, request)
         if isinstance(errors, Failed):
             return _Seen(errors, check_s, time_s)
@@ -57,6 +60,12 @@ def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: Evaluati
         if isinstance(errors, Failed):
             return _Seen(errors, check_s, time_s)
     return _Seen(Passed(measured, errors, resources_of(built)), check_s, time_s)
+
+
+def _refused(lane: DeviceLane) -> Failed | None:
+    """What the referee says of the launch that a quick look found odd: by fresh inputs, so that it is asked once."""
+    found = lane.check_on_first((lane.odd,)) if lane.odd is not None else None
+    return found if isinstance(found, Failed) else None
 
 
 def _one_workload_at_a_time(

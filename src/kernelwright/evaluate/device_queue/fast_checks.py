@@ -20,7 +20,7 @@ from kernelwright.evaluate.device.worker import TimeDone
 from kernelwright.evaluate.device_queue.processes import Built, LaneProcesses
 from kernelwright.evaluate.judge.server import referee_cache_bytes
 from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Measurement
+from kernelwright.problem.outcome import Failed, Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,16 @@ class _Proof:
 class QuickLane(LaneProcesses):
     """The part of a lane that looks quickly. Needs a device that the referee's work does not disturb."""
 
+    odd: Built | None = None
+    """The workload on which the last look saw a launch that failed or may be wrong."""
+
     def look(self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None) -> _Proof | None:
         """Whether every workload is right on the quick datasets, and the times, racing against the incumbent.
 
         None at the slightest irregularity (a launch that fails, a result that may be wrong, a doubtful time) and where
-        the device cannot keep what it needs: then nothing is concluded.
+        the device cannot keep what it needs: then nothing is concluded, and `odd` is where a launch was irregular.
         """
+        self.odd = self._acquitted = None
         if not (self.can_judge_aside and self._fits(is_thorough=False)):
             return None
         measurements: list[Measurement] = []
@@ -49,9 +53,10 @@ class QuickLane(LaneProcesses):
             workload = built.rendered.workload
             limit_ms = incumbent.limit_ms(workload.name, medians_ms(measurements)) if incumbent else None
             done = self._look_at(self._quick_job(built, self._quick_timing(workload, limit_ms)))
-            if done is None or suspicious(
-                done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit
-            ):
+            if done is None:
+                self.odd = built if self._fits(is_thorough=False) else None
+                return None
+            if suspicious(done.samples_ms, done.wall_ms, wall_ratio_limit=self._settings.wall_ratio_limit):
                 return None
             check_s, time_s = check_s + done.check_s, time_s + done.time_s
             measurements.append(as_measurement(built, done))
@@ -76,7 +81,11 @@ class QuickLane(LaneProcesses):
         self._in_background(lambda: self._desk.make_bounds(list(dict.fromkeys(keys))))
 
     def _look_at(self, job: QuickJob) -> QuickDone | None:
+        ended = self._ended_count
         done = self._try_worker(job, self._time_timeout_s() + len(job.sets) * self._settings.launch_timeout_s)
+        if self._ended_count > ended:
+            self._prove_machine_works(Failed("launch", "crash", "a quick look ended the device's process"))
+            self._acquitted = job.job.artifact.unit
         if not isinstance(done, QuickDone):
             return None
         if done.why == NO_ROOM:  # nor will they for the next candidate

@@ -7,11 +7,12 @@ candidate blamed. If it does not, the machine failed and `InfrastructureError` i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from kernelwright.evaluate.device.worker import (
     TimeDone,
     TimeJob,
 )
+from kernelwright.evaluate.device_queue.standby import Standby
 from kernelwright.evaluate.judge.server import RefereeDesk, RefereeJob
 from kernelwright.evaluate.process.worker_process import (
     JobTimeout,
@@ -56,6 +58,9 @@ from kernelwright.problem.outcome import Failed, Stage
 
 MEMORY_SHARE = 0.5
 """The share of the device's memory for input sets; scratch and what others use need the rest."""
+
+RESERVE_SHARE = 1 / 32
+"""The share of the device's memory that a launch of the baseline in a reserve process may take. A guess."""
 
 LAUNCHES_PAST_DEADLINE = 3
 """A timing job's launches: the warm-up or sample that is under way, a first sample, and the one that is judged."""
@@ -117,6 +122,12 @@ class LaneProcesses:
         )
         self._worker = host or WorkerProcess(own, scratch=scratch / "device")
         self._worker.become(own)
+        numbers = itertools.count(1)
+        self._standby = Standby(lambda: WorkerProcess(own, scratch=scratch / f"reserve-{next(numbers)}"))
+        self._acquitted: BuildUnit | None = None
+        """What the device's process was lost with in a quick look, after which the baseline was seen to run."""
+        self._ended_count = 0
+        """Processes that were lost, or had to be ended."""
         self._opening: Future[None] | None = None
         """The opening of the device, on a host, until it is done."""
         self._is_hosted = host is not None
@@ -161,7 +172,27 @@ class LaneProcesses:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
         self._is_closed = True
         self._background.shutdown(wait=False, cancel_futures=True)
+        self._standby.close()
         self._worker.kill()
+
+    def _keep_one_in_reserve(self) -> None:
+        """Begin to start a further process, where that disturbs nothing and the device has room; after calibration."""
+        if not self.can_judge_aside or self._baseline is None or self._is_closed:
+            return
+        job = self._control_job(self._scratch / "control")
+        byte_count = sum(spec.byte_count for spec in job.job.buffers)
+        if byte_count <= RESERVE_SHARE * (self._device_memory_bytes or 0):
+            self._standby.prepare(job, timeout_s=self._settings.launch_timeout_s)
+
+    def _end_worker(self) -> None:
+        """Kill the device's process; the one in reserve takes its place, or the next job starts a new one."""
+        self._ended_count += 1
+        self._worker.kill()
+        taken = self._standby.take()
+        if taken is not None:
+            self._worker.close()
+            self._worker = taken
+            self._keep_one_in_reserve()
 
     def _in_background(self, action: Callable[[], None]) -> None:
         """Ask the referee ahead of time; an error shows when the same is asked for."""
@@ -192,8 +223,10 @@ class LaneProcesses:
             failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
         except InfrastructureError as error:
             failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
-        self._worker.kill()
-        self._prove_machine_works(failed)
+        self._end_worker()
+        if self._acquitted != built.artifact.unit:
+            self._prove_machine_works(failed)
+        self._acquitted = None
         return failed
 
     def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
@@ -207,7 +240,7 @@ class LaneProcesses:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
         except RemoteError:
-            self._worker.kill()
+            self._end_worker()
         return self._call_worker(job, timeout_s, watch)
 
     def _prove_machine_works(self, failed: Failed) -> None:
@@ -218,22 +251,29 @@ class LaneProcesses:
         """
         if self._baseline is None:
             return
-        control = next(iter(self._baseline.values()))
-        dataset = self._datasets(control.rendered.workload, is_thorough=False)[0]
+        job = self._control_job(self._out)
         try:
-            self._retried(lambda: self._call_worker(self._check_job(control, dataset), self._settings.launch_timeout_s))
+            self._retried(lambda: self._call_worker(job, self._settings.launch_timeout_s))
         except InfrastructureError as error:
             raise InfrastructureError(
                 f"after a candidate's {failed.reason} the baseline does not run either: {error}",
                 hint="check the device and its driver",
             ) from error
 
+    def _control_job(self, out_folder: Path) -> CheckJob:
+        """A launch of the baseline on its smallest workload."""
+        assert self._baseline is not None, "calibration comes first"
+        jobs = [(built, sum(spec.byte_count for spec in self._job(built).buffers)) for built in self._baseline.values()]
+        built, _ = min(jobs, key=lambda each: each[1])
+        dataset = self._datasets(built.rendered.workload, is_thorough=False)[0]
+        return replace(self._check_job(built, dataset), out_folder=out_folder)
+
     def _retried(self, action: Callable[[], object]) -> object:
         """`action`, once more on a fresh worker when the machine fails."""
         try:
             return action()
         except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
-            self._worker.kill()
+            self._end_worker()
         try:
             return action()
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
@@ -252,7 +292,7 @@ class LaneProcesses:
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
             self._refuse_when_closed()
             if not (isinstance(error, LaunchFailed) and error.reason.startswith("invalid-")):
-                self._worker.kill()
+                self._end_worker()
             return None
 
     # -- plumbing ------------------------------------------------------------------------------------------------

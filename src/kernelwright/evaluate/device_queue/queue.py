@@ -48,10 +48,11 @@ from kernelwright.evaluate.device_queue.confirm import (
     Gains,
 )
 from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
-from kernelwright.evaluate.device_queue.preparation import Counts, preparation
+from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
 from kernelwright.evaluate.device_queue.processes import Built
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
+from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem, Workload
@@ -144,7 +145,10 @@ class DeviceLane(QuickLane):
         self._baseline = {each.rendered.workload.name: each for each in baseline}
         same = same_inputs_note(self._problem)
         self.notes += [same] if same else []
+        start_s = time.perf_counter()
         errors = self._calibrate_on(first)
+        if self._waits_for_claim and self.can_judge_aside:  # the referee makes the data of the others meanwhile
+            self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
             self._desk.limits(built.rendered.workload.name)
         self._write_bounds_ahead(baseline, is_thorough=False)
@@ -161,8 +165,12 @@ class DeviceLane(QuickLane):
         return FRESH_PROCESSES * (START_FACTOR * len(names) * (self._worker.start_s or 0.0) + calls_s)
 
     def begin_later(self) -> None:
-        """Have the data made that calibration has left for later; not before the baseline was timed and judged."""
-        if self._later and self.can_judge_aside and not self._waits_for_claim:
+        """Have the data made that calibration has left for later, and a process kept in reserve.
+
+        Not before the baseline was timed and judged.
+        """
+        self._keep_one_in_reserve()
+        if self._later and self.can_judge_aside:
             self._in_background(self._prepare_later)
 
     @property
@@ -196,8 +204,9 @@ class DeviceLane(QuickLane):
             self._later_failure = error
             raise
         by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        if not self._waits_for_claim:  # else the search is over, and the referee is needed for the finalists
+            self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
         self._later, self._waits_for_claim, self.deferred_s = [], False, 0.0
-        self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
@@ -221,7 +230,8 @@ class DeviceLane(QuickLane):
             name: Counts(len(self._desk.essential(name)), len(self._desk.datasets(name, is_thorough=True)))
             for name in (each.rendered.workload.name for each in baseline)
         }
-        name = next(iter(counts))
+        workloads = [each.rendered.workload for each in baseline]
+        name = max(workloads, key=lambda each: array_bytes(self._problem, each)).name  # overheads weigh least there
         location = self._problem.reference.location
         self.say("the reference is called for the first time")
         first, *others = self._desk.essential(name)
@@ -334,7 +344,7 @@ class DeviceLane(QuickLane):
         Where that one alone waits for what was left for later, the datasets of quick looks have to do until then.
         """
         if self._waits_for_claim:
-            return self._check_on_first(candidate)
+            return self.check_on_first(candidate)
         self.complete()
         if not self.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
@@ -348,7 +358,7 @@ class DeviceLane(QuickLane):
                 errors.extend(found)
         return worst_errors(errors)
 
-    def _check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+    def check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
         """By the referee, on all datasets that the baseline was held against so far."""
         self._drop_kept()
         errors: list[OutputError] = []
@@ -601,6 +611,7 @@ class DeviceLane(QuickLane):
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
+        self._standby.settle()  # nothing is to start beside a comparison
         results = {}
         wrong = dict(wrong)
         workloads = self._problem.workloads
@@ -648,6 +659,9 @@ class DeviceLane(QuickLane):
         """
         for is_last in (False, True):
             self._worker.kill()
+            if not empty(self._scratch):  # a file is memory, too
+                reason = f"it left files that cannot be removed in {self._scratch}"
+                return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
             clocks: list[tuple[float, float]] = []
             try:
                 return self._times_of_fresh(baseline, candidate, clocks)
