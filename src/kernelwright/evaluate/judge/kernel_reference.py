@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -45,6 +46,9 @@ from kernelwright.template.model import Candidate
 
 Array = npt.NDArray[Any]
 
+LONG_LAUNCH_S = 0.5
+"""A launch on zeros that takes so long tells enough."""
+
 _FAST = ("fast-relaxed-math", "unsafe-math", "finite-math", "fast_math", "single-precision-constant", "ftz=true")
 """Parts of compile options that make arithmetic less exact."""
 
@@ -70,6 +74,8 @@ class KernelReference:
         self._open: tuple[Backend, DeviceInfo, DeviceSession] | None = None
         self._modules: dict[str, Module] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._launch_s = 0.0
+        """Of the last launch, from its request to its end."""
         self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
@@ -111,6 +117,24 @@ class KernelReference:
         call: Callable[..., object] = function
         return Reference(call, self._problem.reference.file, uses_torch=False, takes_storage=True)
 
+    def launch_s(self, workload: Workload) -> float:
+        """Seconds of one launch of the kernel as it is, on zeros: the shorter of two, where the first is not long.
+
+        Raises:
+            BuildFailed, LaunchFailed: it does not build or run.
+            ReferenceFailed: no device here runs its language.
+        """
+        found: list[float] = []
+        while len(found) < 2 and sum(found) < LONG_LAUNCH_S:
+            self._thread.submit(self._launched, self._problem, self._original, workload.sizes).result()
+            found.append(self._launch_s)
+        return min(found)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of the device; None: it is not open, or does not tell."""
+        return None if self._open is None else self._open[1].limits.get("global_memory")
+
     # -- in the thread -------------------------------------------------------------------------------
 
     def _run(self, values: Mapping[str, object]) -> dict[str, Array]:
@@ -145,8 +169,10 @@ class KernelReference:
                 else:
                     session.upload(buffers[name], _stored(np.asarray(given), arguments[name], self._crew))
             bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
+            start_s = time.perf_counter()
             session.launch([BoundLaunch(module, step, bound) for step in rendered.plan.steps])
             session.synchronize()
+            self._launch_s = time.perf_counter() - start_s
             return {each.name: self._result(session, buffers[each.name], each, rendered) for each in problem.outputs}
 
     def _result(self, session: DeviceSession, buffer: Buffer, output: Argument, rendered: RenderedWorkload) -> Array:
