@@ -54,7 +54,7 @@ class Adding:
             tactic=self.name,
             family=self.family,
             source=f"enum {{ k_{self.name} = {self.name.upper()} }};\n{subject.source}",
-            draft=subject.draft.with_parameters(parameter),
+            header=subject.header.with_parameters(parameter),
             anchors=(),
             explanation=f"Adds {self.name}.",
             effect=Effect(self._factor, "so the test says"),
@@ -106,9 +106,9 @@ def test_what_is_written_loads_as_a_template_and_can_be_built_upon(loaded: Loade
     assert draft.written.tactics == ("a",)
     assert draft.written.properties == ("independent",)
     subject = subject_of(context.task, draft.written)
-    assert {each.name for each in subject.draft.parameters} == {"BLOCK", "ITEMS", "A"}
+    assert {each.name for each in subject.header.parameters} == {"BLOCK", "ITEMS", "A"}
     assert subject.properties == {"independent"}
-    assert subject.draft.steps[0].grid == ("n // (BLOCK * ITEMS)",)
+    assert [each.text for each in subject.header.steps[0].grid] == ["n // (BLOCK * ITEMS)"]
     again = agent.plan(PlanContext(context.task, context.tree, context.node, draft.written))
     assert [idea.key for idea in again.ideas] == ["b"]
     assert again.refused["a"] == "it was applied before"
@@ -201,7 +201,7 @@ class Replacing(Adding):
     """Takes the launch over: the template's own parameters are used nowhere afterwards."""
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
-        draft = subject.draft.with_parameters(Parameter("LANES", (1, 8), 8)).relaunched(
+        draft = subject.header.with_parameters(Parameter("LANES", (1, 8), 8)).relaunched(
             "saxpy", grid=("n",), block=("LANES",)
         )
         source = "__kernel void saxpy(__global const float *x, __global float *y, float a, int n) { }\n"

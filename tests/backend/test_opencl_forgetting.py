@@ -210,7 +210,7 @@ def test_every_launch_of_an_arena_forgets(session, compiled, tmp_path):
     names = {"launch": "input", "found": "output"}
     sizes = {argument.name: argument.byte_count for argument in plan_of(attack).steps[0].arguments}
     specs = tuple(BufferSpec(name, role, sizes[name], b"\xff") for name, role in names.items())
-    job, rng = Job(artifact, plan_of(attack), specs), np.random.default_rng(0)
+    job, rng = Job("w", artifact, plan_of(attack), specs), np.random.default_rng(0)
     inputs = []
     for number in (1, 2):
         inputs.append({"launch": tmp_path / f"launch-{number}"})

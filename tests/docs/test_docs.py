@@ -276,7 +276,7 @@ def literals(file: str, name: str) -> tuple[str, ...]:
         ("problem/load/arguments.py", "_KEYS"),
         ("problem/load/launches.py", "_KEYS"),
         ("template/header.py", "_KEYS"),
-        ("template/header.py", "_PARAMETER_KEYS"),
+        ("template/header_tables.py", "_PARAMETER_KEYS"),
     ],
 )
 def test_every_key_that_is_read_is_told(file: str, name: str) -> None:

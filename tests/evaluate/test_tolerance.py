@@ -362,6 +362,8 @@ def test_integers_are_equal_or_wrong_also_beyond_float64() -> None:
     off = np.array([2**53 + 1, 12], np.int64)
     assert compare(off, expected, EXACT).max_abs == 7.0
     assert wrong_elements(off, expected, EXACT, limit=8)[1][0].got == 12
+    count, worst = wrong_elements(np.array([2**53, 5], np.int64), expected, EXACT, limit=8)
+    assert (count, worst[0].index) == (1, (0,))
 
 
 # By class

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.infer.device_text import device_text
-from kernelwright.infer.host import find_launch
+from kernelwright.infer.text.device_text import device_text
+from kernelwright.infer.text.host import find_launch
 
 KERNEL = "__global__ void k(float *x, int n, int m, float a) {}\n"
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import ClassVar, Self
 
 import pytest
 from kernel_truths import FOLDER
 
-from kernelwright.cli.commands.infer import KernelWords, inferred_problem
+from kernelwright.cli.commands import infer as infer_command
+from kernelwright.cli.commands.infer import KernelWords, inferred_problem, problem_of_kernel
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
+from kernelwright.evaluate.data.layout import layouts_for
+from kernelwright.evaluate.judge.trial_launch import Trial, TrialLaunches
 from kernelwright.problem.load.problem import load_problem
 
 
@@ -31,7 +35,7 @@ def test_everything_missing_is_asked_in_one_message(kernel: Path, capsys: pytest
     status, out, error = run(capsys, "optimize", kernel.name, "rows=64")
     assert (status, out) == (2, "")
     assert error.count("kernelwright:") == 1
-    assert "hidden=NUMBER" in error
+    assert "hidden=NUMBER" not in error, "a size can be chosen"
     assert "eps=NUMBER" in error
     assert "Traceback" not in error
 
@@ -109,3 +113,66 @@ def test_init_writes_guesses_without_any_word(kernel: Path, capsys: pytest.Captu
     text = (kernel.parent / "layer_norm" / "problem.toml").read_text()
     assert "# guess" in text
     load_problem(kernel.parent / "layer_norm")
+
+
+class FakeTrials:
+    """A device on which a launch takes a microsecond for each so many bytes."""
+
+    bytes_per_us = 100.0
+    memory_bytes: int | None = None
+    asked: ClassVar[list[float]] = []
+
+    def __init__(self, scratch: Path) -> None:
+        del scratch
+
+    def launch(self, problem_file: Path) -> Trial | None:
+        problem = load_problem(problem_file)
+        byte_count = sum(each.byte_count for each in layouts_for(problem, problem.workloads[0]))
+        self.asked.append(byte_count)
+        return Trial(1e-6 * byte_count / self.bytes_per_us, self.memory_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_us", "memory_bytes"), [(1e6, None), (1e6, 1 << 20), (1.0, None), (0.05, None), (1.0, 1 << 22)]
+)
+def test_sizes_that_nobody_says_are_chosen_for_the_device(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch, bytes_per_us: float, memory_bytes: int | None
+) -> None:
+    monkeypatch.setattr(infer_command, "TrialLaunches", FakeTrials)
+    monkeypatch.setattr(FakeTrials, "bytes_per_us", bytes_per_us)
+    monkeypatch.setattr(FakeTrials, "memory_bytes", memory_bytes)
+    monkeypatch.setattr(FakeTrials, "asked", [])
+    folder = problem_of_kernel(KernelWords(kernel, ("eps=1e-5",)), is_silent=True)
+    problem = load_problem(folder)
+    byte_count = sum(each.byte_count for each in layouts_for(problem, problem.workloads[0]))
+    assert byte_count == FakeTrials.asked[-1]
+    assert 1e-6 * byte_count / bytes_per_us <= 0.25
+    if memory_bytes is not None:
+        assert byte_count <= memory_bytes / 4
+    assert len(FakeTrials.asked) <= 8
+
+
+def test_sizes_that_are_said_are_not_tried(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer_command, "TrialLaunches", None)
+    words = ("eps=1e-5", "rows=64", "hidden=32")
+    (workload,) = load_problem(problem_of_kernel(KernelWords(kernel, words), is_silent=True)).workloads
+    assert dict(workload.sizes) == {"rows": 64, "hidden": 32}
+
+
+@pytest.mark.opencl
+def test_a_trial_launches_the_kernel_in_a_process_of_its_own(kernel: Path, tmp_path: Path) -> None:
+    folder = problem_of_kernel(KernelWords(kernel, ("eps=1e-5", "rows=64", "hidden=32")), is_silent=True)
+    with TrialLaunches(tmp_path / "scratch") as trials:
+        trial = trials.launch(folder / "problem.toml")
+        assert trial is not None
+        assert trial.launch_s > 0
+        source = folder / "layer_norm.cl"
+        original = folder / "original.cl"
+        original.write_text(source.read_text().replace("{", "{ not C", 1))
+        assert trials.launch(folder / "problem.toml") is None, "the run says why it does not build"

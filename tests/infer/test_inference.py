@@ -44,7 +44,31 @@ def test_everything_that_is_missing_is_asked_at_once(tmp_path: Path) -> None:
     source = "__kernel void k(__global const int *p, __global float *y, float a, int n) {\n"
     source += "  int i = get_global_id(0);\n  if (i < n) for (int j = p[i]; j < p[i + 1]; ++j) y[i] += a;\n}\n"
     found = inferred(tmp_path, source)
-    assert {each.word for each in found.questions} >= {"a=NUMBER", "n=NUMBER", "p=FILE.npy"}
+    assert {each.word for each in found.questions} >= {"a=NUMBER", "p=FILE.npy"}
+    assert found.guessed_sizes == {"n"}, "how much there is can be chosen"
+
+
+def test_what_is_no_size_is_asked_and_not_chosen(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int mode, int n) {\n"
+    source += "  int i = get_global_id(0);\n  if (i < n) y[i] = x[i] * mode;\n}\n"
+    found = inferred(tmp_path, source)
+    assert [each.word for each in found.questions] == ["mode=NUMBER"]
+    said = inferred(tmp_path, source, "mode=3")
+    assert said.questions == ()
+    assert said.guessed_sizes == {"n"}
+    assert inferred(tmp_path, source, "mode=3", "n=77").sizes["n"] == 77
+
+
+def test_sizes_that_nobody_said_halve_and_those_that_were_stay(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global float *y, int w, int h) {\n"
+    source += (
+        "  int i = get_global_id(0), j = get_global_id(1);\n  if (i < w && j < h) y[j * w + i] = x[j * w + i];\n}\n"
+    )
+    (tmp_path / "k.cl").write_text(source)
+    first = infer(tmp_path / "k.cl", Given(read_words(["w=100"])))
+    both = [first, infer(tmp_path / "k.cl", Given(read_words(["w=100"]), halvings=first.halvings + 3))]
+    assert both[0].sizes["h"] == 8 * both[1].sizes["h"]
+    assert {each.sizes["w"] for each in both} == {100}
 
 
 def test_an_index_that_is_not_followed_asks_for_the_arrays_elements(tmp_path: Path) -> None:

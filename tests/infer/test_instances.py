@@ -8,8 +8,8 @@ import pytest
 
 from kernelwright.errors import SpecError
 from kernelwright.infer.inference import Given, infer, split_kernel
-from kernelwright.infer.instances import instance_text, split_instance
 from kernelwright.infer.problem_files import files_of
+from kernelwright.infer.text.instances import instance_text, split_instance
 from kernelwright.infer.words import read_words
 
 KERNEL = """\

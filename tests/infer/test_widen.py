@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
 from kernelwright.source.language import Language
 
 

@@ -67,6 +67,6 @@ def steps_subject(case: Steps, device: DeviceFacts = CPU) -> Subject:
     subject = subject_of(case.source, declared, grid, block, case.workloads, language=case.language, device=device)
     rest = tuple(name for name in declared if name not in ARRAYS)
     through = buffers_of(case.count)
-    one = subject.draft.steps[0]
+    one = subject.header.steps[0]
     steps = tuple(replace(one, arguments=(through[number], through[number + 1], *rest)) for number in range(case.count))
-    return replace(subject, draft=replace(subject.draft, steps=steps))
+    return replace(subject, header=replace(subject.header, steps=steps))

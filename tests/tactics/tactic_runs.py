@@ -22,7 +22,7 @@ from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Argument, Problem, ReferenceSpec, Role, SourceSpec, Workload
 from kernelwright.source.language import Language
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.template.draft import HeaderDraft, StepDraft, strip_header
+from kernelwright.template.header import Header, launch_step, strip_header
 from kernelwright.template.load import load_baseline, load_template
 
 CPU = DeviceFacts("cpu", warp_size=8, vector_bytes=32, max_threads_per_block=4096, multiprocessors=4)
@@ -61,24 +61,24 @@ def subject_of(
         tuple(argument(name, text) for name, text in arguments.items()),
         tuple(Workload(str(index), dict(each)) for index, each in enumerate(sizes)), {},
     )  # fmt: skip
-    step = StepDraft(entry, tuple(grid), tuple(block), shared_bytes)
-    return Subject.make(problem, source, HeaderDraft(steps=(step,)), device, entry=entry)
+    step = launch_step(entry, tuple(grid), tuple(block), shared_bytes)
+    return Subject.make(problem, source, Header(steps=(step,)), device, entry=entry)
 
 
 def example(name: str, device: DeviceFacts = CPU, *, entry: str | None = None) -> Subject:
     """The baseline of an example as a subject."""
     problem = load_problem(EXAMPLES / name / "problem.toml")
     template = load_baseline(problem, load_template(problem)).template
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in template.steps), options=template.options)
-    return Subject.make(problem, strip_header(template.source), draft, device, entry=entry)
+    header = Header(steps=template.steps, options=template.options)
+    return Subject.make(problem, strip_header(template.source), header, device, entry=entry)
 
 
 # Configs
 
 
-def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
+def configs(header: Header, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
     """The defaults, corners, and random configs that the constraints allow on these sizes."""
-    parameters = draft.parameters
+    parameters = header.parameters
     default = {each.name: each.default for each in parameters}
     low = {each.name: each.values[0] for each in parameters}
     high = {each.name: each.values[-1] for each in parameters}
@@ -90,22 +90,22 @@ def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: i
     for tried, config in enumerate(itertools.chain((default, low, high), mixed, drawn)):
         if len(seen) >= count or tried > 60 * count:
             return
-        if config not in seen and is_allowed(draft, config, sizes):
+        if config not in seen and is_allowed(header, config, sizes):
             seen.append(config)
             yield config
 
 
-def is_allowed(draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
+def is_allowed(header: Header, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
     """Whether a config meets constraints and device limits."""
     names = {**LIMITS, **sizes, **config}
-    for _, condition in draft.constraints:
+    for condition in (each.expression for each in header.constraints):
         try:
-            if not Expression.parse(condition).evaluate(names):
+            if not condition.evaluate(names):
                 return False
         except SpecError:
             return False
-    for step in draft.steps:
-        threads = np.prod([int(Expression.parse(each).evaluate(names)) for each in step.block])
+    for step in header.steps:
+        threads = np.prod([int(each.evaluate(names)) for each in step.block])
         if threads > 1024:
             return False
     return True
@@ -115,17 +115,17 @@ def is_allowed(draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[s
 
 
 def job(
-    subject: Subject, source: str, draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[str, int],
+    subject: Subject, source: str, header: Header, config: Mapping[str, Value], sizes: Mapping[str, int],
     arrays: Mapping[str, Array], *, repeats: int = 0,
 ) -> Job:  # fmt: skip
     """The program of one config on one set of sizes."""
     names: dict[str, Value] = {**LIMITS, **sizes, **config}
     known = {each.name: each for each in subject.problem.arguments}
-    scratch = {each.name: each for each in draft.scratch}
+    scratch = {each.name: each for each in header.scratch}
     kept = dict(arrays)
 
-    def number(text: str) -> int:
-        value = Expression.parse(text).evaluate(names)
+    def number(expression: Expression) -> int:
+        value = expression.evaluate(names)
         assert isinstance(value, int)
         return value
 
@@ -155,11 +155,11 @@ def job(
             three([number(each) for each in step.block]),
             tuple(passed(name) for name in step.arguments or ()),
         )
-        for step in draft.steps
+        for step in header.steps
     )
     macros = [(name, str(int(value)) if isinstance(value, bool) else str(value)) for name, value in config.items()]
-    macros += [(name, str(number(text))) for name, text in draft.defines]
-    options = tuple(option_text(each, names) for each in draft.options)
+    macros += [(name, str(number(each))) for name, each in header.defines.items()]
+    options = tuple(option_text(each, names) for each in header.options)
     return Job(source, tuple(macros), options, launches, kept, repeats)
 
 
@@ -187,11 +187,11 @@ def inputs(subject: Subject, sizes: Mapping[str, int], *, seed: int = 0) -> dict
 
 
 def run(
-    runner: Runner | HostRunner, subject: Subject, source: str, draft: HeaderDraft, config: Mapping[str, Value],
+    runner: Runner | HostRunner, subject: Subject, source: str, header: Header, config: Mapping[str, Value],
     sizes: Mapping[str, int], *, seed: int = 0, repeats: int = 0,
 ) -> Result:  # fmt: skip
     """One config on random inputs."""
-    return runner.run(job(subject, source, draft, config, sizes, inputs(subject, sizes, seed=seed), repeats=repeats))
+    return runner.run(job(subject, source, header, config, sizes, inputs(subject, sizes, seed=seed), repeats=repeats))
 
 
 def assert_same(
@@ -202,11 +202,11 @@ def assert_same(
     """The rewrite gives what the original gives, for several configs on each set of sizes; how many were run."""
     done = 0
     for index, each in enumerate(sizes):
-        defaults = {parameter.name: parameter.default for parameter in subject.draft.parameters}
-        expected = run(runner, subject, subject.source, subject.draft, defaults, each, seed=index)
+        defaults = {parameter.name: parameter.default for parameter in subject.header.parameters}
+        expected = run(runner, subject, subject.source, subject.header, defaults, each, seed=index)
         assert not expected.error, f"the original on {each}: {expected.error}\n{subject.source}"
-        for config in configs(rewrite.draft, each, count=count, seed=index + seed):
-            found = run(runner, subject, rewrite.source, rewrite.draft, config, each, seed=index)
+        for config in configs(rewrite.header, each, count=count, seed=index + seed):
+            found = run(runner, subject, rewrite.source, rewrite.header, config, each, seed=index)
             assert not found.error, f"{rewrite.explanation} {config} on {each}: {found.error}\n{rewrite.file_text}"
             for argument_ in subject.problem.arguments:
                 if argument_.role in ("output", "inout"):
@@ -244,11 +244,11 @@ def measured(
     repeats: int = 5,
 ) -> tuple[float, float, dict[str, Value]]:
     """Milliseconds of the original and of the best of some configs, and that config."""
-    defaults = {parameter.name: parameter.default for parameter in subject.draft.parameters}
-    base = run(runner, subject, subject.source, subject.draft, defaults, sizes, repeats=repeats)
+    defaults = {parameter.name: parameter.default for parameter in subject.header.parameters}
+    base = run(runner, subject, subject.source, subject.header, defaults, sizes, repeats=repeats)
     best, chosen = float("inf"), {}
-    for config in configs(rewrite.draft, sizes, count=count):
-        found = run(runner, subject, rewrite.source, rewrite.draft, config, sizes, repeats=repeats)
+    for config in configs(rewrite.header, sizes, count=count):
+        found = run(runner, subject, rewrite.source, rewrite.header, config, sizes, repeats=repeats)
         if not found.error and found.best_ms < best:
             best, chosen = found.best_ms, config
     return base.best_ms, best, chosen

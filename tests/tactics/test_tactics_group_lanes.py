@@ -69,7 +69,7 @@ def test_plain_kernels_of_groups_are_rewritten(name: str, is_joined: bool) -> No
     result = GROUP_LANES.apply(example(f"cuda/{name}", GPU))
     assert isinstance(result, Rewrite), result.reason
     assert ("kw_group_max_float" in result.source) == is_joined
-    assert any(constraint == "warp" for constraint, _ in result.draft.constraints) == is_joined
+    assert any(constraint.name == "warp" for constraint in result.header.constraints) == is_joined
 
 
 @pytest.mark.parametrize(("name", "change", "reason"), [

@@ -15,6 +15,7 @@ from kernelwright.tactics.rows.threads_per_row import ROWS
 from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS, RECIPROCAL
 from kernelwright.tactics.scalar.compiler_hints import LAUNCH_BOUNDS, OPTIONS, RESTRICT, UNROLL
 from kernelwright.tactics.vectors.map import VECTOR_MAP
+from kernelwright.template.header import expressions
 
 ARGUMENTS = {"x": "in float32 n,4", "y": "out float32 n,4", "n": "int32 =n"}
 SOFTMAX_4 = """
@@ -92,7 +93,7 @@ def result_of(subject: Subject) -> Rewrite:
     assert isinstance(result, NotApplicable)
     first = UNROLL.apply(_rows())
     assert isinstance(first, Rewrite)
-    return replace(first, source=subject.source, draft=subject.draft)
+    return replace(first, source=subject.source, header=subject.header)
 
 
 @pytest.mark.parametrize("vector", ["float4", "JOIN(float, 4)"])
@@ -162,17 +163,17 @@ def test_a_block_that_the_source_has_as_a_number_becomes_a_parameter(runner: Run
     arguments = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
     subject = subject_of(TREE, arguments, ("ceil_div(n, 64)",), ("64",), [{"n": 640}])
     result = _rewritten(LAUNCH_SHAPE, subject)
-    assert result.draft.steps[0].block == ("GROUP",)
+    assert result.header.steps[0].block == expressions(("GROUP",))
     assert "#ifndef GROUP" in result.source
-    assert result.draft.parameters[0].default == 64
+    assert result.header.parameters[0].default == 64
 
 
 def test_two_kernels_that_share_a_block_change_together(runner: Runner) -> None:
     subject = example("reduction")
     result = _rewritten(LAUNCH_SHAPE, subject)
-    assert [step.block for step in result.draft.steps] == [("GROUP",), ("GROUP",)]
+    assert [step.block for step in result.header.steps] == [expressions(("GROUP",))] * 2
     assert (
-        min(result.draft.parameters[0].values) == 256
+        min(result.header.parameters[0].values) == 256
     )  # fewer threads would need more partial sums than there is room
     assert assert_same(runner, subject, result, [{"n": 10_000}, {"n": 255}], count=3, rtol=1e-4) >= 4
 
@@ -200,8 +201,8 @@ def test_blocks_keep_their_shape_where_it_matters(source: str, reason: str) -> N
 
 def test_pointers_to_one_array_are_not_restrict() -> None:
     subject = _rows()
-    step = replace(subject.draft.steps[0], arguments=("y", "y", "n"))
-    assert "as two pointers" in _reason(RESTRICT, replace(subject, draft=replace(subject.draft, steps=(step,))))
+    step = replace(subject.header.steps[0], arguments=("y", "y", "n"))
+    assert "as two pointers" in _reason(RESTRICT, replace(subject, header=replace(subject.header, steps=(step,))))
 
 
 def test_what_is_there_already_is_said_to_be_so() -> None:
@@ -221,9 +222,9 @@ def test_exact_results_stay_exact(tactic: Tactic) -> None:
 def test_a_wide_tolerance_allows_relaxed_arithmetic() -> None:
     subject = _rows()
     wide = replace(subject.problem, tolerances={"y": Tolerance(1e-2, 1e-2, "half")})
-    draft = _rewritten(OPTIONS, replace(subject, problem=wide)).draft
-    assert draft.options == ("{'-cl-fast-relaxed-math' if RELAXED == 1 else '-DKW_PLAIN=1'}",)
-    assert draft.parameter("RELAXED") is not None
+    header = _rewritten(OPTIONS, replace(subject, problem=wide)).header
+    assert header.options == ("{'-cl-fast-relaxed-math' if RELAXED == 1 else '-DKW_PLAIN=1'}",)
+    assert header.parameter("RELAXED") is not None
 
 
 def test_cuda_bounds_leave_room_for_more_blocks() -> None:

@@ -117,8 +117,8 @@ def test_hoisted_loads_change_no_result(case: Loop, runner: Runner) -> None:
 
 def test_one_array_passed_twice_is_left_alone() -> None:
     subject = _subject(CASES[0].source)
-    step = replace(subject.draft.steps[0], arguments=("m", "out", "ends", "out", "rows", "cols"))
-    result = HOIST.apply(replace(subject, draft=replace(subject.draft, steps=(step,))))
+    step = replace(subject.header.steps[0], arguments=("m", "out", "ends", "out", "rows", "cols"))
+    result = HOIST.apply(replace(subject, header=replace(subject.header, steps=(step,))))
     assert isinstance(result, NotApplicable)
     assert "two pointers" in result.reason
 

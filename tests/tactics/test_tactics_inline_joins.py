@@ -15,7 +15,7 @@ from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subje
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
 from kernelwright.tactics.registry import TACTICS
-from kernelwright.template.draft import HeaderDraft, StepDraft
+from kernelwright.template.header import Header, launch_step
 
 LAST = """
 extern "C" __global__ void last(const float *y, float *total) {
@@ -93,10 +93,10 @@ def _two_kernels(
          argument("total", "out float32 1"), argument("n", "int32 =n")),
         tuple(Workload(str(index), dict(each)) for index, each in enumerate(SIZES)), {},
     )  # fmt: skip
-    steps = (StepDraft("f", (count,), ("64",), None, ("x", "y", "n")),
-             StepDraft("last", ("1",), ("1",), None, ("y", "total")))  # fmt: skip
+    steps = (launch_step("f", (count,), ("64",), None, ("x", "y", "n")),
+             launch_step("last", ("1",), ("1",), None, ("y", "total")))  # fmt: skip
     source = f"{head}\n{body}\n}}\n" + last.replace("COUNT", count)
-    return Subject.make(problem, source, HeaderDraft(steps=steps), device, entry="f", language=language)
+    return Subject.make(problem, source, Header(steps=steps), device, entry="f", language=language)
 
 
 @pytest.mark.few(1)

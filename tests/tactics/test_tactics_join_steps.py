@@ -15,11 +15,10 @@ from tactic_runs import CPU, GPU, assert_same, configs, example
 from test_tactics_examples import load_rewritten
 from tiling_runs import compile_cuda, has_nvrtc, run_original, run_rewritten
 
-from kernelwright.problem.expressions.expression import Expression
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.tactics.stencil.tiles import STENCIL_TILES
 from kernelwright.tactics.stencil.time_steps import JOIN_STEPS
-from kernelwright.template.draft import StepDraft
+from kernelwright.template.header import launch_step
 from tiers import TIMES
 
 COUNT = 2 * TIMES
@@ -162,11 +161,11 @@ def test_what_is_no_step_of_cells_is_left_alone(case: Steps) -> None:
 
 def changed(subject: Subject, number: int, **arguments: str) -> Subject:
     """With other arguments of one launch, by the kernel's parameters."""
-    steps = list(subject.draft.steps)
+    steps = list(subject.header.steps)
     names = [each.name for each in subject.analysis.facts.parameters]
     own = dict(zip(names, steps[number].arguments or (), strict=True)) | arguments
     steps[number] = replace(steps[number], arguments=tuple(own.values()))
-    return replace(subject, draft=replace(subject.draft, steps=tuple(steps)))
+    return replace(subject, header=replace(subject.header, steps=tuple(steps)))
 
 
 def test_launches_that_make_no_chain_are_left_alone() -> None:
@@ -181,21 +180,21 @@ def test_launches_that_make_no_chain_are_left_alone() -> None:
     assert "no scratch" in refused(changed(changed(subject, 1, y="y"), 2, x="y"))
     assert "writes what its first one reads" in refused(changed(subject, 3, y="x"))
     assert "one array" in refused(changed(changed(subject, 1, y="odd"), 2, x="odd"))
-    steps = subject.draft.steps
-    wide = replace(subject, draft=replace(subject.draft, steps=(*steps[:3], replace(steps[3], block=("16", "4")))))
+    steps = subject.header.steps
+    wide = replace(subject, header=replace(subject.header, steps=(*steps[:3], replace(steps[3], block=("16", "4")))))
     assert "different shapes" in refused(wide)
 
 
 def test_what_others_use_is_left_alone() -> None:
     subject = steps_subject(FIT[0])
     for place, array, reason in ((4, "odd", "g uses odd"), (0, "even", "g uses even"), (2, "y", "between its steps")):
-        steps = list(subject.draft.steps)
-        steps.insert(place, StepDraft("g", ("1",), ("1",), None, (array,)))
-        assert reason in refused(replace(subject, draft=replace(subject.draft, steps=tuple(steps))))
-    other = list(subject.draft.steps)
-    other.insert(0, StepDraft("g", ("1",), ("1",), None, ("x",)))
-    result = joined(replace(subject, draft=replace(subject.draft, steps=tuple(other))))
-    assert [each.entry for each in result.draft.steps] == ["g", "f"]
+        steps = list(subject.header.steps)
+        steps.insert(place, launch_step("g", ("1",), ("1",), None, (array,)))
+        assert reason in refused(replace(subject, header=replace(subject.header, steps=tuple(steps))))
+    other = list(subject.header.steps)
+    other.insert(0, launch_step("g", ("1",), ("1",), None, ("x",)))
+    result = joined(replace(subject, header=replace(subject.header, steps=tuple(other))))
+    assert [each.entry for each in result.header.steps] == ["g", "f"]
 
 
 def test_arrays_of_other_shapes_are_left_alone() -> None:
@@ -225,7 +224,7 @@ def test_it_is_done_once_and_not_beside_other_tiles() -> None:
 @pytest.mark.parametrize(("count", "launches"), [(2, 1), (4, 1), (8, 1), (10, 2), (12, 2), (16, 2), (24, 3), (49, 7)])
 def test_as_many_launches_are_left_as_it_takes(count: int, launches: int) -> None:
     result = joined(steps_subject(replace(FIT[0], count=count)))
-    steps = result.draft.steps
+    steps = result.header.steps
     assert len(steps) == launches
     ends = [(each.arguments or ())[:2] for each in steps]
     assert (ends[0][0], ends[-1][1]) == ("x", "y")
@@ -261,10 +260,10 @@ def test_what_a_launch_needs_at_first_fits_into_local_memory(
 ) -> None:
     case = Steps("far", FAR.replace("@", reach), count=8, dtype="float64")
     result = joined(steps_subject(case, replace(device, shared_bytes_per_block=shared_bytes)))
-    condition = dict(result.draft.constraints)["shared"]
-    defaults = {each.name: each.default for each in result.draft.parameters}
-    assert Expression.parse(condition).evaluate({**defaults, "device.shared_memory_per_block": shared_bytes})
-    assert 1 <= len(result.draft.steps) <= 4
+    condition = {each.name: each.expression for each in result.header.constraints}["shared"]
+    defaults = {each.name: each.default for each in result.header.parameters}
+    assert condition.evaluate({**defaults, "device.shared_memory_per_block": shared_bytes})
+    assert 1 <= len(result.header.steps) <= 4
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=lambda device: device.kind)
@@ -320,7 +319,7 @@ def test_joined_cuda_steps_give_the_same_on_the_host(tmp_path: Path) -> None:
     machine, result = CpuCuda(tmp_path), joined(subject)
     for sizes in ({"h": 21, "w": 67}, {"h": 2, "w": 1}):
         wanted = run_original(machine, subject, sizes)
-        for config in configs(result.draft, sizes, count=2):
+        for config in configs(result.header, sizes, count=2):
             given = run_rewritten(machine, subject, result, sizes, config)
             assert not given.error
             assert np.allclose(given.arrays["y"], wanted.arrays["y"], rtol=2e-6, atol=2e-6)
@@ -330,5 +329,5 @@ def test_joined_cuda_steps_give_the_same_on_the_host(tmp_path: Path) -> None:
 def test_the_cuda_text_compiles(tmp_path: Path) -> None:
     subject = steps_subject(PLAIN_CUDA, GPU)
     result = joined(subject)
-    for config in configs(result.draft, {"h": 64, "w": 64}, count=3):
+    for config in configs(result.header, {"h": 64, "w": 64}, count=3):
         assert not compile_cuda(result, config, {"h": 64, "w": 64}, tmp_path)

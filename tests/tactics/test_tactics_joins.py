@@ -13,6 +13,7 @@ from kernelwright.tactics.common.block_functions import joins_block
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
+from kernelwright.template.header import expressions
 
 TREE = """
 __device__ float join(float v) {
@@ -122,7 +123,7 @@ def test_baselines_that_join_in_shared_memory_are_rewritten(name: str) -> None:
     subject = example(f"cuda/{name}", GPU)
     result = BLOCK_JOINS.apply(subject)
     assert isinstance(result, Rewrite), result.reason
-    assert result.draft.steps[0].block == ("BLOCK",)
+    assert result.header.steps[0].block == expressions(("BLOCK",))
 
 
 @pytest.mark.parametrize(("change", "reason"), [

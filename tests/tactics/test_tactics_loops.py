@@ -9,6 +9,7 @@ from cuda_host import HostRunner, is_possible
 from opencl_runs import Runner
 from tactic_runs import GPU, assert_same, subject_of
 
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.language import Language
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
@@ -156,5 +157,5 @@ def test_other_blocks_compute_the_same(case: Together, runner: Runner) -> None:
         return
     assert isinstance(result, Rewrite), result.reason
     if case.shared_bytes:
-        assert result.draft.steps[0].shared_bytes == "4 * BLOCK"
+        assert result.header.steps[0].shared_bytes == Expression.parse("4 * BLOCK")
     assert assert_same(_runner(case, runner), _subject(case), result, SIZES[:2], count=2, rtol=1e-4) >= 2

@@ -271,13 +271,13 @@ def test_the_polynomial_of_exp_is_exp_wherever_it_is_asked(factor: str, runner: 
     subject = subject_of(source, arguments, ("ceil_div(n, 64)",), ("64",), sizes)
     result = VECTOR_MAP.apply(subject)
     assert isinstance(result, Rewrite), result.reason
-    fast = result.draft.parameter("FAST")
+    fast = result.header.parameter("FAST")
     assert fast is not None
     assert fast.default == 2
     assert fast.values == (0, 1, 2)
-    expected = run(runner, subject, source, subject.draft, {}, sizes[0])
+    expected = run(runner, subject, source, subject.header, {}, sizes[0])
     for vec in (1, 2, 4, 8):
-        config = {each.name: each.default for each in result.draft.parameters} | {"VEC": vec}
-        found = run(runner, subject, result.source, result.draft, config, sizes[0])
+        config = {each.name: each.default for each in result.header.parameters} | {"VEC": vec}
+        found = run(runner, subject, result.source, result.header, config, sizes[0])
         assert not found.error
         np.testing.assert_allclose(found.arrays["y"], expected.arrays["y"], rtol=1e-6, atol=2e-45)

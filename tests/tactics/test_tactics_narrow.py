@@ -8,7 +8,6 @@ import pytest
 from opencl_runs import Runner
 from tactic_runs import CPU, GPU, assert_same, example, subject_of
 
-from kernelwright.problem.expressions.expression import Expression
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.scalar.narrow_indices import NARROW_INDICES
 
@@ -71,7 +70,7 @@ def test_the_sizes_are_a_condition_of_the_template() -> None:
     subject = example("cuda/matmul", GPU)
     result = NARROW_INDICES.apply(subject)
     assert isinstance(result, Rewrite)
-    conditions = [Expression.parse(text) for _, text in result.draft.constraints]
+    conditions = [each.expression for each in result.header.constraints]
     assert len(conditions) == 3
     assert all(each.evaluate({"m": 1024, "n": 1024, "k": 1024}) for each in conditions)
     assert not all(each.evaluate({"m": 65536, "n": 1024, "k": 65536}) for each in conditions)

@@ -264,7 +264,7 @@ def test_cuda_computes_the_same(source: str) -> None:
 @pytest.mark.parametrize("source", [CUDA_SOFTMAX, CUDA_LAYERNORM], ids=["softmax", "normalisation"])
 def test_cuda_compiles_for_an_h100(source: str, tmp_path: Path) -> None:
     subject, result = _merged(Case("cuda", source, ALL), "cuda")
-    for config in configs(result.draft, subject.sizes()[0], count=4):
+    for config in configs(result.header, subject.sizes()[0], count=4):
         assert not compile_cuda(result, config, subject.sizes()[0], tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_blocks_that_share_a_row_compile_for_an_h100(source: str, tmp_path: Path
     subject = _block(_in_cuda(source), "cuda")
     result = ONE_PASS.apply(subject)
     assert isinstance(result, Rewrite), result.reason
-    for config in configs(result.draft, subject.sizes()[0], count=4):
+    for config in configs(result.header, subject.sizes()[0], count=4):
         assert not compile_cuda(result, config, subject.sizes()[0], tmp_path)
 
 
@@ -342,15 +342,15 @@ def _outputs(
     """What the original, or a rewrite, makes of `x`."""
     sizes = {"rows": x.shape[0], "n": x.shape[1]}
     arrays = {**inputs(subject, sizes), "x": x}
-    source, draft = (subject.source, subject.draft) if rewrite is None else (rewrite.source, rewrite.draft)
-    result = runner.run(job(subject, source, draft, config, sizes, arrays))
+    source, header = (subject.source, subject.header) if rewrite is None else (rewrite.source, rewrite.header)
+    result = runner.run(job(subject, source, header, config, sizes, arrays))
     assert not result.error, result.error
     found: npt.NDArray[np.float64] = result.arrays["y"].astype(np.float64)
     return found
 
 
 def _config(rewrite: Rewrite, **values: int) -> dict[str, Value]:
-    return {**{each.name: each.default for each in rewrite.draft.parameters}, **values}
+    return {**{each.name: each.default for each in rewrite.header.parameters}, **values}
 
 
 LENGTHS = st.one_of(st.integers(1, 40), st.sampled_from((63, 64, 65, 257, 1001)))

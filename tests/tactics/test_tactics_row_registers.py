@@ -6,8 +6,10 @@ import pytest
 from cuda_host import HostRunner, is_possible
 from tactic_runs import GPU, assert_same, example, subject_of
 
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.rows.registers import ROW_REGISTERS
+from kernelwright.template.header import expressions
 
 JOIN = """
 __device__ float join(float v, const bool is_sum) {
@@ -123,14 +125,14 @@ def test_shared_memory_that_keeps_a_row_is_registers_afterwards() -> None:
     assert "kw_sums[kw_k] = v;" in result.source
     dynamic = ROW_REGISTERS.apply(example("cuda/fused_add_rmsnorm", GPU))
     assert isinstance(dynamic, Rewrite), dynamic.reason
-    assert dynamic.draft.steps[0].shared_bytes == "0"
+    assert dynamic.header.steps[0].shared_bytes == Expression.parse("0")
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "softmax", "fused_add_rmsnorm"])
 def test_plain_normalisations_are_rewritten(name: str) -> None:
     result = ROW_REGISTERS.apply(example(f"cuda/{name}", GPU))
     assert isinstance(result, Rewrite), result.reason
-    assert result.draft.steps[0].block == ("BLOCK", "ROWS")
+    assert result.header.steps[0].block == expressions(("BLOCK", "ROWS"))
 
 
 @pytest.mark.parametrize(("name", "change", "reason"), [

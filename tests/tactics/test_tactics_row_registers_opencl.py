@@ -11,6 +11,7 @@ from tactic_runs import CPU, GPU, assert_same, inputs, is_allowed, job, subject_
 
 from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subject
 from kernelwright.tactics.rows.registers import ROW_REGISTERS
+from kernelwright.template.header import expressions
 from tiers import TIMES, examples
 
 JOIN = """
@@ -144,11 +145,11 @@ def test_random_rows_are_near_the_exact_softmax(
     assert isinstance(result, Rewrite)
     sizes = {"rows": 2, "n": vectors * vec}
     config = {"BLOCK": block, "VEC": vec, "ROWS": rows}
-    if not is_allowed(result.draft, config, sizes):
+    if not is_allowed(result.header, config, sizes):
         return
     x = (np.random.default_rng(seed).normal(size=(2, sizes["n"])) * 5).astype(np.float32)
     arrays = {**inputs(subject, sizes), "x": x}
-    found = runner.run(job(subject, result.source, result.draft, config, sizes, arrays))
+    found = runner.run(job(subject, result.source, result.header, config, sizes, arrays))
     assert not found.error, found.error
     exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     assert np.allclose(found.arrays["y"], exact / exact.sum(1, keepdims=True), rtol=1e-4, atol=1e-7)
@@ -160,7 +161,7 @@ def test_an_element_is_loaded_once_and_an_exponential_computed_once() -> None:
     kernel = result.source[result.source.rindex("__kernel") :]
     assert kernel.count("((row) + (c))") == 1
     assert kernel.count("exp(") == 1
-    assert result.draft.steps[0].block == ("BLOCK", "ROWS")
+    assert result.header.steps[0].block == expressions(("BLOCK", "ROWS"))
 
 
 def test_the_prediction_says_where_it_gains() -> None:

@@ -188,7 +188,7 @@ def test_split_rows_compute_the_same(case: Rows, runner: Runner) -> None:
         return
     assert isinstance(result, Rewrite), result.reason
     assert result.added == ("SPLIT",)
-    assert len(result.draft.steps) == 2
+    assert len(result.header.steps) == 2
     assert assert_same(runner, _subject(case), result, SIZES, count=3) >= 8
 
 
@@ -199,7 +199,7 @@ def test_parts_of_rows_are_shared_by_threads_like_rows(runner: Runner) -> None:
     assert isinstance(result, Rewrite)
     wide = ROWS.apply(subject.rewritten(result))
     assert isinstance(wide, Rewrite), wide.reason
-    assert {"SPLIT", "LANES", "VEC"} <= {each.name for each in wide.draft.parameters}
+    assert {"SPLIT", "LANES", "VEC"} <= {each.name for each in wide.header.parameters}
     assert assert_same(runner, subject, wide, SIZES[:3], count=6) >= 12
 
 
@@ -226,8 +226,8 @@ def test_many_rows_or_short_ones_are_left_alone() -> None:
 
 def test_one_array_passed_twice_is_left_alone() -> None:
     subject = _subject(CASES[0])
-    step = replace(subject.draft.steps[0], arguments=("m", "m", "out", "rows", "cols"))
-    result = ROW_SPLIT.apply(replace(subject, draft=replace(subject.draft, steps=(step,))))
+    step = replace(subject.header.steps[0], arguments=("m", "m", "out", "rows", "cols"))
+    result = ROW_SPLIT.apply(replace(subject, header=replace(subject.header, steps=(step,))))
     assert isinstance(result, NotApplicable)
     assert "two pointers" in result.reason
 
@@ -245,5 +245,5 @@ def test_split_cuda_rows_compute_the_same_on_the_host(source: str) -> None:
 def test_the_cuda_text_compiles(source: str, tmp_path: Path) -> None:
     result = ROW_SPLIT.apply(_cuda(source))
     assert isinstance(result, Rewrite), result.reason
-    for config in configs(result.draft, SIZES[0], count=2):
+    for config in configs(result.header, SIZES[0], count=2):
         assert not compile_cuda(result, config, SIZES[0], tmp_path)

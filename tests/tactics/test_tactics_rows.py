@@ -185,7 +185,7 @@ def test_shared_rows_compute_the_same(case: Rows, runner: Runner) -> None:
         assert case.reason in result.reason
         return
     assert isinstance(result, Rewrite), result.reason
-    assert result.draft.parameter("VEC") is not None or case.name == "columns, walked down"
+    assert result.header.parameter("VEC") is not None or case.name == "columns, walked down"
     done = assert_same(runner, _subject(case), result, SIZES[: 2 * TIMES], count=3 * TIMES)
     assert done >= 4
 

@@ -155,5 +155,5 @@ def test_the_cuda_text_compiles(name: str, tactic: Tactic, tmp_path: Path) -> No
     rewrite = tactic.apply(subject)
     assert isinstance(rewrite, Rewrite), rewrite.reason
     sizes = subject.sizes()[0]
-    for config in configs(rewrite.draft, sizes, count=3):
+    for config in configs(rewrite.header, sizes, count=3):
         assert not compile_cuda(rewrite, config, sizes, tmp_path)

@@ -95,9 +95,9 @@ def test_running_indices_are_those_that_were_divided(case: Loop, runner: Runner)
 def test_sizes_for_which_it_might_not_hold_are_excluded() -> None:
     result = RUNNING_INDICES.apply(_subject(CASES[0].body))
     assert isinstance(result, Rewrite), result.reason
-    assert is_allowed(result.draft, {}, {"rows": 2, "cols": 5})
-    assert not is_allowed(result.draft, {}, {"rows": 2, "cols": 0})
-    assert not is_allowed(result.draft, {}, {"rows": 2**20, "cols": 2**11})
+    assert is_allowed(result.header, {}, {"rows": 2, "cols": 5})
+    assert not is_allowed(result.header, {}, {"rows": 2, "cols": 0})
+    assert not is_allowed(result.header, {}, {"rows": 2**20, "cols": 2**11})
 
 
 def random_body(seed: int) -> str:

@@ -9,51 +9,49 @@ import pytest
 from tactic_runs import subject_of
 
 from kernelwright.errors import SpecError
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.source.syntax import parse
-from kernelwright.space.parameter import Parameter
+from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.tactics.base import DeviceFacts, Effect, NotApplicable, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, top
 from kernelwright.tactics.common.launches import extent
 from kernelwright.tactics.registry import tactic
-from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
+from kernelwright.template.header import Header, launch_step, scratch_argument, strip_header
 from kernelwright.template.load import load_baseline, load_template, parse_header
 
 EXAMPLES = Path(__file__).parents[2] / "src/kernelwright/examples"
 CPU = DeviceFacts("cpu", warp_size=8, max_threads_per_block=4096, multiprocessors=4)
 
-DRAFT = HeaderDraft(
+HEADER = Header(
     parameters=(
         Parameter("BLOCK", (32, 64), 64, 'threads, "side by side"'),
         Parameter("TYPE", ("float", "float4"), "float"),
         Parameter("FAST", (False, True), False),
         Parameter("SCALE", (0.5, 1.0), 1.0),
     ),
-    constraints=(("fits", "BLOCK <= device.max_threads_per_block"), ("wide", "TYPE == 'float' or n % 4 == 0")),
-    steps=(StepDraft("f", ("ceil_div(n, BLOCK)",), ("BLOCK",), None, ("x", "part")),),
-    defines=(("N", "n"),),
-    scratch=(ScratchDraft("part", "float32", ("BLOCK",), "local"),),
+    constraints=(
+        Constraint("fits", Expression.parse("BLOCK <= device.max_threads_per_block")),
+        Constraint("wide", Expression.parse("TYPE == 'float' or n % 4 == 0")),
+    ),
+    steps=(launch_step("f", ("ceil_div(n, BLOCK)",), ("BLOCK",), None, ("x", "part")),),
+    defines={"N": Expression.parse("n")},
+    scratch=(scratch_argument("part", "float32", ("BLOCK",), "local"),),
     options=("-cl-mad-enable",),
 )
 
 
-def test_a_draft_reads_back_as_the_header_that_it_says() -> None:
-    header = parse_header(DRAFT.render() + "int x;\n", Path("f.cl"))
-    assert [(p.name, p.values, p.default, p.why) for p in header.parameters] == [
-        (p.name, p.values, p.default, p.why) for p in DRAFT.parameters
-    ]
-    assert [(c.name, c.expression.text) for c in header.constraints] == list(DRAFT.constraints)
-    assert tuple(StepDraft.of(step) for step in header.steps) == DRAFT.steps
-    assert {name: e.text for name, e in header.defines.items()} == dict(DRAFT.defines)
+def test_a_header_reads_back_as_it_was_written() -> None:
+    header = parse_header(HEADER.render() + "int x;\n", Path("f.cl"))
+    assert header == HEADER
     assert [(s.name, s.role, s.dtype) for s in header.scratch] == [("part", "local", "float32")]
-    assert header.options == DRAFT.options
 
 
 def test_several_launches_read_back_in_order() -> None:
-    steps = (StepDraft("f", ("n",), ("1",), None, ("x",)), StepDraft("g", ("1",), ("64", "2"), "256", ("x", "n")))
-    header = parse_header(HeaderDraft(steps=steps).render(), Path("f.cu"))
-    assert tuple(StepDraft.of(step) for step in header.steps) == steps
+    steps = (launch_step("f", ("n",), ("1",), None, ("x",)), launch_step("g", ("1",), ("64", "2"), "256", ("x", "n")))
+    header = parse_header(Header(steps=steps).render(), Path("f.cu"))
+    assert header.steps == steps
 
 
 @pytest.mark.parametrize("text", [
@@ -93,8 +91,8 @@ def _softmax() -> tuple[Problem, Subject]:
     problem = load_problem(EXAMPLES / "softmax" / "problem.toml")
     template = load_template(problem)
     baseline = load_baseline(problem, template).template
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in baseline.steps), options=baseline.options)
-    return problem, Subject.make(problem, baseline.source, draft, CPU)
+    header = Header(steps=baseline.steps, options=baseline.options)
+    return problem, Subject.make(problem, baseline.source, header, CPU)
 
 
 def test_a_subject_knows_its_kernel() -> None:
@@ -107,13 +105,13 @@ def test_a_subject_knows_its_kernel() -> None:
 def test_a_subject_needs_a_launch_of_its_kernel() -> None:
     problem, subject = _softmax()
     with pytest.raises(SpecError, match="no launch of 'other'"):
-        Subject.make(problem, subject.source, subject.draft, CPU, entry="other")
+        Subject.make(problem, subject.source, subject.header, CPU, entry="other")
 
 
 def _plan(subject: Subject) -> Rewrite:
     plan = RewriteBuilder(subject, "test", "launch")
     name = plan.parameter("BLOCK", (32, 64), 64, "threads")
-    plan.draft = plan.draft.relaunched("softmax", grid=(f"ceil_div(rows, {name})",), block=(name,))
+    plan.header = plan.header.relaunched("softmax", grid=(f"ceil_div(rows, {name})",), block=(name,))
     plan.prelude.append("// before the kernel\n")
     return plan.finish("It lifts.", Effect(1.0, "nothing"))
 
@@ -192,7 +190,7 @@ __kernel void f(__global const float *x, __global float *y, int n) {
     chosen = tactic(name)
     assert chosen is not None
     assert isinstance(chosen.apply(subject), Rewrite)
-    varied = replace(subject, draft=subject.draft.with_parameters(Parameter("WAY", (0, 1), 0)))
+    varied = replace(subject, header=subject.header.with_parameters(Parameter("WAY", (0, 1), 0)))
     result = chosen.apply(varied)
     assert isinstance(result, NotApplicable)
     assert "WAY" in result.reason

@@ -13,7 +13,7 @@ from tactic_runs import CPU, EXAMPLES, GPU, argument, assert_same, example
 from kernelwright.problem.model import Problem, ReferenceSpec, SourceSpec, Workload
 from kernelwright.tactics.base import Rewrite, Subject
 from kernelwright.tactics.registry import tactic
-from kernelwright.template.draft import HeaderDraft, StepDraft
+from kernelwright.template.header import Header, launch_step
 
 SIZES = [{"n": 1003}, {"n": 3}]
 
@@ -31,10 +31,10 @@ def _small_cuda_reduction() -> Subject:
         tuple(Workload(str(index), dict(each)) for index, each in enumerate(SIZES)), {},
     )  # fmt: skip
     steps = (
-        StepDraft("sum_blocks", ("4",), ("64",), None, ("x", "sums", "n")),
-        StepDraft("sum_partials", ("1",), ("64",), None, ("sums", "total")),
+        launch_step("sum_blocks", ("4",), ("64",), None, ("x", "sums", "n")),
+        launch_step("sum_partials", ("1",), ("64",), None, ("sums", "total")),
     )
-    return Subject.make(problem, source, HeaderDraft(steps=steps), GPU, entry="sum_blocks", language="cuda")
+    return Subject.make(problem, source, Header(steps=steps), GPU, entry="sum_blocks", language="cuda")
 
 
 def _both(subject: Subject, first: str, second: str, other: str) -> Rewrite:

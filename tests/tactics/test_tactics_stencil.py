@@ -280,5 +280,5 @@ def test_the_cuda_text_compiles(tmp_path: Path) -> None:
         subject = example("cuda/stencil", GPU) if plain is None else subject_of(plain, tmp_path, GPU)
         sizes = {"height": 512, "width": 512} if plain is None else plain.sizes[0]
         rewrite = rewritten(subject)
-        for config in configs(rewrite.draft, sizes, count=2 * CONFIGS):
+        for config in configs(rewrite.header, sizes, count=2 * CONFIGS):
             assert not compile_cuda(rewrite, config, sizes, tmp_path / "built")

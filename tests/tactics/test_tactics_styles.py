@@ -129,7 +129,7 @@ def test_other_types_have_a_reason(name: str, reason: str) -> None:
 def test_a_type_that_a_compile_option_says_has_a_reason() -> None:
     subject = _map(NAMES["guarded macro"] + OPENCL)
     for option, is_other in (("-DT=double", True), ("-D T=half", True), ("-DT=float", False)):
-        result = tactic("vector-map").apply(replace(subject, draft=subject.draft.with_options(option)))
+        result = tactic("vector-map").apply(replace(subject, header=subject.header.with_options(option)))
         assert isinstance(result, NotApplicable) is is_other
         assert not is_other or "compile option" in result.reason
 

@@ -224,11 +224,11 @@ def test_places_beyond_an_int_are_no_candidates(n: str, index: str) -> None:
     body = "if (i >= 1 && i + 1 < n) y[i] = x[i - 1] + x[i + 1];"
     result = STENCIL_TILES.apply(line(body, n, index))
     assert isinstance(result, Rewrite), result.reason
-    assert any("n <= 2130706432" in condition for _, condition in result.draft.constraints)
+    assert any("n <= 2130706432" in each.expression.text for each in result.header.constraints)
     assert isinstance(STENCIL_TILES.apply(line(body, n, index, ({"n": 3_000_000_000},))), NotApplicable)
     plain = STENCIL_TILES.apply(line(body, "int", "int"))
     assert isinstance(plain, Rewrite)
-    assert not any("2130706432" in condition for _, condition in plain.draft.constraints)
+    assert not any("2130706432" in each.expression.text for each in plain.header.constraints)
 
 
 WRAPPING = (
@@ -247,14 +247,14 @@ def test_every_lane_of_a_vector_sees_its_own_number_wrap(statement: str, runner:
     subject = line(f"float v = x[i];\n  {statement}\n  y[i] = v;")
     result = VECTOR_MAP.apply(subject)
     assert isinstance(result, Rewrite), result.reason
-    vec = result.draft.parameter("VEC")
+    vec = result.header.parameter("VEC")
     assert vec is not None
     assert max(int(width) for width in vec.values) >= 4
     sizes = {"n": 129}
-    expected = run(runner, subject, subject.source, subject.draft, {}, sizes)
+    expected = run(runner, subject, subject.source, subject.header, {}, sizes)
     for width in vec.values:
-        config = {each.name: each.default for each in result.draft.parameters} | {"VEC": width}
-        found = run(runner, subject, result.source, result.draft, config, sizes)
+        config = {each.name: each.default for each in result.header.parameters} | {"VEC": width}
+        found = run(runner, subject, result.source, result.header, config, sizes)
         assert not found.error
         np.testing.assert_array_equal(found.arrays["y"], expected.arrays["y"], f"{statement} VEC={width}")
 

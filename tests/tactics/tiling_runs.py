@@ -12,11 +12,10 @@ import numpy as np
 from opencl_runs import Job, Launch, Result, Runner
 
 from kernelwright.problem.config import Value
-from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.template.draft import HeaderDraft, StepDraft
+from kernelwright.template.header import Header, expressions
 from kernelwright.template.load import load_baseline, load_template
 from tiers import TIMES
 
@@ -75,38 +74,38 @@ def subject_of(plain: Plain, folder: Path, device: DeviceFacts = CPU) -> Subject
     (folder / "problem.toml").write_text("\n".join(lines) + "\n")
     problem = load_problem(folder / "problem.toml")
     template = load_template(problem)
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in template.steps))
-    return Subject.make(problem, template.source, draft, device)
+    header = Header(steps=template.steps)
+    return Subject.make(problem, template.source, header, device)
 
 
 def example(name: str, device: DeviceFacts = CPU) -> Subject:
     """The subject for the plain baseline of an example."""
     problem = load_problem(EXAMPLES / name / "problem.toml")
     baseline = load_baseline(problem, load_template(problem)).template
-    draft = HeaderDraft(steps=tuple(StepDraft.of(step) for step in baseline.steps), options=baseline.options)
-    return Subject.make(problem, baseline.source, draft, device)
+    header = Header(steps=baseline.steps, options=baseline.options)
+    return Subject.make(problem, baseline.source, header, device)
 
 
-def configs(draft: HeaderDraft, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
+def configs(header: Header, sizes: Mapping[str, int], *, count: int, seed: int = 0) -> Iterator[dict[str, Value]]:
     """The default, then configs that change one parameter, then random ones; all meet the constraints."""
-    default = {each.name: each.default for each in draft.parameters}
+    default = {each.name: each.default for each in header.parameters}
     yield default
     found, tries = 0, 0
     maker = random.Random(seed)
-    single = [{**default, p.name: value} for p in draft.parameters for value in p.values if value != p.default]
+    single = [{**default, p.name: value} for p in header.parameters for value in p.values if value != p.default]
     maker.shuffle(single)
     while found < count and tries < 20000:
         tries += 1
-        config = single.pop() if single and tries % 2 else {p.name: maker.choice(p.values) for p in draft.parameters}
-        if is_feasible(draft, config, sizes):
+        config = single.pop() if single and tries % 2 else {p.name: maker.choice(p.values) for p in header.parameters}
+        if is_feasible(header, config, sizes):
             found += 1
             yield config
 
 
-def is_feasible(draft: HeaderDraft, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
+def is_feasible(header: Header, config: Mapping[str, Value], sizes: Mapping[str, int]) -> bool:
     """Whether a config meets all constraints for these sizes."""
     names = {**DEVICE, **sizes, **config}
-    return all(bool(Expression.parse(condition).evaluate(names)) for _, condition in draft.constraints)
+    return all(bool(each.expression.evaluate(names)) for each in header.constraints)
 
 
 def inputs_of(problem: Problem, sizes: Mapping[str, int], *, seed: int = 0) -> dict[str, np.ndarray]:
@@ -124,7 +123,7 @@ def inputs_of(problem: Problem, sizes: Mapping[str, int], *, seed: int = 0) -> d
 
 
 def job_of(
-    problem: Problem, source: str, draft: HeaderDraft, sizes: Mapping[str, int], config: Mapping[str, Value],
+    problem: Problem, source: str, header: Header, sizes: Mapping[str, int], config: Mapping[str, Value],
     *, repeats: int = 0, seed: int = 0,
 ) -> Job:  # fmt: skip
     """A run of a template."""
@@ -135,22 +134,22 @@ def job_of(
         if each.role == "scalar" and each.value is not None
     }
     launches = []
-    for step in draft.steps:
+    for step in header.steps:
         grid, block = (
-            tuple(int(Expression.parse(text).evaluate(names)) for text in (*texts, "1", "1")[:3])
-            for texts in (step.grid, step.block)
+            tuple(int(each.evaluate(names)) for each in expressions((*extents, "1", "1"))[:3])
+            for extents in (step.grid, step.block)
         )
         arguments = tuple(scalars.get(name, name) for name in step.arguments or ())
         launches.append(Launch(step.entry, grid, block, arguments))  # type: ignore[arg-type]
     macros = [(name, str(value)) for name, value in config.items()]
-    macros += [(name, str(Expression.parse(text).evaluate(names))) for name, text in draft.defines]
-    return Job(source, tuple(macros), tuple(draft.options), tuple(launches),
+    macros += [(name, str(each.evaluate(names))) for name, each in header.defines.items()]
+    return Job(source, tuple(macros), tuple(header.options), tuple(launches),
                inputs_of(problem, sizes, seed=seed), repeats)  # fmt: skip
 
 
 def run_original(runner: Runner, subject: Subject, sizes: Mapping[str, int], *, repeats: int = 0) -> Result:
     """What the plain kernel gives."""
-    return runner.run(job_of(subject.problem, subject.source, subject.draft, sizes, {}, repeats=repeats))
+    return runner.run(job_of(subject.problem, subject.source, subject.header, sizes, {}, repeats=repeats))
 
 
 def run_rewritten(
@@ -158,7 +157,7 @@ def run_rewritten(
     *, repeats: int = 0,
 ) -> Result:  # fmt: skip
     """What a rewrite gives with a config."""
-    return runner.run(job_of(subject.problem, rewrite.source, rewrite.draft, sizes, config, repeats=repeats))
+    return runner.run(job_of(subject.problem, rewrite.source, rewrite.header, sizes, config, repeats=repeats))
 
 
 def differences(
@@ -169,7 +168,7 @@ def differences(
     wanted = run_original(runner, subject, sizes)
     assert not wanted.error, wanted.error
     found = []
-    for config in configs(rewrite.draft, sizes, count=count, seed=seed):
+    for config in configs(rewrite.header, sizes, count=count, seed=seed):
         given = run_rewritten(runner, subject, rewrite, sizes, config)
         if given.error:
             found.append(f"{sizes} {config}: {given.error}")
@@ -197,11 +196,11 @@ def compile_cuda(rewrite: Rewrite, config: Mapping[str, Value], sizes: Mapping[s
     device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", limits)
     names = {**DEVICE, **sizes, **config}
     macros = [(name, str(value)) for name, value in config.items()]
-    macros += [(name, str(Expression.parse(text).evaluate(names))) for name, text in rewrite.draft.defines]
+    macros += [(name, str(each.evaluate(names))) for name, each in rewrite.header.defines.items()]
     place = folder / f"artifact-{len(list(folder.iterdir()))}"
     place.mkdir()
     unit = BuildUnit(
-        "cuda", rewrite.source, "k.cu", tuple(macros), ("--compiler=nvrtc",), (rewrite.draft.steps[0].entry,)
+        "cuda", rewrite.source, "k.cu", tuple(macros), ("--compiler=nvrtc",), (rewrite.header.steps[0].entry,)
     )
     try:
         get_backend("cuda").compile(BuildRequest(unit), device, place)

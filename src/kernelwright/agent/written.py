@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelwright.agent.base import Written
-from kernelwright.agent.rules.subjects import header_draft
-from kernelwright.template.draft import StepDraft, strip_header
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import parse_header, strip_header
 from kernelwright.template.model import Template
 
 
@@ -15,8 +13,7 @@ def written_template(template: Template) -> Written:
     """A loaded template, or plain kernel, with a header that says how it is launched."""
     entry = template.steps[0].entry
     header = parse_header(template.source, template.file, entry=entry)
-    draft = header_draft(header)
-    if not draft.steps:
-        draft = replace(draft, steps=tuple(StepDraft.of(step) for step in template.steps))
+    if not header.steps:
+        header = replace(header, steps=template.steps)
     base_entry = entry.partition("<")[0].strip()
-    return Written(draft.render() + strip_header(template.source), template.language, base_entry)
+    return Written(header.render() + strip_header(template.source), template.language, base_entry)

@@ -19,14 +19,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NoReturn
 
-_begun_s: list[float] = []
-"""When `run_command` was called, by `time.monotonic`."""
-
-
-def since_start_s() -> float:
-    """Seconds since this process began to carry out its command; 0 where it does more than that."""
-    return time.monotonic() - _begun_s[0] if _begun_s else 0.0
-
+from kernelwright.cli.clock import begin
 
 AGAIN_S = 0.01
 """After which a dropped interrupt is sent again, so that whatever dropped it has ended; it may be dropped again."""
@@ -67,7 +60,7 @@ def run_command() -> None:
 
     Further presses end it sooner: with one line, and what was recorded by then.
     """
-    _begun_s[:] = [time.monotonic()]
+    begin()
     before = sys.excepthook
 
     def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from kernelwright.analysis.analysis import Analysis, analyse
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.infer.arguments import ArrayReader, dtype_of
-from kernelwright.infer.host import find_launch
-from kernelwright.infer.instances import instance_text, split_instance
 from kernelwright.infer.launch import LaunchReader
 from kernelwright.infer.model import Inferred, InferredArgument, InferredLaunch, Question
-from kernelwright.infer.sizes import guess_sizes
+from kernelwright.infer.sizes import guess_sizes, size_names
 from kernelwright.infer.symbols import Symbols
+from kernelwright.infer.text.host import find_launch
+from kernelwright.infer.text.instances import instance_text, split_instance
 from kernelwright.infer.words import Words
 from kernelwright.infer.work import MOST_BYTES, MOST_STEPS, steps_of
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range
@@ -54,7 +54,9 @@ class Given:
     grid: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     asks: bool = True
-    """Whether what cannot be known is asked; else it is guessed and marked, for a person to correct."""
+    """Whether what cannot be known or chosen is asked; else it is guessed and marked, for a person to correct."""
+    halvings: int = 0
+    """Of sizes that nobody says, at least: where a launch was seen to take too long."""
 
 
 def split_kernel(text: str) -> tuple[Path, str | None]:
@@ -92,7 +94,7 @@ def infer(file: Path, given: Given) -> Inferred:
         source, signature = text, find_kernel(text, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
     analysis = analyse(source, language, entry=signature.name, file=file)
-    for halvings in range(_HALVINGS):
+    for halvings in range(given.halvings, given.halvings + _HALVINGS):
         found = _Inference(file, source, language, signature, analysis, given, halvings).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
         if is_small or not found.guessed_sizes or found.questions:
@@ -164,6 +166,7 @@ class _Inference:
             guessed_sizes=frozenset(self._guessed),
             questions=tuple(self._questions),
             steps=steps,
+            halvings=self._halvings,
             notes=tuple(self._left_out()),
         )
 
@@ -281,14 +284,14 @@ class _Inference:
             self._scalar_values[name] = name
 
     def _ask_or_guess(self, missing: Sequence[KernelParameter]) -> None:
-        if self._given.asks:
-            for each in missing:
+        integers = [each.name for each in missing if self._dtypes[each.name].is_integer]
+        chosen = size_names(integers, self._analysis.facts)
+        for each in missing:
+            if self._given.asks and each.name not in chosen:
                 self._questions.append(
                     Question(f"{each.name}=NUMBER", f"`{each.c_type} {each.name}` is passed by value")
                 )
-        sizes = guess_sizes(
-            [each.name for each in missing if self._dtypes[each.name].is_integer], self._analysis.facts, self._halvings
-        )
+        sizes = guess_sizes(integers, self._analysis.facts, self._halvings)
         for each in missing:
             dtype = self._dtypes[each.name]
             if dtype.kind == "bool":

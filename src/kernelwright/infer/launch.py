@@ -19,7 +19,7 @@ from kernelwright.infer.bounds import AXES, Bounds, Inequality, Unbounded
 from kernelwright.infer.model import InferredLaunch, Question
 from kernelwright.infer.symbols import Symbols
 from kernelwright.problem.source_scan import KernelSignature
-from kernelwright.source.lexer import masked
+from kernelwright.source.lexer import definitions_of, masked
 
 USUAL_BLOCKS = {1: (256,), 2: (16, 16), 3: (8, 8, 4)}
 """By axes in use: what many kernels are launched with."""
@@ -151,9 +151,8 @@ class LaunchReader:
         known = self._symbols.fixed.get(word)
         if known is not None:
             return known
-        macro = re.search(
-            rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(word)}[ \t]+\(?(\d+)\)?[ \t]*$", self._analysis.source, re.M
-        )
+        bodies = (each.body.strip() for each in definitions_of(masked(self._analysis.source)) if each.name == word)
+        macro = next(filter(None, (re.fullmatch(r"\(?(\d+)\)?", each) for each in bodies)), None)
         constant = re.search(rf"\b{re.escape(word)}\s*=\s*(\d+)\s*;", self._analysis.source)
         return int(macro[1]) if macro else int(constant[1]) if constant else None
 

@@ -77,6 +77,9 @@ class Inferred:
     steps: int = 1
     """What one launch does, roughly: threads times the trips of their loops."""
 
+    halvings: int = 0
+    """Of the sizes that nobody said."""
+
     @property
     def array_bytes(self) -> int:
         """Of all arrays together, on the workload."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
-from kernelwright.infer.device_text import device_text
 from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.infer.text.device_text import device_text
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.toml.file import read_text

@@ -24,6 +24,19 @@ def guess_sizes(names: Sequence[str], facts: KernelFacts, halvings: int = 0) -> 
     return {name: _NEAR if name in small else max(1, value >> halvings) for name in names}
 
 
+def size_names(names: Sequence[str], facts: KernelFacts) -> frozenset[str]:
+    """Those that say how much there is: bounds of loops, sides of comparisons, factors of an element's place.
+
+    What is none of these (a mode, a seed) nobody can choose for a person.
+    """
+    polynomials = [each.bound for each in facts.loops] + [each.element for each in facts.accesses]
+    for guard in facts.guards:
+        for comparison in guard.comparisons:
+            polynomials += [comparison.left, comparison.right]
+    used = {name for each in polynomials if each is not None for term, _ in each.terms for name in term}
+    return frozenset(names) & used
+
+
 def _is_window(name: str, facts: KernelFacts) -> bool:
     for loop in facts.loops:
         if loop.start is not None and any(name in names and factor < 0 for names, factor in loop.start.terms):

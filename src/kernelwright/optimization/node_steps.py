@@ -80,6 +80,7 @@ class NodeSteps:
             return None
         if self._state.parts.elsewhere is not None:
             return self._judging_elsewhere(index, run, self._state.parts.elsewhere)
+        self._state.say(f"compiling node {index} ({node.label}) and checking what it computes")
         original = self._original_of(node)
         shared, limit_s = self._state.parts.shared, self._state.parts.limit_s
         most_s = None if limit_s is None else PROOF_SHARE * limit_s
@@ -174,6 +175,7 @@ class NodeSteps:
         return Candidate(run.template, default)
 
     def proving_again(self, node: Node) -> BackgroundTask | None:
+        """Prove a lifted template whose proof is not on record; None: nothing is left to do."""
         if self._state.parts.elsewhere is not None:
             return None  # what was measured there came with its proof, or not at all
         run, shared, original = self._state.node_run(node), self._state.parts.shared, self._original_of(node)
@@ -219,7 +221,7 @@ class NodeSteps:
         return BackgroundTask(lambda: self.timed(PROOFS, lambda: proof.prove(reproduction)), proven, is_recording=True)
 
     def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
-        self._state.say(f"node {index}: checking corners and random points of its space")
+        self._state.say(f"checking node {index} at other settings of its parameters")
         parts, settings = self._state.parts, self._state.parts.settings
         budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=self._state.seconds_left())
         if budget.seconds is not None:
@@ -279,6 +281,7 @@ class NodeSteps:
         )
 
     def tuning(self, node: Node, until: int) -> BackgroundTask | None:
+        """Search a node until it has so many evaluations."""
         run, elsewhere, index = self._state.node_run(node), self._state.parts.elsewhere, node.index
         if elsewhere is None:
             self._state.promise(index, until)
@@ -329,10 +332,12 @@ class NodeSteps:
         return BackgroundTask(lambda: self.timed(PROPOSALS, lambda: parts.agent.analyse(context)), analysed)
 
     def timed(self, purpose: str, work: Callable[[], _T]) -> _T:
+        """Do some work whose time counts for a purpose."""
         with self._state.parts.ledger.on(purpose):
             return work()
 
     def tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding]) -> NodeTuned:
+        """What a search came to, as it is recorded."""
         best = run.best
         is_over = (
             self._state.seconds_left() == 0.0 and self._state.parts.shared.recorded is None
@@ -368,6 +373,7 @@ class NodeSteps:
         self._state.record([self.planned(node.index, plan)])
 
     def planned(self, index: int, plan: Plan, choice: int | None = None) -> NodePlanned:
+        """A plan as it is recorded, without what a lifted child has planned too."""
         ideas, refused = list(plan.ideas), dict(plan.refused)
         better = self._lifted_child(self._state.tree[index])
         if better is not None:

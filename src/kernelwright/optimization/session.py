@@ -386,25 +386,25 @@ class Session:
     @contextlib.contextmanager
     def _stopping_cleanly(self) -> Iterator[None]:
         """Record an interrupt that comes at any time after the first event; what was measured stands."""
-        with self._limited():
-            try:
+        try:
+            with self._limited():
                 yield
-            except (KeyboardInterrupt, InfrastructureError) as error:
-                is_over = self._hard_limit.is_over
-                if isinstance(error, InfrastructureError) and not is_over:
-                    raise
-                self._hard_limit.release()
-                if is_over and self._optimizer is None:
-                    raise too_short(self._parts.settings.tune.budget.seconds or 0.0, self._doing) from None
-                self._end_set_up()
-                reason = self._reason_of_end(INTERRUPTED)
-                log, end = self._parts.folder.log, self._finished(reason)
-                events = closing_events(log, self._pending, end, is_finished=self._is_finished)
-                if events is None:
-                    raise
-                notes = self._over_notes(reason) if end in events else []
-                if events:
-                    self._append([*events[:-1], *notes, events[-1]])
+        except (KeyboardInterrupt, InfrastructureError) as error:
+            is_over = self._hard_limit.is_over
+            if isinstance(error, InfrastructureError) and not is_over:
+                raise
+            self._hard_limit.release()
+            if is_over and self._optimizer is None:
+                raise too_short(self._parts.settings.tune.budget.seconds or 0.0, self._doing) from None
+            self._end_set_up()
+            reason = self._reason_of_end(INTERRUPTED)
+            log, end = self._parts.folder.log, self._finished(reason)
+            events = closing_events(log, self._pending, end, is_finished=self._is_finished)
+            if events is None:
+                raise
+            notes = self._over_notes(reason) if end in events else []
+            if events:
+                self._append([*events[:-1], *notes, events[-1]])
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
@@ -415,7 +415,8 @@ class Session:
             return
         end_s = hard_limit_s(seconds)
         left_s = None if end_s is None else end_s - self._parts.begun.spent_s
-        with HardLimit(left_s, stop=runner.stop) as self._hard_limit:
+        self._hard_limit = HardLimit(left_s, stop=runner.stop)  # known before it can be over
+        with self._hard_limit:
             yield
 
     # -- steps ---------------------------------------------------------------------------------------------------

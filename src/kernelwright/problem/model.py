@@ -49,7 +49,7 @@ class Argument:
     value: Expression | None = None
     """A scalar's value, in sizes (and parameters)."""
     distribution: Distribution = field(default_factory=Distribution)
-    location: Location | None = None
+    location: Location | None = field(default=None, compare=False)
     special: bool = False
     """Whether it is also fed what its dtype has beside usual numbers: NaN, infinities, the ends of its range."""
     fresh: Fresh = "redraw"
@@ -88,7 +88,7 @@ class LaunchStep:
     """Dynamic shared memory, where the backend has it (OpenCL: use a `local` argument)."""
     arguments: tuple[str, ...] | None = None
     """Names in this kernel's order; None = all arguments of the problem, in order."""
-    location: Location | None = None
+    location: Location | None = field(default=None, compare=False)
     cluster: tuple[Expression, ...] = ()
     """CUDA: 1 to 3 extents of a thread block cluster, in blocks, x first; empty: what the kernel itself declares."""
     is_cooperative: bool = False
@@ -99,7 +99,7 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSpec:
-    """The user's own definition of right: a Python function called with float64 (or integer) arrays, or a kernel.
+    """What defines what is right: a function in Python, called with float64 (or integer) arrays, or in C; a kernel.
 
     It takes the inputs, inouts and scalars by the arguments' names and returns one array, a tuple in the order of the
     output and inout arguments, or a dict by name. It never runs in the parent process.
@@ -108,6 +108,11 @@ class ReferenceSpec:
     file: Path
     function: str
     location: Location | None = None
+
+    @property
+    def is_c(self) -> bool:
+        """Whether it is a function in C, see `problem.c_reference`."""
+        return self.file.suffix in (".h", ".c")
 
     @property
     def is_kernel(self) -> bool:

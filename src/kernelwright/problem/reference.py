@@ -43,6 +43,8 @@ class Reference:
     file: Path
     uses_torch: bool
     """Whether it takes and gives tensors: true when its file imports torch."""
+    takes_storage: bool = False
+    """Whether it takes inputs as they are stored, changes none of them, and gives arrays that it does not keep."""
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """What the user's function returns."""
@@ -105,7 +107,7 @@ def call_reference(
             that is not finite.
     """
     reference = function if isinstance(function, Reference) else _as_reference(function, problem)
-    available = _available(problem, workload, inputs)
+    available = _available(problem, workload, inputs, as_stored=reference.takes_storage)
     with blamed_on_user(reference.file, doing=f"the reference, on workload {workload.name!r},"):
         wanted = _choose(reference, problem, workload, available)
         if reference.uses_torch:
@@ -115,7 +117,11 @@ def call_reference(
             result = reference(*positional, **named)
         results = _by_output(result, problem)
         return {
-            output.name: _checked(results[output.name], output, problem, workload, may_be_infinite=may_be_infinite)
+            output.name: _own(
+                _checked(results[output.name], output, problem, workload, may_be_infinite=may_be_infinite),
+                output,
+                is_new=reference.takes_storage,
+            )
             for output in problem.outputs
         }
 
@@ -128,7 +134,9 @@ def _as_reference(function: Callable[..., object], problem: Problem) -> Referenc
 # What goes in
 
 
-def _available(problem: Problem, workload: Workload, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, object]:
+def _available(
+    problem: Problem, workload: Workload, inputs: Mapping[str, npt.ArrayLike], *, as_stored: bool
+) -> dict[str, object]:
     """Everything that a reference may ask for, by name; arguments win over sizes of the same name."""
     available: dict[str, object] = dict(workload.sizes)
     for argument in problem.arguments:
@@ -136,7 +144,8 @@ def _available(problem: Problem, workload: Workload, inputs: Mapping[str, npt.Ar
             available[argument.name] = _scalar(argument, workload)
     for argument in problem.inputs:
         if argument.name in inputs:
-            available[argument.name] = _widened(np.asarray(inputs[argument.name]))
+            values = np.asarray(inputs[argument.name])
+            available[argument.name] = values if as_stored else _widened(values)
     return available
 
 
@@ -297,7 +306,12 @@ def _checked(
                 hint="narrow the inputs with `distribution` and `range`, or correct the reference",
                 location=location,
             )
-    return array.astype(np.float64) if DTYPES[argument.dtype].kind == "float" else array
+    return array
+
+
+def _own(array: Array, argument: Argument, *, is_new: bool) -> Array:
+    """The result in float64 for float outputs, as an array that the reference cannot change any more."""
+    return array.astype(np.float64, copy=not is_new) if DTYPES[argument.dtype].kind == "float" else array
 
 
 # Torch, imports

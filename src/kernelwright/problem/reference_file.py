@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import Location, ReferenceFailed, SpecError
+from kernelwright.problem.c_reference import c_parameters
 from kernelwright.problem.checks import shown_path
+from kernelwright.problem.includes import includes_in
 from kernelwright.problem.model import ReferenceSpec
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.problem.toml.file import did_you_mean, read_text
@@ -26,6 +29,9 @@ def check_reference_file(spec: ReferenceSpec) -> None:
     """
     if spec.is_kernel:
         _check_kernel(spec)
+        return
+    if spec.is_c:
+        c_parameters(spec)
         return
     tree = parse_python(spec.file)
     names = list(_bound_names(tree.body))
@@ -114,6 +120,8 @@ def reference_files(spec: ReferenceSpec) -> tuple[Path, ...]:
     """The reference's file and the modules beside it that it imports, directly or through one another."""
     if spec.is_kernel:
         return (spec.file,)
+    if spec.is_c:
+        return _with_headers(spec.file)
     folder = spec.file.parent
     found: dict[Path, None] = {}
     waiting = [spec.file]
@@ -128,6 +136,22 @@ def reference_files(spec: ReferenceSpec) -> tuple[Path, ...]:
             candidates = [module.with_name(module.name + ".py"), module / "__init__.py"]
             candidates += [parent / "__init__.py" for parent in parents]
             waiting += [candidate for candidate in candidates if candidate.is_file()]
+    return tuple(found)
+
+
+def _with_headers(file: Path) -> tuple[Path, ...]:
+    """A C file and what it includes in quotes from its folder, directly or through one another."""
+    found: dict[Path, None] = {}
+    waiting = [file]
+    while waiting:
+        current = waiting.pop()
+        if current in found:
+            continue
+        found[current] = None
+        text = read_text(current, what="the reference's C source")
+        named = [each.name for each in includes_in(text) if each.is_quoted]
+        inside = [Path(os.path.normpath(current.parent / name)) for name in named]
+        waiting += [each for each in inside if each.is_relative_to(file.parent) and each.is_file()]
     return tuple(found)
 
 

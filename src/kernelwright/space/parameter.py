@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kernelwright.errors import Location
@@ -19,7 +19,7 @@ class Parameter:
     """Distinct, in the order that "adjacent" refers to; all of one type (numbers, booleans or strings)."""
     default: Value
     why: str = ""
-    location: Location | None = None
+    location: Location | None = field(default=None, compare=False)
 
     @property
     def is_ordinal(self) -> bool:

@@ -1,7 +1,7 @@
 """The seam between planning and rewriting: a subject goes in, a rewrite or the reason against one comes out.
 
 ```
-subject = Subject.make(problem, source, draft, device, entry="softmax")
+subject = Subject.make(problem, source, header, device, entry="softmax")
 for tactic in TACTICS:
     result = tactic.apply(subject)
     if isinstance(result, Rewrite):
@@ -33,7 +33,7 @@ from kernelwright.problem.model import Argument, Problem
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import directives, masked, words_of
 from kernelwright.source.span import Span
-from kernelwright.template.draft import HeaderDraft
+from kernelwright.template.header import Header
 
 Family = Literal[
     "arithmetic", "memory", "map", "row", "reduction", "transpose", "stencil", "contraction", "launch", "options"
@@ -85,21 +85,21 @@ class Rewrite:
     family: Family
     source: str
     """Without a header."""
-    draft: HeaderDraft
+    header: Header
     anchors: tuple[Span, ...]
     """What was changed, as places in the subject's source; what no anchor touches is there byte for byte."""
     explanation: str
     """One sentence."""
     effect: Effect
     added: tuple[str, ...] = ()
-    """Names of the parameters that are new; each says why in the draft."""
+    """Names of the parameters that are new; each says why in the header."""
     properties: frozenset[str] = frozenset()
     """What is known to hold of the new source by construction, for later tactics; see `Subject.properties`."""
 
     @property
     def file_text(self) -> str:
         """The template file: header and source."""
-        return self.draft.render() + self.source
+        return self.header.render() + self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Subject:
     """The kernel's name, without template arguments."""
     source: str
     """Without a header."""
-    draft: HeaderDraft
+    header: Header
     """At least one launch of `entry`; every launch names its arguments."""
     device: DeviceFacts
     history: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Subject:
     def make(
         problem: Problem,
         source: str,
-        draft: HeaderDraft,
+        header: Header,
         device: DeviceFacts,
         *,
         entry: str | None = None,
@@ -162,17 +162,17 @@ class Subject:
         Raises:
             SpecError: no launch is declared, or none of `entry`.
         """
-        names = [step.entry.partition("<")[0].strip() for step in draft.steps]
+        names = [step.entry.partition("<")[0].strip() for step in header.steps]
         chosen = entry or (names[0] if names else "")
         if chosen not in names:
             raise SpecError(
                 f"no launch of {chosen!r} is declared; there is {', '.join(names) or 'none'}",
                 hint="a subject needs the launches of its kernel",
             )
-        every = (*(each.name for each in problem.arguments), *(each.name for each in draft.scratch))
-        steps = tuple(replace(step, arguments=step.arguments or every) for step in draft.steps)
+        every = (*(each.name for each in problem.arguments), *(each.name for each in header.scratch))
+        steps = tuple(replace(step, arguments=step.arguments or every) for step in header.steps)
         return Subject(
-            problem, language or problem.kernel.language, chosen, source, replace(draft, steps=steps), device
+            problem, language or problem.kernel.language, chosen, source, replace(header, steps=steps), device
         )
 
     @cached_property
@@ -194,19 +194,19 @@ class Subject:
     def bindings(self) -> tuple[Mapping[str, Argument | None], ...]:
         """For each launch of the kernel: by the kernel's own parameter name, the problem's argument.
 
-        None for scratch that the draft adds.
+        None for scratch that the header adds.
         """
         known: dict[str, Argument | None] = {each.name: each for each in self.problem.arguments}
         parameters = self.analysis.function.parameters
         return tuple(
             {parameter.name: known.get(name) for parameter, name in zip(parameters, step.arguments or (), strict=False)}
-            for step in self.draft.steps
+            for step in self.header.steps
             if step.entry.partition("<")[0].strip() == self.entry
         )
 
     def values_of(self, parameter: str) -> tuple[Value, ...] | None:
         """The values that a macro of the source may have; None for one that is no parameter of the template."""
-        found = self.draft.parameter(parameter)
+        found = self.header.parameter(parameter)
         return None if found is None else found.values
 
     def scalar(self, name: str) -> Expression | None:
@@ -246,7 +246,7 @@ class Subject:
         return total
 
     def _size(self, name: str, sizes: Mapping[str, int]) -> int | None:
-        parameter = self.draft.parameter(name)
+        parameter = self.header.parameter(name)
         if parameter is not None and isinstance(parameter.default, int):
             return int(parameter.default)
         scalar = self.scalar(name)
@@ -260,7 +260,7 @@ class Subject:
         return int(number) if isinstance(number, int) else None
 
     def _defaults(self) -> Mapping[str, Value]:
-        return {each.name: each.default for each in self.draft.parameters}
+        return {each.name: each.default for each in self.header.parameters}
 
     def rewritten(self, rewrite: Rewrite) -> Subject:
         """The subject that a rewrite of this one gives."""
@@ -269,7 +269,7 @@ class Subject:
             self.language,
             self.entry,
             rewrite.source,
-            rewrite.draft,
+            rewrite.header,
             self.device,
             (*self.history, rewrite.tactic),
             rewrite.properties,
@@ -325,7 +325,7 @@ def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:
     defined = {each.definition.name for each in lines if each.definition is not None}
     defined -= {name for each in lines if each.word == "undef" for name in words_of(each.rest)[:1]}
     said = [each.place.span.text(subject.source) for each in (function, *helpers)]
-    own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.draft.options))))
+    own = set(_OWN_NAME.findall(" ".join((*said, *defined, *subject.problem.kernel.options, *subject.header.options))))
     if not own:
         return rewrite
     before, after = (Counter(_OWN_NAME.findall(text)) for text in (subject.source, rewrite.source))

@@ -1,4 +1,4 @@
-"""The self-describing header of a template: a TOML block in the first comment of the source.
+"""The self-describing header of a template: a TOML block in the first comment of the source, read, edited and written.
 
 ```c
 // /// kernelwright
@@ -8,31 +8,44 @@
 ```
 
 It may also stand in a block comment, with or without a `*` before each line, and after `#` in Python sources.
+
+```
+header = parse_header(text, file, entry="softmax")
+header = header.with_parameters(Parameter("ROWS", (1, 2, 4), 1, "rows of one block"))
+header = header.with_constraint("rows", "ROWS <= 4").relaunched("softmax", grid=("ceil_div(n, ROWS)",), block=("64",))
+text = header.render() + strip_header(text)          # parse_header(header.render(), ...) == header
+```
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from kernelwright.errors import Location, SpecError
-from kernelwright.problem.checks import check_name
-from kernelwright.problem.config import Value
 from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.load.arguments import read_argument
 from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.problem.options import read_options
-from kernelwright.problem.toml.file import TomlTable, parse_toml
+from kernelwright.problem.toml.file import parse_toml
 from kernelwright.problem.toml.positions import Origin
 from kernelwright.space.parameter import Constraint, Parameter
-
-MAX_VALUES = 100_000
-"""Values of one parameter; a range beyond this is a slip."""
+from kernelwright.template.header_tables import (
+    constraint_lines,
+    define_lines,
+    launch_lines,
+    option_lines,
+    parameter_lines,
+    read_constraints,
+    read_defines,
+    read_parameters,
+    read_scratch,
+    scratch_lines,
+)
 
 _KEYS = ("parameters", "constraints", "launch", "defines", "scratch", "options")
 _HINTS = {
@@ -40,25 +53,146 @@ _HINTS = {
     "arguments": "arguments belong into problem.toml; a template adds only [scratch]",
     "workloads": "workloads belong into problem.toml",
 }
-_PARAMETER_KEYS = ("values", "range", "powers_of_two", "default", "why")
-_FORMS = "values = [...], range = [low, high, step] or powers_of_two = [low, high]"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a template's header declares; all empty for a plain source. Made by `parse_header`."""
+    """What a template's header declares; all empty for a plain source. Equal to another that declares the same."""
 
     parameters: tuple[Parameter, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    """In order: a later one may rely on an earlier one."""
     steps: tuple[LaunchStep, ...] = ()
     """Empty: the problem's launches hold."""
     defines: Mapping[str, Expression] = field(default_factory=dict)
     scratch: tuple[Argument, ...] = ()
     options: tuple[str, ...] = ()
     """In addition to the problem's."""
-    location: Location | None = None
+    location: Location | None = field(default=None, compare=False)
     """The opening line; None when there is no header."""
-    last_line: int = 0
+    last_line: int = field(default=0, compare=False)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The declared parameter of that name."""
+        return next((each for each in self.parameters if each.name == name), None)
+
+    def with_parameters(self, *parameters: Parameter) -> Header:
+        """With more parameters; one that has the name of a declared one replaces it."""
+        new = {each.name: each for each in parameters}
+        kept = tuple(new.pop(each.name, each) for each in self.parameters)
+        return replace(self, parameters=(*kept, *new.values()))
+
+    def with_constraint(self, name: str, condition: str) -> Header:
+        """With one more condition; a name that is taken gets a number.
+
+        Raises:
+            SpecError: the condition is no expression.
+        """
+        new = Constraint(name, Expression.parse(condition))
+        if new in self.constraints:
+            return self
+        taken = {each.name for each in self.constraints}
+        free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in taken)
+        return replace(self, constraints=(*self.constraints, replace(new, name=free)))
+
+    def without_constraint(self, name: str) -> Header:
+        """Without one condition."""
+        return replace(self, constraints=tuple(each for each in self.constraints if each.name != name))
+
+    def with_define(self, name: str, expression: str) -> Header:
+        """With one more computed macro.
+
+        Raises:
+            SpecError: it is no expression.
+        """
+        return replace(self, defines={**self.defines, name: Expression.parse(expression)})
+
+    def with_scratch(self, scratch: Argument, *entries: str) -> Header:
+        """With one more argument, last of the launches of `entries`."""
+        steps = tuple(
+            replace(step, arguments=(*step.arguments, scratch.name))
+            if step.entry in entries and step.arguments is not None
+            else step
+            for step in self.steps
+        )
+        return replace(self, scratch=(*self.scratch, scratch), steps=steps)
+
+    def with_options(self, *options: str) -> Header:
+        """With more compile options."""
+        return replace(self, options=(*self.options, *(each for each in options if each not in self.options)))
+
+    def relaunched(
+        self,
+        entry: str,
+        *,
+        grid: Iterable[str | Expression],
+        block: Iterable[str | Expression],
+        shared_bytes: str | None = None,
+    ) -> Header:
+        """With another shape for every launch of `entry`; all else of them stays.
+
+        Raises:
+            SpecError: an extent is no expression.
+        """
+        new_grid, new_block = expressions(grid), expressions(block)
+        shared = None if shared_bytes is None else Expression.parse(shared_bytes)
+        steps = tuple(
+            replace(step, grid=new_grid, block=new_block, shared_bytes=shared or step.shared_bytes)
+            if step.entry == entry
+            else step
+            for step in self.steps
+        )
+        return replace(self, steps=steps)
+
+    def render(self, mark: Literal["//", "#"] = "//") -> str:
+        """The header in lines of comment that begin with `mark`, an empty line after it; places are not kept."""
+        lines = (
+            "/// kernelwright",
+            *option_lines(self.options),
+            *parameter_lines(self.parameters),
+            *constraint_lines(self.constraints),
+            *define_lines(self.defines),
+            *scratch_lines(self.scratch),
+            *launch_lines(self.steps),
+            "///",
+        )
+        return "".join(f"{mark} {line}\n" for line in lines) + "\n"
+
+
+def expressions(texts: Iterable[str | Expression]) -> tuple[Expression, ...]:
+    """Texts as expressions.
+
+    Raises:
+        SpecError: one is none.
+    """
+    return tuple(each if isinstance(each, Expression) else Expression.parse(each) for each in texts)
+
+
+def launch_step(
+    entry: str,
+    grid: Iterable[str],
+    block: Iterable[str],
+    shared_bytes: str | None = None,
+    arguments: tuple[str, ...] | None = None,
+) -> LaunchStep:
+    """One launch; extents are expressions in sizes, parameters and `device.*`, x first.
+
+    Raises:
+        SpecError: an extent is no expression.
+    """
+    shared = None if shared_bytes is None else Expression.parse(shared_bytes)
+    return LaunchStep(entry, expressions(grid), expressions(block), shared, arguments)
+
+
+def scratch_argument(
+    name: str, dtype: str, shape: Iterable[str], role: Literal["scratch", "local"] = "scratch"
+) -> Argument:
+    """One more argument: `scratch` is global memory, `local` OpenCL's.
+
+    Raises:
+        SpecError: an extent is no expression.
+    """
+    return Argument(name, role, dtype, expressions(shape), fresh="keep")
 
 
 def parse_header(text: str, file: Path, *, entry: str | None = None) -> Header:
@@ -77,34 +211,78 @@ def parse_header(text: str, file: Path, *, entry: str | None = None) -> Header:
     found = _find_block(text, file)
     if found is None:
         return Header()
-    block, origins, location = found
-    document = parse_toml(block, file, origins=origins)
-    root = document.root
+    root = parse_toml(found.toml, file, origins=found.origins).root
     root.refuse_unknown(_KEYS, what="a template header", hints=_HINTS)
     return Header(
-        parameters=_read_parameters(root.table("parameters")),
-        constraints=_read_constraints(root.table("constraints")),
+        parameters=read_parameters(root.table("parameters")),
+        constraints=read_constraints(root.table("constraints")),
         steps=read_steps(root, entry=entry),
-        defines=_read_defines(root.table("defines")),
-        scratch=_read_scratch(root.table("scratch"), folder=file.parent),
+        defines=read_defines(root.table("defines")),
+        scratch=read_scratch(root.table("scratch"), folder=file.parent),
         options=read_options(root) or (),
-        location=location,
-        last_line=origins[-1].line + 1 if origins else location.line + 1,
+        location=found.location,
+        last_line=found.last + 1,
     )
+
+
+def header_toml(text: str) -> str:
+    """The TOML of a source's header without its comment marks and empty lines; empty where none can be read."""
+    found = _readable_block(text)
+    return "" if found is None else "\n".join(line for line in found.toml.split("\n") if line.strip())
+
+
+def strip_header(text: str) -> str:
+    """A source's text without its header, in whichever style of comment; as it is where none can be read."""
+    found = _readable_block(text)
+    if found is None:
+        return text
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    kept = lines[: found.first]
+    if "/*" in lines[found.first]:
+        kept.append("/*\n")
+    if "*/" in lines[found.last]:
+        kept.append("*/\n")
+    rest = lines[found.last + 1 :]
+    if not kept and rest and not rest[0].strip():
+        rest = rest[1:]
+    return "".join((*kept, *rest))
 
 
 # Finding the block
 
-_OPENING = re.compile(r"^(?P<prefix>[ \t]*(?://+|#+|/\*+|\*+)?[ \t]*)///[ \t]*kernelwright[ \t]*$")
-_NEARLY_OPENING = re.compile(r"^[ \t]*(?://|#|/\*+|\*)?[ \t]*///[ \t]*(?P<word>[A-Za-z_-]+)[ \t]*$")
+_OPENING = re.compile(r"^(?P<prefix>[ \t]*+(?://+|#+|/\*+|\*+)?[ \t]*+)///[ \t]*kernelwright[ \t]*$")
+_NEARLY_OPENING = re.compile(r"^[ \t]*+(?://|#|/\*+|\*)?[ \t]*+///[ \t]*(?P<word>[A-Za-z_-]+)[ \t]*$")
 _LINE_PREFIX = {"//": re.compile(r"[ \t]*//+ ?"), "#": re.compile(r"[ \t]*#+ ?")}
 _LINE_CLOSING = {"//": re.compile(r"[ \t]*//[ \t]*///[ \t]*$"), "#": re.compile(r"[ \t]*#[ \t]*///[ \t]*$")}
 _BLOCK_PREFIX = re.compile(r"(?:[ \t]*\*(?!/) ?)?")
 _BLOCK_CLOSING = re.compile(r"[ \t]*\*?[ \t]*///[ \t]*(?:\*/)?[ \t]*$")
 
 
-def _find_block(text: str, file: Path) -> tuple[str, list[Origin], Location] | None:
-    """The header's TOML, where each of its lines comes from, and where it opens."""
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A header's lines; counted from 0."""
+
+    toml: str
+    """Without comment marks."""
+    origins: tuple[Origin, ...]
+    """Where each line of it comes from."""
+    location: Location
+    first: int
+    """The line that opens it."""
+    last: int
+    """The line that closes it."""
+
+
+def _readable_block(text: str) -> _Block | None:
+    try:
+        return _find_block(text, Path("template"))
+    except SpecError:
+        return None
+
+
+def _find_block(text: str, file: Path) -> _Block | None:
+    """The header's lines; None where there is none."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     openings = [index for index, line in enumerate(lines) if _OPENING.match(line)]
     if not openings:
@@ -125,7 +303,7 @@ def _find_block(text: str, file: Path) -> tuple[str, list[Origin], Location] | N
     for index in range(start + 1, len(lines)):
         line = lines[index]
         if closing.match(line):
-            return "\n".join(block), origins, location
+            return _Block("\n".join(block), tuple(origins), location, start, index)
         match = prefix.match(line)
         if match is None or (style == "*" and "*/" in line):
             break
@@ -171,165 +349,3 @@ def _refuse_misspelt(lines: list[str], file: Path) -> None:
                 hint="write `/// kernelwright`",
                 location=Location(file, index + 1),
             )
-
-
-# Reading the tables
-
-
-def _read_parameters(table: TomlTable | None) -> tuple[Parameter, ...]:
-    return tuple(_read_parameter(table, name) for name in table) if table else ()
-
-
-def _read_parameter(table: TomlTable, name: str) -> Parameter:
-    location = table.key_location(name)
-    check_name(name, what="parameter", location=location)
-    if isinstance(table.data[name], list):
-        raise table.wrong_type(name, value=table.data[name], expected="a table: { values = [...], default = ... }")
-    entry = table.table(name)
-    assert entry is not None
-    entry.refuse_unknown(_PARAMETER_KEYS, what=f"parameter {name!r}")
-    forms = [key for key in ("values", "range", "powers_of_two") if key in entry]
-    if not forms:
-        raise entry.missing("values", expected=_FORMS)
-    if len(forms) > 1:
-        raise SpecError(
-            f"parameter {name!r} has both {forms[0]!r} and {forms[1]!r}",
-            hint="keep one",
-            location=entry.key_location(forms[1]),
-        )
-    readers = {"values": _read_values, "range": _read_range, "powers_of_two": _read_powers}
-    values = readers[forms[0]](entry)
-    return Parameter(name, values, _read_default(entry, values), entry.text("why") or "", location)
-
-
-def _kind(value: object) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "text"
-    return ""
-
-
-def _read_values(entry: TomlTable) -> tuple[Value, ...]:
-    values = entry.data["values"]
-    if not isinstance(values, list):
-        raise entry.wrong_type("values", value=values, expected="a list, like [1, 2, 4]")
-    if not values:
-        raise entry.error("values", message=f"{entry.name} has no values", hint="give at least one")
-    if len(values) > MAX_VALUES:
-        message = f"{entry.name} has {len(values)} values, more than {MAX_VALUES}"
-        raise entry.error("values", MAX_VALUES, message=message, hint="give those that are worth a try")
-    first = _kind(values[0])
-    known = set()
-    for index, value in enumerate(values):
-        kind = _kind(value)
-        if not kind or (isinstance(value, float) and not math.isfinite(value)):
-            raise entry.wrong_type("values", index, value=value, expected="a number, a boolean or a text")
-        if kind != first:
-            raise entry.error(
-                "values",
-                index,
-                message=f"the values of {entry.name} mix {first}s and {kind}s: {values[0]!r} and {value!r}",
-                hint="use one type",
-            )
-        if value in known:
-            raise entry.error("values", index, message=f"{entry.name} has the value {value!r} twice")
-        known.add(value)
-        if isinstance(value, str) and not value.isprintable():
-            raise entry.error("values", index, message=f"{value!r} cannot be the text of a macro")
-    return _as_one_type(values)
-
-
-def _as_one_type(values: list[Value]) -> tuple[Value, ...]:
-    """Integers beside floats become floats, so that one value has one spelling."""
-    if any(isinstance(value, float) for value in values):
-        return tuple(float(value) for value in values)
-    return tuple(values)
-
-
-def _read_range(entry: TomlTable) -> tuple[Value, ...]:
-    expected = "[low, high] or [low, high, step], both ends included"
-    written = entry.data["range"]
-    if not isinstance(written, list) or len(written) not in (2, 3) or {_kind(part) for part in written} != {"number"}:
-        raise entry.wrong_type("range", value=written, expected=expected)
-    low, high, step = written if len(written) == 3 else (*written, 1)
-    if not all(math.isfinite(part) for part in (low, high, step)) or step <= 0 or low > high:
-        raise entry.error(
-            "range", message=f"range {written} is empty or endless", hint=f"write {expected}, with a step above 0"
-        )
-    count = math.floor((high - low) / step + 1e-9) + 1
-    if count > MAX_VALUES:
-        raise entry.error("range", message=f"range {written} has {count} values, more than {MAX_VALUES}")
-    return _as_one_type([low + index * step for index in range(count)])
-
-
-def _read_powers(entry: TomlTable) -> tuple[Value, ...]:
-    written = entry.data["powers_of_two"]
-    expected = "[low, high], both powers of two"
-    if not isinstance(written, list) or len(written) != 2 or not all(type(part) is int for part in written):
-        raise entry.wrong_type("powers_of_two", value=written, expected=expected)
-    low, high = written
-    if low < 1 or low > high or low & (low - 1) or high & (high - 1):
-        raise entry.error("powers_of_two", message=f"powers_of_two = {written}, expected {expected}, low first")
-    return tuple(1 << bits for bits in range(low.bit_length() - 1, high.bit_length()))
-
-
-def _read_default(entry: TomlTable, values: tuple[Value, ...]) -> Value:
-    if "default" not in entry:
-        raise entry.missing("default", expected=f"default = {_toml(values[len(values) // 2])}, what you use today")
-    written = entry.data["default"]
-    for value in values:
-        if value == written and _kind(value) == _kind(written):
-            return value
-    shown = ", ".join(_toml(value) for value in values[:12]) + (", ..." if len(values) > 12 else "")
-    hint = None
-    if _kind(written) == "number" and _kind(values[0]) == "number":
-        nearest = min((value for value in values if not isinstance(value, str)), key=lambda item: abs(item - written))
-        hint = f"the nearest is {nearest}"
-    elif _kind(written) != _kind(values[0]):
-        hint = f"the values are {_kind(values[0])}s"
-    raise entry.error("default", message=f"the default {_toml(written)} is not among the values {shown}", hint=hint)
-
-
-def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f'"{value}"'
-    return str(value)
-
-
-def _read_constraints(table: TomlTable | None) -> tuple[Constraint, ...]:
-    constraints = []
-    for name in table or ():
-        assert table is not None
-        if not isinstance(table.data[name], str):
-            raise table.wrong_type(name, value=table.data[name], expected='a condition, like "d % VEC == 0"')
-        expression = table.expression(name)
-        assert expression is not None
-        constraints.append(Constraint(name, expression))
-    return tuple(constraints)
-
-
-def _read_defines(table: TomlTable | None) -> dict[str, Expression]:
-    defines = {}
-    for name in table or ():
-        assert table is not None
-        check_name(name, what="define", location=table.key_location(name))
-        expression = table.expression(name)
-        assert expression is not None
-        defines[name] = expression
-    return defines
-
-
-def _read_scratch(table: TomlTable | None, *, folder: Path) -> tuple[Argument, ...]:
-    """`[scratch]`: like `[arguments]`; the role is `scratch` unless it says `local`."""
-    if table is None:
-        return ()
-    return tuple(
-        read_argument(table, name, ("scratch", "local"), folder=folder, default_role="scratch") for name in table
-    )

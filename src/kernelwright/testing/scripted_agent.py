@@ -24,11 +24,9 @@ from kernelwright.agent.base import (
     Written,
 )
 from kernelwright.agent.rules.landscape import findings
-from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.space.parameter import Parameter
 from kernelwright.store.event import Idea
-from kernelwright.template.draft import strip_header
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import parse_header, strip_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,8 @@ class ScriptedAgent:
         if len(last.values) == 1:
             return Declined("nothing is left to drop")
         values = tuple(value for value in last.values if value != max(last.values))
-        draft = header_draft(header).with_parameters(dataclasses.replace(last, values=values, default=values[0]))
-        text = draft.render() + strip_header(context.written.text)
+        changed = header.with_parameters(dataclasses.replace(last, values=values, default=values[0]))
+        text = changed.render() + strip_header(context.written.text)
         return Draft(dataclasses.replace(context.written, text=text), "smaller")
 
     def template(self, context: TemplateContext) -> Draft | Declined:
@@ -125,11 +123,9 @@ class ScriptedAgent:
 
 def _applied(written: Written, tactic: ScriptedTactic) -> Written:
     header = parse_header(written.text, Path("node"), entry=written.entry)
-    draft = header_draft(header).with_parameters(
-        Parameter(tactic.parameter, tactic.values, tactic.values[0], f"for {tactic.name}")
-    )
+    header = header.with_parameters(Parameter(tactic.parameter, tactic.values, tactic.values[0], f"for {tactic.name}"))
     if tactic.constraint:
-        draft = draft.with_constraint(tactic.name, tactic.constraint)
+        header = header.with_constraint(tactic.name, tactic.constraint)
     line = f"enum {{ scripted_{tactic.parameter.lower()} = {tactic.parameter} }};\n"
-    text = draft.render() + line + strip_header(written.text)
+    text = header.render() + line + strip_header(written.text)
     return dataclasses.replace(written, text=text, tactics=(*written.tactics, tactic.name))

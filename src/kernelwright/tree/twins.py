@@ -21,8 +21,7 @@ from kernelwright.errors import SpecError
 from kernelwright.identity import content_id
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.lexer import Token, tokens_of
-from kernelwright.template.draft import strip_header
-from kernelwright.template.header import Header, parse_header
+from kernelwright.template.header import Header, parse_header, strip_header
 
 _SKIPPED = frozenset({"location", "why", "last_line"})
 _TYPES = re.compile(

@@ -173,6 +173,14 @@ def parse_budget(text: str) -> Budget:
     return budget
 
 
+def bare_number_words(text: str) -> str:
+    """What a budget that is a bare number means, for whoever meant seconds; empty: it says its unit."""
+    bare = next((part.strip() for part in text.split(",") if part.strip().isdecimal()), "")
+    if not bare:
+        return ""
+    return f"--budget {text}: {bare} evaluations, without a limit in time; {bare} seconds are {bare}s"
+
+
 def _with_part(budget: Budget, part: str, text: str) -> Budget:
     if part in ("no-gain", "nogain", "until-no-gain"):
         return dataclasses.replace(budget, patience=50)

@@ -434,24 +434,24 @@ class _Session:
 
         So does the end of the time, where a run has not ended by itself.
         """
-        with self._limited(runner):
-            try:
+        try:
+            with self._limited(runner):
                 yield
-            except (KeyboardInterrupt, InfrastructureError) as error:
-                is_over = self._limit.is_over
-                if isinstance(error, InfrastructureError) and not is_over:
-                    raise
-                self._limit.release()
-                if is_over and not self._has_baseline:
-                    raise too_short(self._settings.budget.seconds or 0.0, self._doing) from None
-                self._end_set_up()
-                end = self._finished(self._reason_of_end(INTERRUPTED))
-                events = closing_events(self._folder.log, self._pending, end, is_finished=self._is_finished)
-                if events is None:
-                    raise
-                notes = self._over_notes(end.reason) if end in events else []
-                if events:
-                    self._append([*events[:-1], *notes, events[-1]])
+        except (KeyboardInterrupt, InfrastructureError) as error:
+            is_over = self._limit.is_over
+            if isinstance(error, InfrastructureError) and not is_over:
+                raise
+            self._limit.release()
+            if is_over and not self._has_baseline:
+                raise too_short(self._settings.budget.seconds or 0.0, self._doing) from None
+            self._end_set_up()
+            end = self._finished(self._reason_of_end(INTERRUPTED))
+            events = closing_events(self._folder.log, self._pending, end, is_finished=self._is_finished)
+            if events is None:
+                raise
+            notes = self._over_notes(end.reason) if end in events else []
+            if events:
+                self._append([*events[:-1], *notes, events[-1]])
 
     @contextlib.contextmanager
     def _limited(self, runner: MeasuringRunner) -> Iterator[None]:
@@ -462,7 +462,8 @@ class _Session:
             return
         end_s, begun = hard_limit_s(self._settings.budget.seconds), self._begun or self._clock
         left_s = None if end_s is None else end_s - (begun.spent_s if self._resumed_s is None else 0.0)
-        with HardLimit(left_s, stop=runner.stop) as self._limit:
+        self._limit = HardLimit(left_s, stop=runner.stop)  # known before it can be over
+        with self._limit:
             yield
 
     def _reason_of_end(self, reason: str) -> str:
@@ -724,9 +725,10 @@ def baseline_note(seconds: float, baseline: BaselineMeasured) -> str:
     if spent_s <= MOST_FOR_BASELINE * seconds:
         return ""
     wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
+    rest = "so it is exceeded" if spent_s > seconds else "and what is left is little"
     return (
-        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, and what is left is "
-        f"little; give more time (--budget {wanted}), fewer or smaller workloads, or a faster reference"
+        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, {rest}; "
+        f"give more time (--budget {wanted}), fewer or smaller workloads, or a faster reference"
     )
 
 

@@ -36,7 +36,7 @@ from kernelwright.agent.model.context import (
     EvidenceOf,
     SourceOf,
 )
-from kernelwright.agent.model.drafting import body_of, drafted, header_toml, numbered, with_defaults
+from kernelwright.agent.model.drafting import body_of, drafted, numbered, with_defaults
 from kernelwright.agent.model.limits import limits_words
 from kernelwright.agent.model.prompting import filled, system_prompt
 from kernelwright.agent.model.replies import (
@@ -60,7 +60,7 @@ from kernelwright.agent.rules.landscape import findings
 from kernelwright.errors import ModelBudgetSpent, ModelRefused, ModelReplyMalformed
 from kernelwright.llm.base import ChatModel, ChatRequest, Message, Replays, Reply, shortened
 from kernelwright.store.event import Idea
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import header_toml, parse_header
 from kernelwright.tree.model import OPEN_FAMILY, Node, Tree, free_key
 
 MORE_IDEAS = 3
@@ -165,7 +165,7 @@ class ModelAgent:
             because=idea.because,
             risk=idea.risk or "none was named",
             source=self._shown(body, region, written.language, (idea.instruction,)),
-            header=header_toml(written),
+            header=header_toml(written.text),
             limits=self._limits("code"),
         )
         asking = _Asking("code", prompt, written.language, briefing, node, sample=context.sample)
@@ -191,7 +191,7 @@ class ModelAgent:
             log=cleaned_log(failure.log, most=2 * MOST_LOG_CHARACTERS),
             change=self._briefer.change(context.tree, context.node, written.text),
             source=self._shown(body, region, written.language),
-            header=header_toml(written),
+            header=header_toml(written.text),
             limits=self._limits("debug"),
         )
         asking = _Asking("debug", prompt, written.language, briefing, context.node, sample=context.sample)
@@ -206,7 +206,7 @@ class ModelAgent:
             "template",
             context=briefing.text,
             source=anchored(body, region, written.language),
-            header=header_toml(written),
+            header=header_toml(written.text),
             limits=self._limits("template"),
         )
         asking = _Asking("template", prompt, written.language, briefing, context.node)
@@ -253,7 +253,7 @@ class ModelAgent:
             "plan",
             context=briefing.text,
             source=body if is_direct else numbered(body),
-            header=header_toml(written),
+            header=header_toml(written.text),
             families=", ".join(FAMILIES),
             limits=self._limits("plan"),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,28 +11,16 @@ from kernelwright.agent.base import Task, Written
 from kernelwright.agent.model.anchors import Region, carried_out
 from kernelwright.agent.model.hostile import check_header, check_source
 from kernelwright.agent.model.replies import Malformed, code_of, header_of
-from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import SpecError
 from kernelwright.llm.base import Reply
 from kernelwright.problem.config import Value
-from kernelwright.template.draft import strip_header
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import parse_header, strip_header
 from kernelwright.template.load import template_of_text
-
-_NOT_DRAFTED = re.compile(r"^\s*(cluster|cooperative|constants)\s*=", re.MULTILINE)
-"""Keys of a launch that a draft does not know: such a header stays as it was written."""
 
 
 def body_of(written: Written) -> str:
     """The source without its header."""
     return strip_header(written.text)
-
-
-def header_toml(written: Written) -> str:
-    """The header's TOML, without comment marks; empty where there is none."""
-    head = written.text.removesuffix(body_of(written))
-    lines = [line.removeprefix("//").removeprefix(" ") for line in head.split("\n")]
-    return "\n".join(line for line in lines if line.strip() and line.strip() not in ("///", "/// kernelwright"))
 
 
 def numbered(source: str) -> str:
@@ -43,17 +30,17 @@ def numbered(source: str) -> str:
 
 def with_defaults(written: Written, values: Mapping[str, Value]) -> Written:
     """The template with other defaults, where a parameter of that name can have the value; else as it is."""
-    if not values or _NOT_DRAFTED.search(header_toml(written)):
+    if not values:
         return written
-    draft = header_draft(parse_header(written.text, Path("header"), entry=written.entry))
+    header = parse_header(written.text, Path("header"), entry=written.entry)
     changed = [
         replace(each, default=values[each.name])
-        for each in draft.parameters
+        for each in header.parameters
         if values.get(each.name, each.default) != each.default and values[each.name] in each.values
     ]
     if not changed:
         return written
-    return replace(written, text=draft.with_parameters(*changed).render() + body_of(written))
+    return replace(written, text=header.with_parameters(*changed).render() + body_of(written))
 
 
 def without_parameters(text: str, entry: str, config: Mapping[str, Value] = MappingProxyType({})) -> str:
@@ -114,7 +101,7 @@ def _header_text(toml: str, written: Written) -> str:
         raise Malformed(f"the toml block is no template header: {_complaint(error, text)}") from None
     if not header.steps:
         raise Malformed("the toml block has no [launch]; give the whole header, with grid and block")
-    return text if _NOT_DRAFTED.search(toml) else header_draft(header).render()
+    return header.render()
 
 
 def _refuse_what_does_not_load(task: Task, text: str) -> None:

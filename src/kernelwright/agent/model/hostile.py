@@ -39,6 +39,7 @@ from kernelwright.source.lexer import (
     without_directives,
     words_of,
 )
+from kernelwright.template.header import header_toml
 
 MOST_SOURCE_CHARACTERS = 100_000
 MOST_HEADER_CHARACTERS = 10_000
@@ -128,7 +129,7 @@ def _problems(source: str, original: str) -> Iterator[str]:
     spliced = joined_lines(source).text
     yield from _odd_quotes(spliced)  # behind these, what a comment is can be told as every compiler does
     code, old_code = masked(spliced), _surely_code(original)
-    header = _header_text(spliced)
+    header = _header_text(source)
     yield from _odd_letters(code, old_code)
     yield from _directives(spliced, code, original, old_code)
     yield from _forbidden_words(code, old_code, _text_words(header))
@@ -212,13 +213,9 @@ def _directives(source: str, code: str, original: str, old_code: str) -> Iterato
         yield "an #include names its file by a macro, or in no way that can be read"
 
 
-_HEADER = re.compile(r"\A//[ \t]*///[ \t]*kernelwright[^\n]*\n(?:[ \t]*//[^\n]*\n)*")
-
-
 def _header_text(source: str) -> str:
-    """The template header's lines, in which nothing but `"` begins a text; empty where there is none."""
-    header = _HEADER.match(source)
-    return "" if header is None else header.group().translate(str.maketrans("'/", "  "))
+    """The template header's TOML, in which nothing but `"` begins a text; empty where there is none."""
+    return header_toml(source).translate(str.maketrans("'/", "  "))
 
 
 def _text_words(header: str) -> frozenset[str]:

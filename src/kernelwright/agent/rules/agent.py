@@ -156,7 +156,7 @@ class RulesAgent:
             return NotApplicable(
                 tactic.name, tactic.family, f"a defect of this tactic: {type(error).__name__}: {error}"
             )
-        if isinstance(result, Rewrite) and result.source == subject.source and result.draft == subject.draft:
+        if isinstance(result, Rewrite) and result.source == subject.source and result.header == subject.header:
             return NotApplicable(tactic.name, tactic.family, "it would change nothing", is_already_so=True)
         return result
 

@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.agent.base import Task
-from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import KernelwrightError
 from kernelwright.problem.config import Value
 from kernelwright.space.feasible import Space
 from kernelwright.space.parameter import Parameter
-from kernelwright.template.draft import strip_header
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import parse_header, strip_header
 
 
 def smaller_defaults(text: str, task: Task, entry: str) -> str | None:
@@ -33,8 +31,7 @@ def smaller_defaults(text: str, task: Task, entry: str) -> str | None:
     parameters = tuple(replace(each, default=chosen[each.name]) for each in header.parameters)
     if parameters == header.parameters:
         return None
-    draft = replace(header_draft(header), parameters=parameters)
-    return draft.render() + strip_header(text)
+    return replace(header, parameters=parameters).render() + strip_header(text)
 
 
 def _smaller(parameter: Parameter) -> Value:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from kernelwright.agent.base import Task, Written
-from kernelwright.problem.model import Argument
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source.language import Language
+from kernelwright.source.lexer import words_of
 from kernelwright.tactics.base import DeviceFacts, Rewrite, Subject
-from kernelwright.template.draft import HeaderDraft, ScratchDraft, StepDraft, strip_header
-from kernelwright.template.header import Header, parse_header
+from kernelwright.template.header import Header, parse_header, strip_header
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -49,7 +48,7 @@ def subject_of(task: Task, written: Written, entry: str | None = None) -> Subjec
     subject = Subject.make(
         task.problem,
         strip_header(written.text),
-        header_draft(header),
+        header,
         device_facts(task),
         entry=entry,
         language=cast("Language", written.language),
@@ -69,69 +68,39 @@ def written_of(before: Written, subject: Subject, rewrite: Rewrite) -> Written:
 
     Parameters that nothing uses any more go: a tactic that replaces a launch leaves those of the old one behind.
     """
-    draft = without_unused(rewrite.draft, rewrite.source, subject.language)
+    header = without_unused(rewrite.header, rewrite.source, subject.language)
     replaced = {key_of(each, subject.entry, before.entry) for each in subject.properties}
     new = {key_of(each, subject.entry, before.entry) for each in rewrite.properties}
     return replace(
         before,
-        text=draft.render() + rewrite.source,
+        text=header.render() + rewrite.source,
         tactics=(*before.tactics, key_of(rewrite.tactic, subject.entry, before.entry)),
         properties=tuple(sorted((set(before.properties) - replaced) | new)),
     )
 
 
-def without_unused(draft: HeaderDraft, source: str, language: Language) -> HeaderDraft:
-    """The draft without parameters that neither the source nor anything else in it uses, and their constraints."""
-    used = set(used_words(source, language))
-    for text in _expressions(draft):
-        used.update(_WORD.findall(text))
-    gone = {each.name for each in draft.parameters} - used
+def without_unused(header: Header, source: str, language: Language) -> Header:
+    """The header without parameters that neither the source nor anything else in it uses, and their constraints."""
+    used = {*used_words(source, language), *(word for text in _texts(header) for word in words_of(text))}
+    gone = {each.name for each in header.parameters} - used
     if not gone:
-        return draft
+        return header
     return replace(
-        draft,
-        parameters=tuple(each for each in draft.parameters if each.name not in gone),
-        constraints=tuple((name, text) for name, text in draft.constraints if not gone & set(_WORD.findall(text))),
+        header,
+        parameters=tuple(each for each in header.parameters if each.name not in gone),
+        constraints=tuple(each for each in header.constraints if not gone & each.expression.names),
     )
 
 
-def _expressions(draft: HeaderDraft) -> Iterator[str]:
+def _texts(header: Header) -> Iterator[str]:
     """Everything in a header that may use a parameter, constraints left out."""
-    for step in draft.steps:
-        yield from (value for value in _texts_in(step))
-    yield from (text for _, text in draft.defines)
-    for scratch in draft.scratch:
-        yield from scratch.shape
-    yield from draft.options
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    """All texts in a dataclass of texts, however nested: launches gain fields."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _texts_in(each)
-    elif is_dataclass(value):
-        for each in fields(value):
-            yield from _texts_in(getattr(value, each.name))
-
-
-def header_draft(header: Header) -> HeaderDraft:
-    """A parsed header as data that tactics edit."""
-    return HeaderDraft(
-        parameters=header.parameters,
-        constraints=tuple((each.name, each.expression.text) for each in header.constraints),
-        steps=tuple(StepDraft.of(step) for step in header.steps),
-        defines=tuple((name, expression.text) for name, expression in header.defines.items()),
-        scratch=tuple(_scratch(argument) for argument in header.scratch),
-        options=header.options,
-    )
-
-
-def _scratch(argument: Argument) -> ScratchDraft:
-    shape = tuple(extent.text for extent in argument.shape)
-    return ScratchDraft(argument.name, argument.dtype, shape, argument.role)
+    for step in header.steps:
+        yield step.entry
+        extents = (*step.grid, *step.block, *step.cluster, *filter(None, (step.shared_bytes,)))
+        yield from (each.text for each in extents)
+    yield from (each.text for each in header.defines.values())
+    yield from (each.text for scratch in header.scratch for each in scratch.shape)
+    yield from header.options
 
 
 def device_facts(task: Task) -> DeviceFacts:

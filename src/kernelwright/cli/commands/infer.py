@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import typer
 
 from kernelwright.errors import SpecError, UsageError
+from kernelwright.evaluate.judge.trial_launch import TrialLaunches
 from kernelwright.infer.inference import Given, infer, split_kernel
 from kernelwright.infer.model import Inferred, InferredArgument
 from kernelwright.infer.problem_files import check_loads, choose_folder, files_of, write_files
@@ -17,6 +20,12 @@ from kernelwright.infer.words import read_words
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 from kernelwright.store.files import explain
+
+MOST_LAUNCH_S = 0.25
+"""Of the baseline, on sizes that nobody said."""
+MEMORY_SHARE = 0.25
+"""Of the device's memory, for all arrays on such sizes."""
+MOST_TRIALS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +74,51 @@ def problem_of_kernel(said: KernelWords, *, is_silent: bool) -> Path:
     inferred = infer_words(said, asks=True)
     if inferred.questions:
         raise UsageError(_questions_text(inferred), hint=f"say it: {_command(said, inferred)}")
+    inferred, launch_s = _fitting(said, inferred)
     files, absent = files_of(inferred)
     check_loads(inferred.file, inferred.entry, files)
     folder = said.out or choose_folder(inferred.file.parent, inferred.file.stem, files)
     write_new(folder, files, is_forced=False)
     if not is_silent:
-        for line in (*five_lines(inferred, folder), *(f"note: {note}" for note in (*absent, *inferred.notes))):
+        for line in (
+            *five_lines(inferred, folder, launch_s=launch_s),
+            *(f"note: {note}" for note in (*absent, *inferred.notes)),
+        ):
             typer.echo(line)
     return folder
 
 
-def infer_words(said: KernelWords, *, asks: bool) -> Inferred:
+def _fitting(said: KernelWords, inferred: Inferred) -> tuple[Inferred, float | None]:
+    """The same with sizes that nobody said as small as this device needs them, and seconds of a launch, if it ran.
+
+    At most `MOST_LAUNCH_S` a launch, and a quarter of the device's memory.
+    """
+    if not inferred.guessed_sizes:
+        return inferred, None
+    launch_s: float | None = None
+    with tempfile.TemporaryDirectory(prefix="kernelwright-sizes-") as staged, TrialLaunches(Path(staged)) as trials:
+        for number in range(MOST_TRIALS):
+            folder = Path(staged) / f"problem-{number}"
+            files, _ = files_of(inferred)
+            check_loads(inferred.file, inferred.entry, files)
+            write_files(folder, files)
+            trial = trials.launch(folder / "problem.toml")
+            if trial is None:
+                return inferred, None
+            most_bytes = (trial.memory_bytes or 4 * inferred.array_bytes) * MEMORY_SHARE
+            launch_s = trial.launch_s
+            too_much = max(launch_s / MOST_LAUNCH_S, inferred.array_bytes / most_bytes)
+            if too_much <= 1.0:
+                break
+            halvings = inferred.halvings + max(1, round(math.log2(too_much) / 2))  # work grows with several sizes
+            smaller = infer_words(said, asks=True, halvings=halvings)
+            if smaller.sizes == inferred.sizes:
+                break
+            inferred = smaller
+    return inferred, launch_s
+
+
+def infer_words(said: KernelWords, *, asks: bool, halvings: int = 0) -> Inferred:
     """What the file and the words say.
 
     Raises:
@@ -92,6 +135,7 @@ def infer_words(said: KernelWords, *, asks: bool) -> Inferred:
         _extents(said.grid, "--grid"),
         _extents(said.block, "--block"),
         asks,
+        halvings=halvings,
     )
     return infer(file, given)
 
@@ -119,8 +163,11 @@ def _is_other(path: Path, data: bytes) -> bool:
     return path.exists() and not (path.is_file() and path.read_bytes() == data)
 
 
-def five_lines(inferred: Inferred, folder: Path) -> tuple[str, ...]:
-    """What was inferred: arguments, launch, sizes, what is a guess, and where it was written."""
+def five_lines(inferred: Inferred, folder: Path, *, launch_s: float | None = None) -> tuple[str, ...]:
+    """What was inferred: arguments, launch, sizes, what is a guess, and where it was written.
+
+    `launch_s`: of one launch on these sizes, where they were chosen for this device.
+    """
     arrays = [each for each in inferred.arguments if each.role != "scalar"]
     scalars = [
         f"{each.name} = {each.value}"
@@ -129,11 +176,13 @@ def five_lines(inferred: Inferred, folder: Path) -> tuple[str, ...]:
     ]
     sizes = [f"{name} = {value}" for name, value in inferred.sizes.items()]
     launch = inferred.launch
+    memory = f"{inferred.array_bytes / 1e6:.3g} MB in all arrays"
+    memory += "" if launch_s is None else f"; a launch takes {1e3 * launch_s:.3g} ms here"
     certain = "nothing: the source or you say all of it"
     return (
         f"kernel:    {inferred.entry}({', '.join(map(_array_text, arrays))})",
         f"launch:    grid ({', '.join(launch.grid)}), block ({', '.join(launch.block)}), {launch.origin}",
-        f"sizes:     {', '.join((*sizes, *scalars)) or 'none'}; {inferred.array_bytes / 1e6:.3g} MB in all arrays",
+        f"sizes:     {', '.join((*sizes, *scalars)) or 'none'}; {memory}",
         f"guesses:   {'; '.join(inferred.guesses) or certain}",
         f"problem:   {folder}; right is what the original kernel computes, in a wider type where its text allows it",
     )

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 from rich.tree import Tree as Branches
 
-from kernelwright.cli.commands.tune import REPLAY_AGAIN, stopping_in_words
-from kernelwright.cli.interrupts import since_start_s
+from kernelwright.cli.clock import since_start_s
+from kernelwright.cli.commands.tune import REPLAY_AGAIN, stopping_in_words, tell_bare_budget
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import (
     interval_data,
@@ -155,6 +155,7 @@ def run_optimize(words: OptimizeWords) -> int:
     """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
     settings = words.settings()
     refuse_idle_caps(words, [settings.model])
+    tell_bare_budget(words.budget)
     with stopping_in_words(words.run):
         with open_progress(is_json=words.is_json) as view:
             result = optimize(words.problem, settings=settings, run=words.run, listener=view, earlier_s=since_start_s())
@@ -385,7 +386,7 @@ def _print_path(path: tuple[PathStep, ...], console: Console) -> None:
         gain = interval_text(step.gain) if step.gain is not None else provisional
         total = f"{step.total.estimate:.2f}x" if step.total is not None else "-"
         rows.append((f"{step.node.index} {step.node.label}", predicted, gain, total))
-    print_figures(("node", "predicted", "this step [95%]", "since the baseline"), rows, console)
+    print_figures(("node", "predicted", "this step", "since the baseline"), rows, console)
     if any(step.gain is None and step.search_gain is not None for step in path[1:]):
         told = "about: the search's own figure, which flatters; what has an interval, and what is since the baseline, "
         console.print(f"{told}is from the final comparison", highlight=False, markup=False)

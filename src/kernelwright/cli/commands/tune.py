@@ -17,7 +17,7 @@ from typing import Literal, cast
 
 import typer
 
-from kernelwright.cli.interrupts import since_start_s
+from kernelwright.cli.clock import since_start_s
 from kernelwright.cli.output.progress import open_progress
 from kernelwright.cli.output.tables import open_console, print_result, summary
 from kernelwright.cli.words import is_quiet
@@ -30,7 +30,7 @@ from kernelwright.store.event import SessionStarted
 from kernelwright.store.run_folder import DEFAULT_FOLDER, LOG_NAME, NODES_FOLDER, RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.template.load import files_as_written, problem_files
-from kernelwright.tuning.settings import TuneSettings, parse_budget
+from kernelwright.tuning.settings import TuneSettings, bare_number_words, parse_budget
 from kernelwright.tuning.tune import TuningProblem, priors_of, replay, resume, tune
 
 REPLAY_AGAIN = "a replay is not resumed: start it again"
@@ -86,9 +86,17 @@ class TuneWords:
         )
 
 
+def tell_bare_budget(text: str) -> None:
+    """Say what a budget without a unit means, which may not be what was meant."""
+    words = bare_number_words(text)
+    if words and not is_quiet():
+        typer.echo(words, err=True)
+
+
 def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
+    tell_bare_budget(words.budget)
     with stopping_in_words(words.run, advice=REPLAY_AGAIN if words.replay is not None else ""):
         note_foreign_priors(words.priors, words.problem)
         with open_progress(is_json=words.is_json) as view:

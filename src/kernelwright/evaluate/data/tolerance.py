@@ -463,7 +463,7 @@ def _wrong_of_share(
                 score = error if allowance.is_exact else np.divide(error, allowed, out=error)
             score[~np.isfinite(score)] = np.inf
             score[is_right] = -1.0
-            least = worst[-1][0] if len(worst) == limit else 0.0
+            least = worst[-1][0] if len(worst) == limit else -0.5
             found = [
                 (value, start + place, float(allowed.flat[place])) for value, place in _highest(score, least, limit)
             ]

@@ -58,6 +58,8 @@ class Preparation:
     """For the others."""
     claim_s: float
     """For what a claim needs beside."""
+    least_s: float
+    """For the calls of the reference alone, which come one after the other; all else is done side by side."""
 
     def plan(self, left_s: float, location: Location | None = None) -> Plan:
         """Whether all datasets come before the search, or the first ones.
@@ -67,14 +69,11 @@ class Preparation:
             location: of the reference's name, for the error.
 
         Raises:
-            BudgetTooShort: a claim needs more than is left.
+            BudgetTooShort: the calls of the reference alone take longer than what is left.
         """
-        if self.first_s + self.later_s <= AT_ONCE_SHARE * left_s or not self.later_s:
-            if self.first_s + self.claim_s <= left_s:
-                return "all"
-        elif self.first_s + self.later_s + self.claim_s <= left_s:
-            return "first"
-        raise self.too_short(left_s, location)
+        if self.least_s > left_s:
+            raise self.too_short(left_s, location)
+        return "all" if self.first_s + self.later_s <= AT_ONCE_SHARE * left_s or not self.later_s else "first"
 
     def too_short(self, left_s: float, location: Location | None) -> BudgetTooShort:
         """The complaint, with a budget that would do."""
@@ -128,10 +127,10 @@ def preparation(
         launch_s: of the baseline on it, with all that goes on around.
     """
     by_name = {each.name: each for each in problem.workloads}
-    here_bytes = _array_bytes(problem, by_name[workload])
-    inputs, first_s, later_s, claim_s, longest_s = len(problem.inputs), 0.0, 0.0, 0.0, 0.0
+    here_bytes = array_bytes(problem, by_name[workload])
+    inputs, first_s, later_s, claim_s, longest_s, calls_s = len(problem.inputs), 0.0, 0.0, 0.0, 0.0, 0.0
     for name, datasets in counts.items():
-        ratio = _array_bytes(problem, by_name[name]) / here_bytes
+        ratio = array_bytes(problem, by_name[name]) / here_bytes
         call_s = made.reference_s * ratio
         around_s = max(0.0, made.work_s - made.reference_s) * ratio
         perturbed = _perturbed_count(problem, by_name[name])
@@ -140,12 +139,14 @@ def preparation(
         later_s += (datasets.every - datasets.first) * of_dataset_s
         claim_s += CLAIM_CALLS * (call_s + around_s)
         longest_s = max(longest_s, call_s)
+        calls_s += (datasets.every * (1 + perturbed) + CLAIM_CALLS) * call_s
     most = max(counts.values(), key=lambda each: each.every)
     first_s = max(0.0, first_s - made.work_s)
-    return Preparation(longest_s, most, len(counts), first_s, later_s, CLAIM_S + claim_s)
+    return Preparation(longest_s, most, len(counts), first_s, later_s, CLAIM_S + claim_s, calls_s)
 
 
-def _array_bytes(problem: Problem, workload: Workload) -> int:
+def array_bytes(problem: Problem, workload: Workload) -> int:
+    """Of all arrays but scratch; at least 1."""
     return max(1, sum(each.byte_count for each in layouts_for(problem, workload)))
 
 
@@ -168,6 +169,8 @@ def _seconds_text(seconds: float) -> str:
 
 
 def _round_budget(needed_s: float) -> str:
-    """Half as much again, in whole tens of seconds or minutes."""
+    """Half as much again, in whole tens of seconds, minutes or hours."""
     wanted_s = 1.5 * needed_s
+    if wanted_s > 7200:
+        return f"{math.ceil(wanted_s / 3600)}h"
     return f"{10 * math.ceil(wanted_s / 10)}s" if wanted_s <= 120 else f"{math.ceil(wanted_s / 60)}m"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,8 +35,9 @@ from kernelwright.backend.base import (
 from kernelwright.backend.registry import BACKENDS, get_backend
 from kernelwright.errors import ReferenceFailed
 from kernelwright.evaluate.builds.render import RenderedWorkload, render_workload
+from kernelwright.evaluate.data.array_threads import Crew
 from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
-from kernelwright.infer.widen import widened
+from kernelwright.infer.text.widen import widened
 from kernelwright.problem.dtypes import DTYPES
 from kernelwright.problem.model import Argument, Problem, Workload
 from kernelwright.problem.reference import Reference
@@ -44,8 +46,15 @@ from kernelwright.template.model import Candidate
 
 Array = npt.NDArray[Any]
 
+LONG_LAUNCH_S = 0.5
+"""A launch on zeros that takes so long tells enough."""
+
 _FAST = ("fast-relaxed-math", "unsafe-math", "finite-math", "fast_math", "single-precision-constant", "ftz=true")
 """Parts of compile options that make arithmetic less exact."""
+
+
+_CONVERTED_TOGETHER = 1 << 18
+"""Elements of one thread, at least."""
 
 
 class KernelReference:
@@ -65,6 +74,9 @@ class KernelReference:
         self._open: tuple[Backend, DeviceInfo, DeviceSession] | None = None
         self._modules: dict[str, Module] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._launch_s = 0.0
+        """Of the last launch, from its request to its end."""
+        self._crew = Crew()
         text = widened(original.template.source, original.template.language)
         kinds = {DTYPES[each.dtype].kind == "float" for each in problem.outputs}
         self._has_floats = any(DTYPES[each.dtype].kind == "float" for each in problem.arguments)
@@ -103,7 +115,25 @@ class KernelReference:
         taken = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
         function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
         call: Callable[..., object] = function
-        return Reference(call, self._problem.reference.file, uses_torch=False)
+        return Reference(call, self._problem.reference.file, uses_torch=False, takes_storage=True)
+
+    def launch_s(self, workload: Workload) -> float:
+        """Seconds of one launch of the kernel as it is, on zeros: the shorter of two, where the first is not long.
+
+        Raises:
+            BuildFailed, LaunchFailed: it does not build or run.
+            ReferenceFailed: no device here runs its language.
+        """
+        found: list[float] = []
+        while len(found) < 2 and sum(found) < LONG_LAUNCH_S:
+            self._thread.submit(self._launched, self._problem, self._original, workload.sizes).result()
+            found.append(self._launch_s)
+        return min(found)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of the device; None: it is not open, or does not tell."""
+        return None if self._open is None else self._open[1].limits.get("global_memory")
 
     # -- in the thread -------------------------------------------------------------------------------
 
@@ -137,10 +167,12 @@ class KernelReference:
                 if given is None:
                     session.fill(buffers[name], b"\0", max(byte_count, 1))
                 else:
-                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name]))
+                    session.upload(buffers[name], _stored(np.asarray(given), arguments[name], self._crew))
             bound = {name: BoundBuffer(buffer, 0, max(_buffers(rendered)[name], 1)) for name, buffer in buffers.items()}
+            start_s = time.perf_counter()
             session.launch([BoundLaunch(module, step, bound) for step in rendered.plan.steps])
             session.synchronize()
+            self._launch_s = time.perf_counter() - start_s
             return {each.name: self._result(session, buffers[each.name], each, rendered) for each in problem.outputs}
 
     def _result(self, session: DeviceSession, buffer: Buffer, output: Argument, rendered: RenderedWorkload) -> Array:
@@ -208,8 +240,17 @@ def _buffers(rendered: RenderedWorkload) -> dict[str, int]:
     return {**found, **constants}
 
 
-def _stored(values: Array, argument: Argument) -> Array:
+def _stored(values: Array, argument: Argument, crew: Crew) -> Array:
     """The bytes that the kernel gets."""
     dtype = DTYPES[argument.dtype]
     storage = np.dtype(np.uint8) if dtype.kind == "bool" else dtype.numpy_dtype
-    return np.ascontiguousarray(values, storage).reshape(-1).view(np.uint8)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if flat.dtype != storage:
+        found = np.empty(flat.size, storage)
+
+        def convert(span: tuple[int, int]) -> None:
+            found[slice(*span)] = flat[slice(*span)]
+
+        crew.each(convert, crew.spans(flat.size, least=_CONVERTED_TOGETHER))
+        flat = found
+    return flat.view(np.uint8)

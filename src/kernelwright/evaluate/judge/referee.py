@@ -14,6 +14,7 @@ Inputs are made again from the dataset's seed when they were evicted; expected v
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -86,6 +87,7 @@ from kernelwright.evaluate.judge.roundings import SAMPLES, Roundings, is_roundin
 from kernelwright.evaluate.process.scratch import full
 from kernelwright.evaluate.words import LooseTolerance
 from kernelwright.identity import content_id
+from kernelwright.problem.c_reference import c_reference
 from kernelwright.problem.dtypes import DTYPES, machine_epsilon
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem, Workload
@@ -172,8 +174,9 @@ class _Referee:
         self._memory: dict[str, Bytes] = {}
         """What candidates left, read into the same memory each time; nothing of it is kept after a judgement."""
         self._original = KernelReference(problem) if problem.reference.is_kernel else None
-        loaded = load_reference(problem.reference) if self._original is None else self._original.as_reference()
-        self._reference = replace(loaded, function=_one_at_a_time(loaded.function))
+        loaded = _loaded(problem) if self._original is None else self._original.as_reference()
+        self._one_at_a_time = _OneAtATime(loaded.function)
+        self._reference = replace(loaded, function=self._one_at_a_time.locked)
         self._lock = threading.Lock()
         """Around `_entries` and `_making`."""
         self._making: dict[_Key, threading.Lock] = {}
@@ -183,7 +186,7 @@ class _Referee:
         self._layouts = {name: layouts_for(problem, workload) for name, workload in self._workloads.items()}
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._call_s: dict[str, float] = {}
-        """By workload, seconds of the last call of the reference."""
+        """By workload, seconds of the quickest call of the reference: the first one may start a device or a library."""
         self._evicted = KeptResults(argument.scratch, most_bytes=EVICTED_SHARE * argument.cache_bytes)
         self._allowances: dict[tuple[str, Dataset, str], Allowance] = {}
         self._sum_lengths: dict[str, dict[str, int]] = {}
@@ -552,7 +555,7 @@ class _Referee:
             place,
             entry.inputs,
             {name: entry.expected[name] for name in floats},
-            lambda inputs: call_reference(self._reference, self._problem, place, inputs),
+            lambda inputs: self._call(place, inputs),
             rng=np.random.Generator(np.random.PCG64(int(content_id("fan-in", self._seed, workload), 16))),
             crew=self._crew,
         )
@@ -593,7 +596,7 @@ class _Referee:
         for _ in range(count):
             inputs = perturb(entry.inputs, rng=rng, crew=self._crew)
             try:
-                results.append(call_reference(self._reference, self._problem, self._workloads[workload], inputs))
+                results.append(self._call(self._workloads[workload], inputs))
             except ReferenceFailed:  # at the edge of its domain: then expected values alone give the scale
                 return results
         return results
@@ -642,10 +645,8 @@ class _Referee:
 
     def _entry_of(self, workload: Workload, inputs: dict[str, Array], *, is_special: bool) -> _Entry:
         """Inputs with what the reference makes of them, or why it fails."""
-        start_s = time.perf_counter()
         try:
-            results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=is_special)
-            self._call_s[workload.name] = time.perf_counter() - start_s
+            results = self._call(workload, inputs, may_be_infinite=is_special)
             expected = {
                 argument.name: expected_values(self._problem, argument, results[argument.name])
                 for argument in self._problem.outputs
@@ -653,6 +654,17 @@ class _Referee:
         except ReferenceFailed as error:
             return _Entry(inputs, {}, error)
         return _Entry(inputs, expected, None)
+
+    def _call(
+        self, workload: Workload, inputs: Mapping[str, Array], *, may_be_infinite: bool = False
+    ) -> dict[str, Array]:
+        """The reference's results; what a call takes is kept, without waiting for other calls."""
+        start_s = time.perf_counter()
+        before_s = self._one_at_a_time.waited_s
+        results = call_reference(self._reference, self._problem, workload, inputs, may_be_infinite=may_be_infinite)
+        call_s = time.perf_counter() - start_s - (self._one_at_a_time.waited_s - before_s)
+        self._call_s[workload.name] = min(call_s, self._call_s.get(workload.name, math.inf))
+        return results
 
     def _why_dropped(self, workload: str, dataset: Dataset, entry: _Entry) -> str | None:
         if entry.failure is None:
@@ -673,16 +685,32 @@ _HINTS = {
 }
 
 
-def _one_at_a_time(function: Callable[..., object]) -> Callable[..., object]:
+def _loaded(problem: Problem) -> Reference:
+    if problem.reference.is_c:
+        return Reference(c_reference(problem), problem.reference.file, uses_torch=False)
+    return load_reference(problem.reference)
+
+
+class _OneAtATime:
     """The user's function, which may not expect to be called by two threads at once."""
-    lock = threading.Lock()
 
-    @functools.wraps(function)
-    def locked(*arguments: object, **named: object) -> object:
-        with lock:
-            return function(*arguments, **named)
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._lock = threading.Lock()
+        self._of_thread = threading.local()
 
-    return locked
+        @functools.wraps(function)
+        def locked(*arguments: object, **named: object) -> object:
+            start_s = time.perf_counter()
+            with self._lock:
+                self._of_thread.waited_s = self.waited_s + time.perf_counter() - start_s
+                return function(*arguments, **named)
+
+        self.locked = locked
+
+    @property
+    def waited_s(self) -> float:
+        """What this thread has waited for others so far."""
+        return float(getattr(self._of_thread, "waited_s", 0.0))
 
 
 def _may_hold_poison(dataset: Dataset, layout: BufferLayout) -> bool:

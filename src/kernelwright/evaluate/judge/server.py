@@ -54,6 +54,9 @@ SLOW_REFERENCE_S = 0.5
 """From here on a reference is asked only about timed launches that may support a claim. A guess: about what building
 and timing a candidate takes."""
 
+FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"})
+"""Signals that a reference in C ends its process with, when it leaves its arrays, say."""
+
 RefereeJob = PrepareJob | CalibrateJob | JudgeJob | BoundsJob | LimitsJob | SideBySideJob
 
 _NEEDS_TOLERANCES = (JudgeJob, BoundsJob, LimitsJob)
@@ -207,9 +210,11 @@ class RefereeDesk:
                 except WorkerDied:
                     return self._ask_once(job)
         except WorkerDied as error:
-            if error.signal_name is None and not self.is_closed:  # nothing but the user's code ends it that way
+            is_of_c = self._problem.reference.is_c and error.signal_name in FAULTS
+            if (error.signal_name is None or is_of_c) and not self.is_closed:  # nothing but the user's code does that
+                how = f"by {error.signal_name}" if is_of_c else f"with exit status {error.exit_code}"
                 raise ReferenceFailed(
-                    f"the reference ended its process with exit status {error.exit_code}, twice",
+                    f"the reference ended its process {how}, twice",
                     hint="a reference returns its result; what it printed:\n" + error.log_tail,
                     location=self._problem.reference.location,
                 ) from error

@@ -41,9 +41,10 @@ def torch_files(run: ExportedRun) -> dict[str, bytes]:
             f"{run.template.file.name} is {run.template.language}, and PyTorch operators are made of CUDA kernels",
             hint="export header or json for other hosts",
         )
-    if run.problem.reference.is_kernel:
+    if run.problem.reference.is_kernel or run.problem.reference.is_c:
+        what = "a kernel" if run.problem.reference.is_kernel else "in C"
         raise UserError(
-            "the reference is a kernel, and a PyTorch operator falls back on one in Python",
+            f"the reference is {what}, and a PyTorch operator falls back on one in Python",
             hint='write it: reference = "reference.py:FUNCTION"; or export header or json',
         )
     files = {

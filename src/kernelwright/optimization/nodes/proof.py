@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kernelwright.agent.base import Written
-from kernelwright.agent.rules.subjects import header_draft
 from kernelwright.errors import EmptySpace, InfrastructureError, SpecError
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing, Reproduction, Runner
 from kernelwright.evaluate.statistics import median_interval
@@ -33,8 +32,7 @@ from kernelwright.remote.base import NodeDone
 from kernelwright.space.parameter import Constraint
 from kernelwright.store.event import Evaluated, Exclusion, TemplateProven
 from kernelwright.store.view import is_partial
-from kernelwright.template.draft import strip_header
-from kernelwright.template.header import parse_header
+from kernelwright.template.header import parse_header, strip_header
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.finals.time_plan import FinalsCosts
 from kernelwright.tuning.settings import Budget
@@ -420,10 +418,10 @@ def inert_words(evaluations: Sequence[Evaluated]) -> tuple[str, ...]:
 
 def text_with(written: Written, excluded: Sequence[Exclusion]) -> str:
     """A template's text with its exclusions as constraints of its header."""
-    draft = header_draft(parse_header(written.text, Path("node"), entry=written.entry))
+    header = parse_header(written.text, Path("node"), entry=written.entry)
     for exclusion in excluded:
-        draft = draft.with_constraint("proof", condition(exclusion))
-    return draft.render() + strip_header(written.text)
+        header = header.with_constraint("proof", condition(exclusion))
+    return header.render() + strip_header(written.text)
 
 
 def constraints_of(excluded: Sequence[Exclusion]) -> list[Constraint]:

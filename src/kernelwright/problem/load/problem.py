@@ -195,8 +195,8 @@ def _read_reference(root: TomlTable, *, folder: Path) -> ReferenceSpec:
     if not colon or not name or not function.isidentifier():
         raise root.error(
             "reference",
-            message=f"cannot read reference {written!r}, expected a Python file and a function, or a kernel "
-            f'source and its kernel: {form}, "original.cl:kernel"',
+            message=f"cannot read reference {written!r}, expected a Python or C file and a function, or a kernel "
+            f'source and its kernel: {form}, "reference.h:function", "original.cl:kernel"',
         )
     file = file_beside(root, "reference", name, folder=folder, what="reference file")
     spec = ReferenceSpec(file, function, root.value_location("reference"))

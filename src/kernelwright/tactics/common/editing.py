@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
-from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit, EditConflict, apply, insertion
@@ -27,7 +26,7 @@ from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
 from kernelwright.space.parameter import Parameter
 from kernelwright.tactics.base import Effect, Family, Rewrite, Subject, Unfit
-from kernelwright.template.draft import HeaderDraft
+from kernelwright.template.header import Header
 
 
 @dataclass
@@ -37,7 +36,7 @@ class RewriteBuilder:
     subject: Subject
     tactic: str
     family: Family
-    draft: HeaderDraft = field(init=False)
+    header: Header = field(init=False)
     edits: list[Edit] = field(default_factory=list)
     prelude: list[str] = field(default_factory=list)
     """Text right before the kernel, in order; after the parameters."""
@@ -47,7 +46,7 @@ class RewriteBuilder:
     """What the source and the problem call things; made once."""
 
     def __post_init__(self) -> None:
-        self.draft = self.subject.draft
+        self.header = self.subject.header
 
     def fresh(self, name: str) -> str:
         """`name`, or with a number behind, such that neither the source nor the problem has it."""
@@ -56,7 +55,7 @@ class RewriteBuilder:
             self._words = used_words(subject.source, subject.language) | set(subject.problem.size_names)
             self._words |= {each.name for each in definitions_of(masked(subject.source))}
             self._words |= {each.name for each in subject.problem.arguments}
-            self._words |= {each.name for each in subject.draft.parameters}
+            self._words |= {each.name for each in subject.header.parameters}
         taken = self._names | self._words
         free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 999))) if each not in taken)
         self._names.add(free)
@@ -67,26 +66,26 @@ class RewriteBuilder:
         name = self.fresh(name)
         ordered = tuple(dict.fromkeys(values))
         assert default in ordered
-        self.draft = self.draft.with_parameters(Parameter(name, ordered, default, why))
+        self.header = self.header.with_parameters(Parameter(name, ordered, default, why))
         self.added.append(name)
         return name
 
     def set_default(self, name: str, value: Value) -> None:
         """Another default for a declared parameter."""
-        parameter = self.draft.parameter(name)
+        parameter = self.header.parameter(name)
         assert parameter is not None
         assert value in parameter.values
-        self.draft = self.draft.with_parameters(replace(parameter, default=value))
+        self.header = self.header.with_parameters(replace(parameter, default=value))
 
     def drop(self, *names: str) -> None:
         """Take back parameters that turned out to be of no use."""
-        kept = tuple(each for each in self.draft.parameters if each.name not in names)
-        self.draft = replace(self.draft, parameters=kept)
+        kept = tuple(each for each in self.header.parameters if each.name not in names)
+        self.header = replace(self.header, parameters=kept)
         self.added = [each for each in self.added if each not in names]
 
     def constraint(self, name: str, condition: str) -> None:
         """Declare a condition; one that does not hold at the defaults makes the tactic unfit."""
-        self.draft = self.draft.with_constraint(name, condition)
+        self.header = self.header.with_constraint(name, condition)
 
     def lift_macro(self, name: str, values: Sequence[Value], why: str) -> str:
         """Make a parameter of a macro that the source defines as a plain integer, at the value that it has.
@@ -98,7 +97,7 @@ class RewriteBuilder:
         if macro is None or macro.value is None:
             raise Unfit(f"{name} is no macro with a plain number")
         ordered = tuple(sorted({*values, macro.value}))
-        self.draft = self.draft.with_parameters(Parameter(name, ordered, macro.value, why))
+        self.header = self.header.with_parameters(Parameter(name, ordered, macro.value, why))
         if not macro.is_guarded:
             self.insert(macro.span.start, f"#ifndef {name}\n")
             self.insert(macro.span.end, "\n#endif")
@@ -138,7 +137,7 @@ class RewriteBuilder:
         """
         subject = self.subject
         anchors = tuple(sorted(edit.span for edit in self.edits))
-        macros = "".join(_macro(self.draft.parameter(name)) for name in self.added)
+        macros = "".join(_macro(self.header.parameter(name)) for name in self.added)
         if macros:
             self.insert(top(subject.source), macros + "\n")
         self._rename_taken()
@@ -151,9 +150,9 @@ class RewriteBuilder:
             raise Unfit(f"two changes meet at one place ({conflict})") from conflict
         if not subject.is_tentative:
             _check_source(subject, source)
-        check_defaults(subject, self.draft)
+        check_defaults(subject, self.header)
         return Rewrite(
-            self.tactic, self.family, source, self.draft, anchors, explanation, effect, tuple(self.added),
+            self.tactic, self.family, source, self.header, anchors, explanation, effect, tuple(self.added),
             frozenset(properties),
         )  # fmt: skip
 
@@ -175,9 +174,9 @@ class RewriteBuilder:
         names: dict[str, str] = {}
         for name in sorted(taken):
             names[name] = next(f"{name}_{n}" for n in range(2, 999) if f"{name}_{n}" not in present)
-        known = len(subject.draft.defines)
-        defines = self.draft.defines[:known] + tuple((names.get(n, n), text) for n, text in self.draft.defines[known:])
-        self.draft = replace(self.draft, defines=defines)
+        known = subject.header.defines
+        defines = {n if n in known else names.get(n, n): each for n, each in self.header.defines.items()}
+        self.header = replace(self.header, defines=defines)
         self.prelude = [_OWN_WORD.sub(lambda word: names.get(word[0], word[0]), text) for text in self.prelude]
         self.edits = [
             Edit(each.span, _OWN_WORD.sub(lambda word: names.get(word[0], word[0]), each.replacement))
@@ -211,27 +210,27 @@ def _check_source(subject: Subject, source: str) -> None:
         raise Unfit(f"the rewritten text has no kernel {subject.entry} that can be read")
 
 
-def check_defaults(subject: Subject, draft: HeaderDraft) -> None:
-    """Refuse a draft whose defaults break a constraint or a launch on some workload.
+def check_defaults(subject: Subject, header: Header) -> None:
+    """Refuse a header whose defaults break a constraint or a launch on some workload.
 
     Conditions on `device.*` are left to the space.
 
     Raises:
         Unfit: saying which.
     """
-    defaults = {each.name: each.default for each in draft.parameters}
+    defaults = {each.name: each.default for each in header.parameters}
     for workload in subject.problem.workloads:
         names = {**workload.sizes, **defaults}
-        for name, condition in draft.constraints:
-            expression = Expression.parse(condition)
-            if any(each.startswith("device.") for each in expression.names):
+        for constraint in header.constraints:
+            condition = constraint.expression
+            if any(each.startswith("device.") for each in condition.names):
                 continue
             try:
-                holds = bool(expression.evaluate(names))
+                holds = bool(condition.evaluate(names))
             except SpecError as error:
-                raise Unfit(f"{condition!r} has no value on workload {workload.name}: {error}") from error
+                raise Unfit(f"{condition.text!r} has no value on workload {workload.name}: {error}") from error
             if not holds:
-                raise Unfit(f"no default meets {name!r} ({condition}) on workload {workload.name}")
+                raise Unfit(f"no default meets {constraint.name!r} ({condition}) on workload {workload.name}")
 
 
 def refuse_hidden_branches(subject: Subject) -> None:
@@ -243,12 +242,12 @@ def refuse_hidden_branches(subject: Subject) -> None:
         Unfit: naming the parameter or macro.
     """
     macros = subject.analysis.tree.expanded.macros
-    for option in (*subject.draft.options, *subject.problem.kernel.options):
+    for option in (*subject.header.options, *subject.problem.kernel.options):
         for name, value in re.findall(r"(?:^|\s|')-D\s*(\w+)(?:=(\S+))?", option):
             own = "".join(each.text for each in macros[name].body) if name in macros else ""
-            if name in macros and own != (value or "1") and subject.draft.parameter(name) is None:
+            if name in macros and own != (value or "1") and subject.header.parameter(name) is None:
                 raise Unfit(f"a compile option says what {name} is, not the source")
-    names = {each.name for each in subject.draft.parameters if not each.name.startswith("UNROLL")}
+    names = {each.name for each in subject.header.parameters if not each.name.startswith("UNROLL")}
     code = masked(subject.source)
     lines = tuple(directives(code))
     for place, line in enumerate(lines):

@@ -53,7 +53,7 @@ def require_independent(subject: Subject) -> None:
 
 def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
     names = [parameter.name for parameter in subject.analysis.function.parameters]
-    for step in subject.draft.steps:
+    for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() != subject.entry:
             continue
         passed = dict(zip(names, step.arguments or (), strict=False))
@@ -301,7 +301,7 @@ def expression_of(subject: Subject, value: Polynomial) -> str | None:
 
 
 def _size_text(subject: Subject, name: str) -> str | None:
-    if subject.draft.parameter(name) is not None:
+    if subject.header.parameter(name) is not None:
         return name
     scalar = subject.scalar(name)
     if scalar is not None:
@@ -403,7 +403,7 @@ def _is_bounded(subject: Subject, access: Access, axis: Axis) -> bool:
 
 def total_of(subject: Subject, text: str, sizes: Mapping[str, int]) -> int | None:
     """The value of a launch expression on one workload, parameters at their defaults."""
-    defaults = {each.name: each.default for each in subject.draft.parameters}
+    defaults = {each.name: each.default for each in subject.header.parameters}
     try:
         value = Expression.parse(text).evaluate({**defaults, **sizes})
     except SpecError:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.model import LaunchStep
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.template.draft import StepDraft
+from kernelwright.template.header import expressions
 
 AXES = ("x", "y", "z")
 
@@ -27,12 +28,12 @@ class Extent:
     """Whether the launch has up to a block more threads than `total`."""
 
 
-def steps_of(subject: Subject) -> tuple[StepDraft, ...]:
+def steps_of(subject: Subject) -> tuple[LaunchStep, ...]:
     """The launches of the subject's kernel."""
-    return tuple(step for step in subject.draft.steps if step.entry.partition("<")[0].strip() == subject.entry)
+    return tuple(step for step in subject.header.steps if step.entry.partition("<")[0].strip() == subject.entry)
 
 
-def only_shape(subject: Subject) -> StepDraft:
+def only_shape(subject: Subject) -> LaunchStep:
     """The launch shape that all launches of the kernel share.
 
     Raises:
@@ -44,12 +45,12 @@ def only_shape(subject: Subject) -> StepDraft:
     return steps[0]
 
 
-def extents(step: StepDraft) -> tuple[Extent, Extent, Extent]:
+def extents(step: LaunchStep) -> tuple[Extent, Extent, Extent]:
     """What a launch covers along x, y and z."""
     found = []
     for axis in range(3):
-        grid = step.grid[axis] if axis < len(step.grid) else "1"
-        block = step.block[axis] if axis < len(step.block) else "1"
+        grid = step.grid[axis].text if axis < len(step.grid) else "1"
+        block = step.block[axis].text if axis < len(step.block) else "1"
         found.append(extent(grid, block))
     return found[0], found[1], found[2]
 
@@ -102,18 +103,18 @@ def _plain(text: str) -> str:
     return text
 
 
-def is_number(text: str, value: int) -> bool:
+def is_number(extent: str | Expression, value: int) -> bool:
     """Whether an expression is this number."""
     try:
-        return Expression.parse(text).constant == value
+        return expressions((extent,))[0].constant == value
     except SpecError:
         return False
 
 
-def number(text: str) -> int | None:
+def number(extent: str | Expression) -> int | None:
     """The value of an expression without names."""
     try:
-        value = Expression.parse(text).constant
+        value = expressions((extent,))[0].constant
     except SpecError:
         return None
     return value if isinstance(value, int) else None

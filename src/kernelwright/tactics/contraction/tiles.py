@@ -162,7 +162,7 @@ def _cuda(plan: RewriteBuilder, found: Contraction) -> Rewrite:
     plan.replace(body, fill(CUDA_BODY, values) + fill(CUDA_UNDEFINES, values))
     place_attribute(subject, plan, fill("__launch_bounds__(KW_THREADS, @MIN_BLOCKS@)", values))
     rows, columns = fill("@TM@ * @LANES_M@ * @WARPS_M@", names), fill("@TN@ * (32 // @LANES_M@) * @WARPS_N@", names)
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         only_shape(subject).entry,
         grid=_grid(found, rows, columns),
         block=(fill("32 * @WARPS_M@ * @WARPS_N@", names),),
@@ -273,7 +273,7 @@ def _opencl(plan: RewriteBuilder, found: Contraction) -> Rewrite:
         subject, plan, fill("__attribute__((reqd_work_group_size(@GROUP_X@, @GROUP_Y@, 1)))", values)
     )  # fmt: skip
     rows, columns = fill("@GROUP_Y@ * @ROWS@", names), fill("@GROUP_X@ * @CHUNKS@ * @VEC@", names)
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         only_shape(subject).entry,
         grid=_grid(found, rows, columns),
         block=(str(names["GROUP_X"]), str(names["GROUP_Y"])),

@@ -171,7 +171,7 @@ class _Finder:
 
     def _is_computed(self, node: nodes.Expression) -> bool:
         """Whether a value is known only when the kernel runs, and need not be known before."""
-        constants = {each.name for each in self.subject.draft.parameters}
+        constants = {each.name for each in self.subject.header.parameters}
         if any(each.contains(node.place.span) for each in self.constants):
             return False
         return any(

@@ -14,6 +14,7 @@ from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_br
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, queries_are_indices
 from kernelwright.tactics.common.launches import AXES, covered_by, is_number, number, only_shape
 from kernelwright.tactics.vectors.loops import refuse_place_as_data
+from kernelwright.template.header import expressions
 
 _POWERS = (32, 64, 128, 256, 512, 1024)
 _MORE = {"x": (1, 4, 8, 16, *_POWERS), "y": (1, 2, 4, 8, 16, 32), "z": (1, 2, 4, 8)}
@@ -23,8 +24,8 @@ def _lift(subject: Subject) -> Rewrite:
     refuse_hidden_branches(subject)
     step = only_shape(subject)
     if all(number(extent) is None or number(extent) == 1 for extent in step.block):
-        raise Unfit("the block is a parameter", is_already_so=any(subject.draft.parameters))
-    baked = _baked_macro(subject, step.block)
+        raise Unfit("the block is a parameter", is_already_so=any(subject.header.parameters))
+    baked = _baked_macro(subject, tuple(extent.text for extent in step.block))
     if baked is not None:
         return _lift_macro(subject, baked)
     return _lift_free(subject) if _is_free(subject) else _lift_together(subject)
@@ -81,23 +82,23 @@ def _lift_macro(subject: Subject, literal: LiteralFact) -> Rewrite:
     name = plan.lift_macro(literal.name, values, "threads of a block")
     users = _kernels_that_use(subject, literal.name)
     steps = []
-    for step in plan.draft.steps:
+    for step in plan.header.steps:
         entry = step.entry.partition("<")[0].strip()
         if entry not in users:
             steps.append(step)
             continue
-        if not is_number(step.block[0], literal.value):
+        if not is_number(step.block[0].text, literal.value):
             raise Unfit(f"the launch of {entry} has another block than {name}")
-        grid = list(step.grid)
-        covered = covered_by(grid[0], step.block[0])
+        grid = [extent.text for extent in step.grid]
+        covered = covered_by(grid[0], step.block[0].text)
         if covered is not None:
             grid[0] = f"ceil_div({covered}, {name})"
         elif number(grid[0]) is None and re.search(rf"\b{literal.value}\b", grid[0]):
             raise Unfit(f"how {name} decides on the grid of {entry} is not known")
         if step.shared_bytes is not None:
             raise Unfit(f"how {name} decides on the shared memory of {entry} is not known")
-        steps.append(replace(step, grid=tuple(grid), block=(name, *step.block[1:])))
-    plan.draft = replace(plan.draft, steps=tuple(steps))
+        steps.append(replace(step, grid=expressions(grid), block=expressions((name, *step.block[1:]))))
+    plan.header = replace(plan.header, steps=tuple(steps))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__", mark.text) and str(literal.value) in mark.text:
             text = re.sub(rf"\b{literal.value}\b", name, mark.span.text(subject.source), count=1)
@@ -131,20 +132,20 @@ def _lift_together(subject: Subject) -> Rewrite:
         Unfit: something may rely on the size that blocks have.
     """
     step = only_shape(subject)
-    size = number(step.block[0])
+    size = number(step.block[0].text)
     if size is None or size & (size - 1) or any(number(extent) != 1 for extent in step.block[1:]):
         raise Unfit("the kernel relies on the shape of its blocks")
     _refuse_reliance(subject, size)
     plan = RewriteBuilder(subject, "launch-shape", "launch")
     values = _values_together(subject, size)
     name = plan.parameter("BLOCK", sorted({*values, size}), size, "threads that work on one thing together")
-    shared = step.shared_bytes
-    if shared is not None:
-        count = number(shared)
+    shared = None
+    if step.shared_bytes is not None:
+        count = number(step.shared_bytes)
         if count is None or count % size:
             raise Unfit("how much shared memory a block of another size needs is not known")
         shared = f"{count // size} * {name}"
-    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(name, *step.block[1:]), shared_bytes=shared)
+    plan.header = plan.header.relaunched(step.entry, grid=step.grid, block=(name, *step.block[1:]), shared_bytes=shared)
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")
@@ -165,9 +166,9 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
     reason = "the kernel relies on the shape of its blocks"
     if facts.opaque or subject.pattern.kind not in ("row-wise", "whole reduction"):
         raise Unfit(reason)
-    if subject.pattern.confidence != "certain" or covered_by(step.grid[0], step.block[0]) is not None:
+    if subject.pattern.confidence != "certain" or covered_by(step.grid[0].text, step.block[0].text) is not None:
         raise Unfit(reason)
-    if re.search(rf"\b{size}\b", " ".join(step.grid)) or _uses_total(subject):
+    if re.search(rf"\b{size}\b", " ".join(extent.text for extent in step.grid)) or _uses_total(subject):
         raise Unfit(reason)
     for guard in facts.guards:
         for each in guard.comparisons:
@@ -252,14 +253,14 @@ def _uses_total(subject: Subject) -> bool:
 def _lift_free(subject: Subject) -> Rewrite:
     step = only_shape(subject)
     plan = RewriteBuilder(subject, "launch-shape", "launch")
-    grid, block = list(step.grid), list(step.block)
+    grid, block = ([extent.text for extent in extents] for extents in (step.grid, step.block))
     names = []
-    for index, extent in enumerate(step.block):
+    for index, extent in enumerate(tuple(block)):
         value = number(extent)
         if value is None or (value == 1 and index):
             continue
         axis = AXES[index]
-        total = covered_by(step.grid[index] if index < len(step.grid) else "1", extent)
+        total = covered_by(grid[index] if index < len(grid) else "1", extent)
         if total is None or not is_guarded(subject, Axis(f"global.{axis}", total)):
             raise Unfit("nothing in the kernel stops threads beyond the end")
         values = sorted({*_MORE[axis], value})
@@ -269,7 +270,7 @@ def _lift_free(subject: Subject) -> Rewrite:
         grid[index], block[index] = f"ceil_div({total}, {name})", name
     if len(names) > 1:
         plan.constraint("threads", f"{' * '.join(names)} <= 1024")
-    plan.draft = plan.draft.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
+    plan.header = plan.header.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")

@@ -104,8 +104,8 @@ def _along_x(subject: Subject) -> Subject | None:
         if not node.place.is_exact:
             raise Unfit("a macro asks for the thread's place")
         edits.append(Edit(node.place.span, _asked_along_x(text, axis)))
-    draft = subject.draft.relaunched(step.entry, grid=(covered[axis].grid,), block=(covered[axis].block,))
-    return replace(subject, source=apply(subject.source, edits), draft=draft)
+    header = subject.header.relaunched(step.entry, grid=(covered[axis].grid,), block=(covered[axis].block,))
+    return replace(subject, source=apply(subject.source, edits), header=header)
 
 
 def _asked_along_x(text: str, axis: str) -> str:
@@ -128,19 +128,19 @@ def _one_step(subject: Subject, *, is_needed: bool) -> Subject:
     loop = next((each for each in function.body.statements if each.place.span == walks[0].span), None)
     if not isinstance(loop, nodes.Loop):
         raise Unfit("its loop over the grid stands under a condition")
-    header, total = _header(subject, loop, walks[0])
-    _refuse_carried(subject, loop, header.variable)
+    loop_header, total = _header(subject, loop, walks[0])
+    _refuse_carried(subject, loop, loop_header.variable)
     assert isinstance(loop.initial, nodes.Declaration)
     declared = loop.initial.declarators[0]
     place = "get_global_id(0)" if subject.language == "opencl" else "blockIdx.x * blockDim.x + threadIdx.x"
-    bound = header.bound.place.span.text(subject.source)
+    bound = loop_header.bound.place.span.text(subject.source)
     head = f"const {declared.c_type} {declared.name} = {place};\n  if ({declared.name} < {bound}) "
     edits = [Edit(Span(loop.place.span.start, loop.body.place.span.start), head)]
     edits += [Edit(mark.span, "") for mark in loop.pragmas]
     edits += [Edit(each.place.span, "") for each in _of_head_alone(function.body, loop)]
     step = only_shape(subject)
-    draft = subject.draft.relaunched(step.entry, grid=(f"ceil_div({total}, {_THREADS})",), block=(str(_THREADS),))
-    return replace(subject, source=apply(subject.source, edits), draft=draft)
+    header = subject.header.relaunched(step.entry, grid=(f"ceil_div({total}, {_THREADS})",), block=(str(_THREADS),))
+    return replace(subject, source=apply(subject.source, edits), header=header)
 
 
 def _header(subject: Subject, loop: nodes.Loop, fact: LoopFact) -> tuple[LoopHeader, str]:

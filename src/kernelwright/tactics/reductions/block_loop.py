@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelwright.problem.model import LaunchStep
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
 from kernelwright.tactics.base import Subject, Unfit
@@ -17,7 +18,6 @@ from kernelwright.tactics.common.iteration_domain import total_of
 from kernelwright.tactics.common.launches import covered_by, is_number, same
 from kernelwright.tactics.common.thread_queries import thread_queries
 from kernelwright.tactics.vectors.lanes import Vectorizer
-from kernelwright.template.draft import StepDraft
 
 _COUNTS = (1, 4, 16, 64, 256, 1024)
 _INTEGERS = frozenset(("int", "uint", "unsigned", "unsigned int", "long", "ulong", "unsigned long", "size_t"))
@@ -43,7 +43,7 @@ class Blocks:
     """How many blocks there are, as C text."""
 
 
-def blocks_of(plan: RewriteBuilder, subject: Subject, step: StepDraft) -> Blocks | None:
+def blocks_of(plan: RewriteBuilder, subject: Subject, step: LaunchStep) -> Blocks | None:
     """A parameter for blocks that one takes after each other; None where a block cannot take the place of others."""
     body = subject.analysis.function.body
     total = _total(subject, step)
@@ -63,7 +63,7 @@ def blocks_of(plan: RewriteBuilder, subject: Subject, step: StepDraft) -> Blocks
             start = each.place.span.end
         elif any(isinstance(node, nodes.Declarator) and node.is_shared for node in nodes.walk(each)):
             return None
-    counts = [total_of(subject, step.grid[0], sizes) for sizes in subject.sizes()]
+    counts = [total_of(subject, step.grid[0].text, sizes) for sizes in subject.sizes()]
     least = min((each for each in counts if each is not None), default=0)
     cores = subject.device.multiprocessors or 4
     values = tuple(count for count in _COUNTS if count == 1 or count * cores * 2 <= least)
@@ -78,18 +78,18 @@ def _is_shared(statement: nodes.Statement) -> bool:
     return isinstance(statement, nodes.Declaration) and all(each.is_shared for each in statement.declarators)
 
 
-def _total(subject: Subject, step: StepDraft) -> str | None:
+def _total(subject: Subject, step: LaunchStep) -> str | None:
     """The number of blocks in C, where the kernel gets what they cover as a number."""
-    covered = covered_by(step.grid[0], step.block[0])
+    covered = covered_by(step.grid[0].text, step.block[0].text)
     changed = nodes.assigned_names(subject.analysis.function.body)
     for parameter in subject.analysis.function.parameters:
         scalar = subject.scalar(parameter.name)
         if parameter.is_pointer or parameter.name in changed or parameter.c_type not in _INTEGERS or scalar is None:
             continue
         if covered is not None and same(scalar.text, covered):
-            name, size = parameter.name, step.block[0]
+            name, size = parameter.name, step.block[0].text
             return f"{name} / {size} + ({name} % {size} != 0)"
-        if same(scalar.text, step.grid[0]):
+        if same(scalar.text, step.grid[0].text):
             return parameter.name
     return None
 

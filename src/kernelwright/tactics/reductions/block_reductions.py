@@ -31,7 +31,7 @@ def _join(subject: Subject) -> Rewrite:
     step = only_shape(subject)
     if subject.pattern.kind not in ("row-wise", "whole reduction"):
         raise Unfit(f"it is {subject.pattern.kind}: what its threads leave for each other is not known")
-    size = number(step.block[0])
+    size = number(step.block[0].text)
     if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
         raise Unfit("its blocks are not a number of threads along x")
     calls = joining_calls(subject.analysis.tree, subject.analysis.function, size)
@@ -296,7 +296,7 @@ def _finish(loops: vector_loops.LoopVectorizer, calls: list[tuple[nodes.Call, Op
         arrays = "".join(f"\n  __local {c_type} kw_part_{c_type}[{block}];" for c_type in sorted({c for _, c in kinds}))
         plan.insert(subject.analysis.function.body.place.span.start + 1, arrays)
     step = only_shape(subject)
-    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(block,))
+    plan.header = plan.header.relaunched(step.entry, grid=step.grid, block=(block,))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")
@@ -314,13 +314,13 @@ def _effect(loops: vector_loops.LoopVectorizer, count: int) -> Effect:
     assert loops.block is not None
     told = "fewer barriers, wider loads, and blocks that fit the length of a row"
     facts = [each.fact for each in loops.ready if loops.is_block_wide(each)]
-    vec = loops.plan.draft.parameter(loops.vec)
+    vec = loops.plan.header.parameter(loops.vec)
     if subject.device.kind == "cpu" or subject.pattern.kind != "row-wise" or not facts or vec is None:
         return Effect(1.8, told)
     size = loops.block[0]
     before = Walk(size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(size))
     after = Walk(size, int(vec.default), 1, is_kept=False, barriers=2 * count)
-    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0])
+    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
     return effect(subject.device, pairs, told, otherwise=1.8)
 
 

@@ -28,6 +28,7 @@ from kernelwright.tactics.reductions.block_reductions import block_function, own
 from kernelwright.tactics.reductions.inline_reductions import over_joins
 from kernelwright.tactics.vectors.lane_text import operators_in, prelude
 from kernelwright.tactics.vectors.lanes import Vectorizer
+from kernelwright.template.header import expressions
 
 
 @dataclass(frozen=True)
@@ -108,16 +109,16 @@ def _several_blocks(plan: RewriteBuilder, subject: Subject, blocks: Blocks) -> N
     """Open and close the loop over blocks, and launch fewer."""
     plan.insert(blocks.start, open_blocks(blocks))
     plan.insert(subject.analysis.function.body.place.span.end - 1, CLOSE_BLOCKS)
-    step = next(each for each in plan.draft.steps if each.entry == only_shape(subject).entry)
-    grid = (f"ceil_div({step.grid[0]}, {blocks.parameter})", *step.grid[1:])
-    plan.draft = plan.draft.relaunched(step.entry, grid=grid, block=step.block)
+    step = next(each for each in plan.header.steps if each.entry == only_shape(subject).entry)
+    grid = expressions((f"ceil_div({step.grid[0]}, {blocks.parameter})", *step.grid[1:]))
+    plan.header = plan.header.relaunched(step.entry, grid=grid, block=step.block)
 
 
 def _find(subject: Subject) -> _Found:
     facts, step = subject.analysis.facts, only_shape(subject)
     if facts.opaque:
         raise Unfit("not all of the kernel is understood")
-    size = number(step.block[0])
+    size = number(step.block[0].text)
     if size is None or size > 1024 or size & (size - 1) or any(number(extent) != 1 for extent in step.block[1:]):
         raise Unfit("its blocks are not a power of two of threads along x")
     tree, body = subject.analysis.tree, subject.analysis.function.body
@@ -341,7 +342,7 @@ def _finish(
     words, step = dialect(subject.language), only_shape(subject)
     if wide is None:
         plan.drop(vec)
-        plan.draft = plan.draft.without_constraint("shares")
+        plan.header = plan.header.without_constraint("shares")
     else:
         known = {"float", "double", "int", "uint"}
         c_types = {c_type, "float"} | {a.c_type for a in subject.analysis.facts.arrays.values()}
@@ -360,10 +361,10 @@ def _finish(
     if words.is_opencl:
         array = f"\n  __local {c_type} kw_part_{c_type}[{threads}];"
         plan.insert(subject.analysis.function.body.place.span.start + 1, array)
-    plan.draft = plan.draft.relaunched(step.entry, grid=step.grid, block=(threads,))
-    grid = step.grid[0]
-    covered = re.sub(rf"\b{re.escape(step.block[0])}\b", str(found.size), grid)
-    plan.draft = plan.draft.relaunched(step.entry, grid=(covered, *step.grid[1:]), block=(threads,))
+    plan.header = plan.header.relaunched(step.entry, grid=step.grid, block=(threads,))
+    grid = step.grid[0].text
+    covered = re.sub(rf"\b{re.escape(step.block[0].text)}\b", str(found.size), grid)
+    plan.header = plan.header.relaunched(step.entry, grid=(covered, *step.grid[1:]), block=(threads,))
     for mark in subject.analysis.function.attributes:
         if re.search(r"reqd_work_group_size|__launch_bounds__|work_group_size_hint", mark.text):
             plan.replace(mark.span, "")

@@ -124,8 +124,8 @@ def refuse_own_place(row: RowKernel, loop: RowLoop) -> None:
 
 def _block_size(subject: Subject) -> int:
     step = only_shape(subject)
-    size = number(step.block[0])
-    parameter = subject.draft.parameter(step.block[0])
+    size = number(step.block[0].text)
+    parameter = subject.header.parameter(step.block[0].text)
     if size is None and parameter is not None and isinstance(parameter.default, int):
         size = int(parameter.default)
     if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
@@ -155,7 +155,7 @@ def refuse_aliases(subject: Subject) -> None:
     function = subject.analysis.function
     names = [each.name for each in function.parameters]
     pointers = {each.name for each in function.parameters if each.is_pointer}
-    for step in subject.draft.steps:
+    for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() == subject.entry:
             passed = [array for name, array in zip(names, step.arguments or (), strict=False) if name in pointers]
             if len(set(passed)) != len(passed):
@@ -310,6 +310,6 @@ def _joining_arrays(row: RowKernel) -> list[Span]:
 
 def spelled(row: RowKernel) -> tuple[str, ...]:
     """How the source says the block's size: digits, macros that stand for them, a parameter."""
-    block = only_shape(row.subject).block[0]
-    own = (block,) if row.subject.draft.parameter(block) is not None else ()
+    block = only_shape(row.subject).block[0].text
+    own = (block,) if row.subject.header.parameter(block) is not None else ()
     return (*spellings_of(row.subject, row.size), *own)

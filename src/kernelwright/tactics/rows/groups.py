@@ -140,7 +140,7 @@ def _understood(subject: Subject) -> _Group:
     queries = set(thread_queries(function.body))
     if not {"threadIdx.x", "blockIdx.x"} <= queries <= {"threadIdx.x", "blockIdx.x", "blockDim.x"}:
         raise Unfit("its threads are not asked for a block and a place in it alone")
-    if number(step.block[0]) is not None and "blockDim.x" not in queries:
+    if number(step.block[0].text) is not None and "blockDim.x" not in queries:
         raise Unfit("its blocks are a number of threads that says nothing of a group")
     for name in facts.helpers:
         helper = next((each for each in subject.analysis.tree.functions if each.name == name), None)
@@ -153,7 +153,7 @@ def _understood(subject: Subject) -> _Group:
         require_independent(subject)
     else:
         _refuse_passing(subject, join)
-    return _Group(subject, RewriteBuilder(subject, "group-lanes", "map"), join, step.block[0], step.grid[0])
+    return _Group(subject, RewriteBuilder(subject, "group-lanes", "map"), join, step.block[0].text, step.grid[0].text)
 
 
 def _refuse_passing(subject: Subject, join: _Join) -> None:
@@ -242,7 +242,7 @@ def _tree(
     )  # fmt: skip
     parameter = replace(function.parameters[0], name="kw_own", c_type=array.c_type, is_pointer=False)
     section = replace(function, name="kw_join", is_kernel=False, parameters=(parameter,), body=body)
-    block = only_shape(subject).block[0]
+    block = only_shape(subject).block[0].text
     sizes = {total_of(subject, block, each) for each in subject.sizes()}
     functions = {each.name: each for each in subject.analysis.tree.functions}
     found = {
@@ -276,7 +276,7 @@ def _declare_parameters(group: _Group) -> None:
     for what, name in (("size", "KW_GROUP"), ("lanes", "KW_LANES"), ("groups", "KW_GROUPS")):
         group.names[what] = plan.fresh(name)
     why = "blocks of a multiprocessor that registers must leave room for"
-    known = subject.draft.parameter("MIN_BLOCKS")
+    known = subject.header.parameter("MIN_BLOCKS")
     group.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
 
 
@@ -299,15 +299,15 @@ def _constrain(group: _Group) -> None:
     conditions["registers"] = f"{vec} * {count} <= 32"
     conditions["indices"] = f"({group.count}) * ({group.size}) <= 2147483647 * {vec}"
     parsed = [Expression.parse(text) for text in conditions.values()]
-    own = plan.draft.parameter(vec)
+    own = plan.header.parameter(vec)
     assert own is not None
-    defaults: dict[str, Value] = {each.name: each.default for each in plan.draft.parameters}
+    defaults: dict[str, Value] = {each.name: each.default for each in plan.header.parameters}
     # Eight elements are enough for wide loads and leave more threads than sixteen.
     order = sorted(own.values, key=lambda each: (int(each) > 8, -int(each)))
     for wide, sizes in itertools.product(order, (group.subject.sizes(),)):
         try:
             if all(each.evaluate({**of, **defaults, vec: wide}) for each in parsed for of in sizes):
-                plan.draft = plan.draft.with_parameters(replace(own, default=wide))
+                plan.header = plan.header.with_parameters(replace(own, default=wide))
                 break
         except SpecError as error:
             raise Unfit(f"a condition has no value: {error}") from error
@@ -450,7 +450,7 @@ def _finished(group: _Group, body: _Body) -> Rewrite:
     for name, text in (
         (size, group.size), (names["lanes"], f"({group.size}) // {vec}"), (names["groups"], group.count)
     ):  # fmt: skip
-        plan.draft = plan.draft.with_define(name, text)
+        plan.header = plan.header.with_define(name, text)
         plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
     plan.prelude += [
         prelude(words, vec, c_types=(), mapped=lanes.mapped), hinted_access(vec, names["load"], names["store"])
@@ -474,7 +474,7 @@ def _finished(group: _Group, body: _Body) -> Rewrite:
     step = only_shape(subject)
     per_block = f"{block} * {count}"
     total = f"({group.count}) * (({group.size}) // {vec})"
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         step.entry, grid=(f"ceil_div({total}, {per_block})",), block=(block,),
         shared_bytes="0" if step.shared_bytes is not None else None,
     )  # fmt: skip
@@ -487,9 +487,9 @@ def _finished(group: _Group, body: _Body) -> Rewrite:
         f"A thread takes {vec} neighbours of a group at once, a block of {block} several groups{met}.", _effect(group)
     )
     used = used_words(rewrite.source, subject.language)
-    gone = [p.name for p in rewrite.draft.parameters if p.name.startswith("UNROLL") and p.name not in used]
-    kept = tuple(each for each in rewrite.draft.parameters if each.name not in gone)
-    return replace(rewrite, draft=replace(rewrite.draft, parameters=kept))  # the loop that they unrolled is no more
+    gone = [p.name for p in rewrite.header.parameters if p.name.startswith("UNROLL") and p.name not in used]
+    kept = tuple(each for each in rewrite.header.parameters if each.name not in gone)
+    return replace(rewrite, header=replace(rewrite.header, parameters=kept))  # the loop that they unrolled is no more
 
 
 def _joining_function(operation: Operation, c_type: str) -> str:
@@ -533,7 +533,7 @@ def _dispatch(group: _Group, body: _Body, load: str, compute: str) -> str:
 def _effect(group: _Group) -> Effect:
     """Fewer threads with wider loads, and no barriers."""
     subject = group.subject
-    vec = group.plan.draft.parameter(group.names["vec"])
+    vec = group.plan.header.parameter(group.names["vec"])
     assert vec is not None
     threads, blocks = [], []
     for sizes in subject.sizes():

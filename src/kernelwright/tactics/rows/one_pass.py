@@ -144,7 +144,7 @@ def _block_effect(known: RowKernel, pairs: tuple[Pair, ...]) -> Effect:
     walks = [Walk(known.size, vec, AHEAD, is_kept=False, barriers=count * tree_barriers(known.size)) for vec in (1, 4)]
     works = []
     for sizes in subject.sizes():
-        rows = total_of(subject, only_shape(subject).grid[0], sizes)
+        rows = total_of(subject, only_shape(subject).grid[0].text, sizes)
         length = subject.evaluate(every[0].bound, sizes) if every[0].bound is not None else None
         if rows is None or not length:
             return Effect(LEAST, passes)
@@ -228,7 +228,7 @@ def _effect(row: RowSharing, pairs: list[Pair]) -> Effect:
 def _row_count(subject: Subject, sizes: Mapping[str, int]) -> int:
     """How many rows there are; 1 where it is not known."""
     step = only_shape(subject)
-    count, size = total_of(subject, step.grid[0], sizes), total_of(subject, step.block[0], sizes)
+    count, size = total_of(subject, step.grid[0].text, sizes), total_of(subject, step.block[0].text, sizes)
     return count * size if count and size else 1
 
 

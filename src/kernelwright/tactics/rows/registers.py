@@ -46,6 +46,7 @@ from kernelwright.tactics.tiling.frame import place_attribute
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
 from kernelwright.tactics.vectors.lane_text import prelude
 from kernelwright.tactics.vectors.row_lanes import RowLanes, element_text
+from kernelwright.template.header import expressions
 
 BLOCKS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 MOST_REGISTERS = 96
@@ -94,7 +95,7 @@ def _declare_parameters(row: RowKernel) -> None:
         why = "0: divisions by one number for a row; 1: multiplications by its reciprocal"
         row.names["reciprocal"] = plan.parameter("RECIPROCAL", (0, 1), 1, why)
     why = "blocks of a multiprocessor that registers must leave room for"
-    known = subject.draft.parameter("MIN_BLOCKS")
+    known = subject.header.parameter("MIN_BLOCKS")
     row.names["held"] = "MIN_BLOCKS" if known is not None else plan.parameter("MIN_BLOCKS", MIN_BLOCKS, 1, why)
 
 
@@ -305,17 +306,17 @@ def _choose(row: RowKernel, conditions: Mapping[str, str]) -> None:
     """Defaults that meet the conditions: the widest vectors, then about two of them to a thread."""
     plan = row.plan
     parsed = [Expression.parse(text) for text in conditions.values()]
-    vec, block = (plan.draft.parameter(row.names[name]) for name in ("vec", "block"))
+    vec, block = (plan.header.parameter(row.names[name]) for name in ("vec", "block"))
     assert vec is not None
     assert block is not None
-    defaults: dict[str, Value] = {each.name: each.default for each in plan.draft.parameters}
+    defaults: dict[str, Value] = {each.name: each.default for each in plan.header.parameters}
     nearest = 16 if plan.subject.device.kind == "cpu" else 384
     order = sorted(block.values, key=lambda each: abs(int(each) - nearest))
     for wide, threads in itertools.product(sorted(vec.values, key=lambda each: -int(each)), order):
         names = {**defaults, vec.name: wide, block.name: threads}
         try:
             if all(each.evaluate({**sizes, **names}) for each in parsed for sizes in row.subject.sizes()):
-                plan.draft = plan.draft.with_parameters(replace(vec, default=wide), replace(block, default=threads))
+                plan.header = plan.header.with_parameters(replace(vec, default=wide), replace(block, default=threads))
                 return
         except SpecError as error:
             raise Unfit(f"a condition has no value: {error}") from error
@@ -384,7 +385,7 @@ def _write_loops(row: RowKernel, steps: Sequence[LoopText]) -> None:
     subject, words = row.subject, dialect(row.subject.language)
     define = plan.fresh("KW_STEPS")
     names["steps"] = define
-    plan.draft = plan.draft.with_define(define, f"ceil_div({row.length}, {names['block']} * {names['vec']})")
+    plan.header = plan.header.with_define(define, f"ceil_div({row.length}, {names['block']} * {names['vec']})")
     plan.prelude.append(f"#ifndef {define}  // vectors that a thread has of a row\n#define {define} 1\n#endif\n")
     declared = dict(row.registers.values())
     available = _known_before(row)
@@ -471,10 +472,10 @@ def _finished(row: RowKernel, steps: Sequence[LoopText]) -> Rewrite:
     texts += [joining_function(words, operation, c_type, block) for operation, c_type in kinds]
     plan.prelude = [*plan.prelude, *texts]
     step = only_shape(subject)
-    grid = step.grid if rows == "1" else (f"ceil_div({step.grid[0]}, {rows})", *step.grid[1:])
+    grid = step.grid if rows == "1" else expressions((f"ceil_div({step.grid[0]}, {rows})", *step.grid[1:]))
     shape = (block,) if rows == "1" else (block, rows)
     shared = "0" if step.shared_bytes is not None and any(lanes.stored for lanes in row.wide) else None
-    plan.draft = plan.draft.relaunched(step.entry, grid=grid, block=shape, shared_bytes=shared)
+    plan.header = plan.header.relaunched(step.entry, grid=grid, block=shape, shared_bytes=shared)
     function = subject.analysis.function
     for mark in function.attributes:
         if re.search(r"__launch_bounds__|__maxnreg__|reqd_work_group_size|work_group_size_hint", mark.text):
@@ -538,13 +539,13 @@ def _effect(row: RowKernel) -> Effect:
         told = "a CPU keeps what threads have across barriers in memory, so registers save nothing there"
         return Effect(LEAST, told)
     subject, count = row.subject, len(row.calls)
-    block, vec = (row.plan.draft.parameter(row.names[name]) for name in ("block", "vec"))
+    block, vec = (row.plan.header.parameter(row.names[name]) for name in ("block", "vec"))
     assert block is not None
     assert vec is not None
     before = Walk(row.size, 1, AHEAD, is_kept=False, barriers=count * tree_barriers(row.size))
     after = Walk(int(block.default), int(vec.default), 0, is_kept=True, barriers=count)
     facts = [each.fact for each in row.loops]
-    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0])
+    pairs = row_pairs(subject, facts, before, after, rows=only_shape(subject).grid[0].text)
     told = f"{len(facts)} passes over a row become one, whose loads are waited for once"
     return effect(subject.device, pairs, told, otherwise=2.0)
 

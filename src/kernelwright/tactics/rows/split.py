@@ -27,7 +27,7 @@ from kernelwright.tactics.common.loop_reductions import Joined, joined_variables
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
-from kernelwright.template.draft import ScratchDraft
+from kernelwright.template.header import scratch_argument
 
 SHORTEST = 1024
 """Elements of a row below which a second launch costs more than it brings; a guess."""
@@ -326,7 +326,7 @@ def _parts(subject: Subject, plan: RewriteBuilder, row: _Row, own: _Own | None) 
     few: list[tuple[int, int, int]] = []
     longest = 0
     for sizes in subject.sizes():
-        blocks, block = total_of(subject, step.grid[0], sizes), total_of(subject, step.block[0], sizes)
+        blocks, block = total_of(subject, step.grid[0].text, sizes), total_of(subject, step.block[0].text, sizes)
         rows = total_of(subject, whole.total, sizes) if own is not None else blocks
         length = subject.evaluate(row.fact.bound, sizes)
         if not blocks or not block or not rows or length is None:
@@ -477,16 +477,16 @@ def _relaunch(
     step = only_shape(subject)
     whole = extents(step)[0]
     steps = []
-    for one in plan.draft.steps:
+    for one in plan.header.steps:
         steps += [one, replace(one, entry=second)] if one == step else [one]
-    plan.draft = replace(plan.draft, steps=tuple(steps))
-    shape = (f"({step.grid[0]}) * ({step.block[0]}) * {split}",)
+    plan.header = replace(plan.header, steps=tuple(steps))
+    shape = (f"({step.grid[0].text}) * ({step.block[0].text}) * {split}",)
     for each in row.joined:
-        scratch = ScratchDraft(part[each.name], _DTYPES[each.c_type], shape)
-        plan.draft = plan.draft.with_scratch(scratch, step.entry, second)
+        scratch = scratch_argument(part[each.name], _DTYPES[each.c_type], shape)
+        plan.header = plan.header.with_scratch(scratch, step.entry, second)
     is_rows = own is not None and own.is_total and whole.is_rounded_up
-    grid = f"ceil_div(({whole.total}) * {split}, {whole.block})" if is_rows else f"({step.grid[0]}) * {split}"
-    plan.draft = plan.draft.relaunched(step.entry, grid=(grid,), block=(step.block[0],))
+    grid = f"ceil_div(({whole.total}) * {split}, {whole.block})" if is_rows else f"({step.grid[0].text}) * {split}"
+    plan.header = plan.header.relaunched(step.entry, grid=(grid,), block=(step.block[0].text,))
 
 
 ROW_SPLIT = RuleTactic(

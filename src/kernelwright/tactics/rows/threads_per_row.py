@@ -135,7 +135,7 @@ def _require_rows_apart(subject: Subject) -> None:
 
 def _refuse_aliases(subject: Subject, written: set[str]) -> None:
     names = [parameter.name for parameter in subject.analysis.function.parameters]
-    for step in subject.draft.steps:
+    for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() == subject.entry:
             passed = dict(zip(names, step.arguments or (), strict=False))
             for name in sorted(written):
@@ -479,7 +479,7 @@ def _frame(row: RowSharing) -> None:
 
 def _shrink_rows(row: RowSharing, axis: Axis) -> None:
     totals = [total_of(row.subject, axis.total, sizes) for sizes in row.subject.sizes()]
-    parameter = row.plan.draft.parameter(row.rows_name)
+    parameter = row.plan.header.parameter(row.rows_name)
     assert parameter is not None
     if any(total is None or total % int(parameter.default) for total in totals):
         row.plan.set_default(row.rows_name, 1)
@@ -523,7 +523,7 @@ def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
         plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
     step = only_shape(subject)
     assert row.places is not None
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         step.entry, grid=(f"ceil_div({row.places.axes[0].total}, {row.rows_name})",),
         block=(row.lanes_name, row.rows_name),
     )  # fmt: skip

@@ -111,7 +111,7 @@ def _fast(subject: Subject) -> Rewrite:
 
 def _has_doubles(subject: Subject) -> bool:
     """Whether a kernel or what it calls may compute doubles (`2.0` is one), or be compiled to lose what is exact."""
-    options = " ".join((*subject.draft.options, *subject.problem.kernel.options))
+    options = " ".join((*subject.header.options, *subject.problem.kernel.options))
     if any(each in options for each in ("unsafe", "fast-math")):
         return True
     facts = subject.analysis.facts

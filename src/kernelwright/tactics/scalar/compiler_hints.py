@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import barrier_scope
+from kernelwright.source.lexer import words_of
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder
 from kernelwright.tactics.common.launches import only_shape
@@ -23,11 +26,12 @@ def _bound(subject: Subject) -> Rewrite:
         if any(word in mark.text for word in _BOUND_WORDS):
             raise Unfit("its launch bounds are declared", is_already_so=True)
     step = only_shape(subject)
-    if not all(_C_SAFE.fullmatch(extent) for extent in step.block) or _names_sizes(subject, step.block):
+    block = tuple(extent.text for extent in step.block)
+    if not all(_C_SAFE.fullmatch(extent) for extent in block) or _names_sizes(subject, step.block):
         raise Unfit("the block is an expression that the source cannot say")
     plan = RewriteBuilder(subject, "launch-bounds", "launch")
     if subject.language == "opencl":
-        extents = ", ".join((*step.block, "1", "1")[:3])
+        extents = ", ".join((*block, "1", "1")[:3])
         head = function.place.span.text(subject.source)
         match = re.match(r"(?:__kernel|kernel)\b", head)
         if match is None:
@@ -36,7 +40,7 @@ def _bound(subject: Subject) -> Rewrite:
         plan.insert(place, f" __attribute__((reqd_work_group_size({extents})))")
         because = "the compiler knows the block, so indices become constants"
     else:
-        threads = " * ".join(f"({extent})" for extent in step.block)
+        threads = " * ".join(f"({extent})" for extent in block)
         blocks = plan.parameter(
             "MIN_BLOCKS", (1, 2, 3, 4, 6, 8), 1, "blocks that a multiprocessor must be able to hold"
         )
@@ -46,10 +50,10 @@ def _bound(subject: Subject) -> Rewrite:
     return plan.finish("The source says the shape of its blocks.", Effect(1.03, because), properties=subject.properties)
 
 
-def _names_sizes(subject: Subject, texts: tuple[str, ...]) -> bool:
+def _names_sizes(subject: Subject, extents: Sequence[Expression]) -> bool:
     """Whether expressions mention what is no macro of the source: sizes of the problem."""
-    names = {name for text in texts for name in re.findall(r"[A-Za-z_]\w*", text)}
-    return bool(names - {each.name for each in subject.draft.parameters})
+    names = {name for extent in extents for name in words_of(extent.text)}
+    return bool(names - {each.name for each in subject.header.parameters})
 
 
 LAUNCH_BOUNDS = RuleTactic(
@@ -67,7 +71,7 @@ def _restrict(subject: Subject) -> Rewrite:
     if not missing:
         raise Unfit("its pointers are restrict", is_already_so=True)
     names = [each.name for each in function.parameters]
-    for step in subject.draft.steps:
+    for step in subject.header.steps:
         if step.entry.partition("<")[0].strip() == subject.entry:
             passed = dict(zip(names, step.arguments or (), strict=False))
             arrays = [passed.get(each.name) for each in pointers]
@@ -138,7 +142,7 @@ def _unroll(subject: Subject) -> Rewrite:
     free = [each for each in loops if not any("unroll" in mark.text for mark in each.pragmas)]
     if not loops:
         raise Unfit("it has no loop that can be written out")
-    if not free or any(each.name.startswith("UNROLL") for each in subject.draft.parameters):
+    if not free or any(each.name.startswith("UNROLL") for each in subject.header.parameters):
         raise Unfit("its loops say how often they are unrolled", is_already_so=True)
     plan = RewriteBuilder(subject, "unroll", "arithmetic")
     name = plan.parameter(
@@ -206,14 +210,14 @@ def _options(subject: Subject) -> Rewrite:
         wanted = ("--use_fast_math",)
     else:
         raise Unfit("no options are known for HIP")
-    given = (*subject.draft.options, *subject.problem.kernel.options)
+    given = (*subject.header.options, *subject.problem.kernel.options)
     new = tuple(each for each in wanted if not any(each in other for other in given))
     if not new:
         raise Unfit("the options are set", is_already_so=True)
     plan = RewriteBuilder(subject, "options", "options")
     told = " and ".join(new)
     name = plan.parameter("RELAXED", (0, 1), 1 if error >= 1e-4 else 0, f"1: compiled with {told}")
-    plan.draft = plan.draft.with_options(*(f"{{'{each}' if {name} == 1 else '-DKW_PLAIN=1'}}" for each in new))
+    plan.header = plan.header.with_options(*(f"{{'{each}' if {name} == 1 else '-DKW_PLAIN=1'}}" for each in new))
     return plan.finish(
         f"The compiler may get {told}, within the error of {error:g} that results may have.",
         Effect(1.05, "multiplications and additions are fused, divisions and roots take fewer steps"),

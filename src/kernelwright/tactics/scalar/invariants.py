@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from kernelwright.source import nodes
+from kernelwright.source.lexer import directives, masked
 from kernelwright.source.loop_headers import read_header
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, line_start
@@ -144,7 +144,6 @@ def require_understood(subject: Subject) -> None:
         raise Unfit(f"line {line} is not understood: {facts.opaque[0].reason}")
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
-    if re.search(
-        r"(?m)^[ \t]*#[ \t]*(?:define|undef)\b", subject.analysis.function.body.place.span.text(subject.source)
-    ):
+    body = subject.analysis.function.body.place.span.text(subject.source)
+    if any(each.word in ("define", "undef") for each in directives(masked(body))):
         raise Unfit("the meaning of macros changes inside the kernel")

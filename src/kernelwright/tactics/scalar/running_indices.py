@@ -203,7 +203,7 @@ def _stays(reader: _Reader, node: nodes.Expression, changing: frozenset[str]) ->
     """Whether a width is an integer that does not change in a loop and is not known before the kernel runs."""
     names = {each.name for each in nodes.walk(node) if isinstance(each, nodes.Name)}
     is_constant = not any(query_text(each) for each in nodes.walk(node)) and all(
-        reader.subject.draft.parameter(name) is not None for name in names
+        reader.subject.header.parameter(name) is not None for name in names
     )
     return not is_constant and not names & changing and is_repeatable(node)
 

@@ -67,7 +67,7 @@ class ScalarTypes:
             found = self.spelled(each.c_type)
             if counts[each.name] == 1 and found is not None and not (each.is_pointer or each.is_reference or is_array):
                 self.names[each.name] = found
-        for parameter in self.subject.draft.parameters:
+        for parameter in self.subject.header.parameters:
             if parameter.name not in counts and all(
                 isinstance(value, int) and not isinstance(value, bool) and -(2**31) < value < 2**31
                 for value in parameter.values

@@ -198,8 +198,8 @@ def range_of(frame: Frame, atom: str) -> Range | None:
 
 def _constant(frame: Frame, value: Polynomial) -> int | None:
     """A value that is the same in every config."""
-    facts, draft = frame.subject.analysis.facts, frame.subject.draft
-    fixed = {name: default for name, default in facts.defaults.items() if draft.parameter(name) is None}
+    facts, header = frame.subject.analysis.facts, frame.subject.header
+    fixed = {name: default for name, default in facts.defaults.items() if header.parameter(name) is None}
     return value.replaced(fixed).constant
 
 

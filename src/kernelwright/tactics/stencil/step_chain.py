@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelwright.errors import SpecError
-from kernelwright.problem.expressions.expression import Expression
-from kernelwright.problem.model import Argument
+from kernelwright.problem.model import Argument, LaunchStep
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.launches import only_shape, steps_of
-from kernelwright.template.draft import ScratchDraft, StepDraft
 
 MOST_STEPS = 8
 """One launch makes at most so many; a guess: each step more widens what tiles share with their neighbours."""
@@ -21,7 +19,7 @@ MOST_STEPS = 8
 class Chain:
     """Launches of one kernel, each of which reads what the one before it has written."""
 
-    step: StepDraft
+    step: LaunchStep
     """The first launch; the others differ from it in `taken` and `given` alone."""
     taken: str
     """The kernel's parameter that a step reads."""
@@ -71,8 +69,8 @@ def chain_of(subject: Subject, taken: str, given: str) -> Chain:
     if len(steps) < 2:
         raise Unfit("it is launched once: there are no steps to join")
     step = only_shape(subject)
-    first = subject.draft.steps.index(steps[0])
-    if subject.draft.steps[first : first + len(steps)] != steps:
+    first = subject.header.steps.index(steps[0])
+    if subject.header.steps[first : first + len(steps)] != steps:
         raise Unfit("another kernel is launched between its steps")
     names = tuple(each.name for each in subject.analysis.facts.parameters)
     if any(len(each.arguments or ()) != len(names) for each in steps):
@@ -99,7 +97,7 @@ def _counts(length: int) -> tuple[int, ...]:
     return found
 
 
-def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[StepDraft, ...], others: set[str]) -> None:
+def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[LaunchStep, ...], others: set[str]) -> None:
     """What lies between must be scratch that nothing else touches, and no array may be there twice.
 
     Raises:
@@ -107,7 +105,7 @@ def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[StepDraft, ...], o
     """
     first, last, between = chain.buffers[0], chain.buffers[-1], set(chain.between)
     roles: dict[str, str] = {each.name: each.role for each in subject.problem.arguments}
-    roles |= {each.name: each.role for each in subject.draft.scratch}
+    roles |= {each.name: each.role for each in subject.header.scratch}
     for name in chain.between:
         if roles.get(name) != "scratch":
             raise Unfit(f"{name}, between two steps, is no scratch: others may read it")
@@ -117,7 +115,7 @@ def _refuse_seen(subject: Subject, chain: Chain, steps: tuple[StepDraft, ...], o
         raise Unfit("a launch reads and writes one array")
     if others & {first, last, *between}:
         raise Unfit("a launch passes one array twice")
-    for each in subject.draft.steps:
+    for each in subject.header.steps:
         used = between & set(each.arguments or ())
         if each not in steps and used:
             raise Unfit(f"{each.entry} uses {sorted(used)[0]}, which lies between two steps")
@@ -129,8 +127,8 @@ def _refuse_unlike(subject: Subject, chain: Chain) -> None:
     Raises:
         Unfit: they have not.
     """
-    known: dict[str, Argument | ScratchDraft] = {each.name: each for each in subject.problem.arguments}
-    known |= {each.name: each for each in subject.draft.scratch}
+    known: dict[str, Argument] = {each.name: each for each in subject.problem.arguments}
+    known |= {each.name: each for each in subject.header.scratch}
     if any(name not in known for name in chain.buffers):
         raise Unfit("an array of its steps is not declared")
     arrays = {name: known[name] for name in chain.buffers}
@@ -141,10 +139,9 @@ def _refuse_unlike(subject: Subject, chain: Chain) -> None:
             raise Unfit("the arrays of its steps have different shapes")
 
 
-def _shape(subject: Subject, array: Argument | ScratchDraft, sizes: Mapping[str, int]) -> tuple[object, ...]:
-    defaults = {each.name: each.default for each in subject.draft.parameters}
-    texts = [each if isinstance(each, str) else each.text for each in array.shape]
+def _shape(subject: Subject, array: Argument, sizes: Mapping[str, int]) -> tuple[object, ...]:
+    defaults = {each.name: each.default for each in subject.header.parameters}
     try:
-        return tuple(Expression.parse(text).evaluate({**defaults, **sizes}) for text in texts)
+        return tuple(each.evaluate({**defaults, **sizes}) for each in array.shape)
     except SpecError as error:
         raise Unfit(f"the shape of {array.name} is not known") from error

@@ -486,7 +486,7 @@ def _cuda(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     )
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__launch_bounds__(@BLOCK_X@ * @BLOCK_Y@)", values))
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         only_shape(subject).entry,
         grid=_grid(found, fill("@BLOCK_X@ * @VEC@", names), fill("@BLOCK_Y@ * @ROWS@", names)),
         block=(str(names["BLOCK_X"]), str(names["BLOCK_Y"])),
@@ -574,7 +574,7 @@ def _opencl(plan: RewriteBuilder, found: Stencil) -> Rewrite:
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__attribute__((reqd_work_group_size(@BLOCK_X@, @BLOCK_Y@, 1)))", values))
     columns = fill(f"(@RUN@ if @METHOD@ == {_RUNS} else @VEC@)", names)
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         only_shape(subject).entry,
         grid=_grid(found, fill(f"@BLOCK_X@ * {columns}", names), fill("@BLOCK_Y@ * @ROWS@", names)),
         block=(str(names["BLOCK_X"]), str(names["BLOCK_Y"])),

@@ -26,6 +26,7 @@ from kernelwright.tactics.stencil.tiles import Stencil, apart, inside_text, narr
 from kernelwright.tactics.tiling.frame import drop_sized_attributes, place_attribute
 from kernelwright.tactics.tiling.store import value_edits
 from kernelwright.tactics.tiling.text import fill, indented
+from kernelwright.template.header import expressions
 
 NAME = "join-steps"
 Tile = tuple[int, int]
@@ -145,13 +146,11 @@ def _relaunch(plan: RewriteBuilder, found: _Steps, tile_x: str, tile_y: str, blo
     old = steps_of(subject)
     grid = f"ceil_div({stencil.across.host}, {tile_x})"
     grid += f" * ceil_div({stencil.down.host}, {tile_y})" if stencil.down.atom else ""
-    made = tuple(
-        replace(found.chain.step, grid=(grid,), block=block, shared_bytes=None, arguments=arguments)
-        for arguments in found.chain.launches(names)
-    )
-    at = plan.draft.steps.index(old[0])
-    rest = tuple(each for each in plan.draft.steps[at:] if each not in old)
-    plan.draft = replace(plan.draft, steps=(*plan.draft.steps[:at], *made, *rest))
+    shape = replace(found.chain.step, grid=expressions((grid,)), block=expressions(block), shared_bytes=None)
+    made = tuple(replace(shape, arguments=arguments) for arguments in found.chain.launches(names))
+    at = plan.header.steps.index(old[0])
+    rest = tuple(each for each in plan.header.steps[at:] if each not in old)
+    plan.header = replace(plan.header, steps=(*plan.header.steps[:at], *made, *rest))
 
 
 def _chosen(

@@ -182,7 +182,7 @@ class Frame:
 
     def _host_name(self, name: str) -> str:
         subject = self.subject
-        if subject.draft.parameter(name) is not None:
+        if subject.header.parameter(name) is not None:
             return name
         scalar = subject.scalar(name)
         if scalar is not None:
@@ -334,7 +334,7 @@ class Frame:
         covered = self.extents[axis]
         total = f"({covered.grid}) * ({covered.block})"
         name = plan.fresh(f"COVERED_{axis.upper()}")
-        plan.draft = plan.draft.with_define(name, total)
+        plan.header = plan.header.with_define(name, total)
         return name
 
     # Text
@@ -516,7 +516,7 @@ def drop_sized_attributes(subject: Subject, plan: RewriteBuilder) -> None:
 
 def value_at(subject: Subject, text: str, sizes: Mapping[str, int]) -> int | None:
     """The value of a launch expression on one workload, parameters at their defaults."""
-    defaults = {each.name: each.default for each in subject.draft.parameters}
+    defaults = {each.name: each.default for each in subject.header.parameters}
     try:
         value = Expression.parse(text).evaluate({**defaults, **sizes})
     except SpecError:

@@ -75,7 +75,7 @@ def _block_text(subject: Subject, covered: Extent) -> str:
     value = plain_number(covered.block)
     if value is not None:
         return str(value)
-    if subject.draft.parameter(covered.block) is not None:
+    if subject.header.parameter(covered.block) is not None:
         return covered.block
     raise Unfit("it uses its place in the block, and the size of a block is not known")
 

@@ -252,7 +252,7 @@ def _cuda(plan: RewriteBuilder, found: _Permutation) -> Rewrite:
         body += "".join(f"#undef KW_{word}\n" for word in ("TAKE", "PUT", "WORD_IN", "WORD_OUT"))
     plan.replace(subject.analysis.function.body.place.span, body)
     place_attribute(subject, plan, fill("__launch_bounds__(@BLOCK@)", values))
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         only_shape(subject).entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])),
         block=(str(names["BLOCK"]),),
         shared_bytes=fill(f"{size} * @TILE_V@ * (@TILE_U@ + @PAD@)", names),
@@ -324,7 +324,7 @@ def _opencl(plan: RewriteBuilder, found: _Permutation) -> Rewrite:
         text += OPENCL_UNDEFINES
     plan.replace(subject.analysis.function.body.place.span, text)
     place_attribute(subject, plan, fill("__attribute__((reqd_work_group_size(@GROUP_U@, @GROUP_V@, 1)))", values))
-    plan.draft = plan.draft.relaunched(
+    plan.header = plan.header.relaunched(
         only_shape(subject).entry, grid=_grid(found, str(names["TILE_U"]), str(names["TILE_V"])),
         block=(str(names["GROUP_U"]), str(names["GROUP_V"])),
     )  # fmt: skip

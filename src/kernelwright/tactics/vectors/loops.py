@@ -125,7 +125,7 @@ def start(subject: Subject, tactic: str, *, calls: Mapping[Span, Operation]) -> 
 def _calls(subject: Subject) -> dict[Span, Operation]:
     """Calls after which all threads of a block have the same; none where that is not known of all."""
     step = only_shape(subject)
-    size = number(step.block[0])
+    size = number(step.block[0].text)
     if size is None or size > 1024 or any(number(extent) != 1 for extent in step.block[1:]):
         return {}
     try:
@@ -292,7 +292,7 @@ def refuse_partial_results(subject: Subject, loops: list[LoopFact]) -> None:
 def _others_join(subject: Subject, access: Access) -> bool:
     """Whether every other launch only joins what blocks have left, by the same operation."""
     operations = {subject.analysis.facts.reductions[i].operation for i in access.sources.reductions}
-    entries = {step.entry.partition("<")[0].strip() for step in subject.draft.steps} - {subject.entry}
+    entries = {step.entry.partition("<")[0].strip() for step in subject.header.steps} - {subject.entry}
     if len(operations) != 1 or not entries:
         return False
     for entry in entries:
@@ -404,8 +404,8 @@ def _steps_of_a_row(loops: LoopVectorizer) -> int:
     """Enough for the longest row at the defaults, on a GPU; 0 where that is not known or too much."""
     subject = loops.subject
     bound = loops.ready[0].fact.bound
-    vec = loops.plan.draft.parameter(loops.vec)
-    size = loops.block[0] if loops.block is not None else number(only_shape(subject).block[0])
+    vec = loops.plan.header.parameter(loops.vec)
+    size = loops.block[0] if loops.block is not None else number(only_shape(subject).block[0].text)
     if subject.device.kind == "cpu" or bound is None or size is None or vec is None:
         return 0
     lengths = [subject.evaluate(bound, sizes) for sizes in subject.sizes()]

@@ -58,7 +58,7 @@ def _with_fast_functions(subject: Subject, rewrite: Rewrite) -> Rewrite:
         return rewrite
     added = (*rewrite.added, *more.added)
     explanation = f"{rewrite.explanation} {more.explanation}"
-    return replace(rewrite, source=more.source, draft=more.draft, added=added, explanation=explanation)
+    return replace(rewrite, source=more.source, header=more.header, added=added, explanation=explanation)
 
 
 def _refuse_repeats(subject: Subject) -> None:
@@ -184,7 +184,7 @@ def _cover(plan: RewriteBuilder, subject: Subject, places: Places, names: _Names
         block.append(names.block_y)
         plan.constraint("threads", f"{names.block_x} * {names.block_y} <= 1024")
     step = only_shape(subject)
-    plan.draft = plan.draft.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
+    plan.header = plan.header.relaunched(step.entry, grid=tuple(grid), block=tuple(block))
     function = subject.analysis.function
     for mark in function.attributes:
         if any(word in mark.text for word in ("reqd_work_group_size", "__launch_bounds__", "work_group_size_hint")):
@@ -194,7 +194,7 @@ def _cover(plan: RewriteBuilder, subject: Subject, places: Places, names: _Names
 def _define_sizes(plan: RewriteBuilder, places: Places) -> None:
     """Block sizes of the launch as it was, which the kernel asks for."""
     for name, text in places.defines.items():
-        plan.draft = plan.draft.with_define(name, text)
+        plan.header = plan.header.with_define(name, text)
         plan.prelude.append(f"#ifndef {name}\n#define {name} 1\n#endif\n")
 
 
@@ -208,13 +208,13 @@ def _require_whole(plan: RewriteBuilder, subject: Subject, total: str, per: str)
     totals = [total_of(subject, total, sizes) for sizes in subject.sizes()]
     if None in totals:
         raise Unfit("how many threads are needed is not known")
-    own = [each for each in plan.draft.parameters if each.name in per.split(" * ")]
+    own = [each for each in plan.header.parameters if each.name in per.split(" * ")]
     choices = itertools.product(*([v for v in reversed(each.values) if v <= each.default] for each in own))  # type: ignore[operator]
     for choice in choices:
         product = math.prod(int(value) for value in choice)
         if all(value is not None and value % product == 0 for value in totals):
             changed = (replace(each, default=value) for each, value in zip(own, choice, strict=True))
-            plan.draft = plan.draft.with_parameters(*changed)
+            plan.header = plan.header.with_parameters(*changed)
             return
     raise Unfit("nothing stops threads beyond the end, and no block divides the number of threads")
 
@@ -272,7 +272,7 @@ def _end(subject: Subject, axis: object) -> str:
 
 def vec_default(plan: RewriteBuilder, name: str) -> object:
     """The default of a parameter."""
-    parameter = plan.draft.parameter(name)
+    parameter = plan.header.parameter(name)
     return 1 if parameter is None else parameter.default
 
 

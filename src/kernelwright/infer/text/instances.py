@@ -22,6 +22,7 @@ _TYPE_WORDS = frozenset((
     "signed", "bool",
     "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
 ))  # fmt: skip
+_HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
 _CONSTANT = r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)"
 _PARAMETER = re.compile(
     r"(?:typename|class|[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<default>.+))?", re.DOTALL
@@ -64,7 +65,7 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
         closing = _angle_end(code, match.end())
         if closing is None:
             continue
-        head = re.compile(r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b" + re.escape(kernel) + r"\s*\(").match(code, closing)
+        head = re.compile(_HEAD + re.escape(kernel) + r"\s*\(").match(code, closing)
         if head is None or "template" in head.group():
             continue
         listed = matching(code, head.end() - 1)
