@@ -212,7 +212,8 @@ def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) ->
 def test_values_that_a_kernel_guards_against_are_drawn_too(
     tmp_path: Path, c_type: str, condition: str, bounds: tuple[int, int]
 ) -> None:
-    source = f"__kernel void k(__global const float *x, __global const {c_type} *ids, __global float *y, int n, int rows) {{\n"
+    source = f"__kernel void k(__global const float *x, __global const {c_type} *ids, __global float *y,"
+    source += " int n, int rows) {\n"
     source += "  int i = get_global_id(0);\n  if (i >= n) return;\n  int id = ids[i];\n"
     source += f"  y[i] = {condition} ? x[id] : 0.0f;\n}}\n"
     found = inferred(tmp_path, source, "n=100", "rows=50", "x=50")

@@ -32,7 +32,8 @@ HOSTILE_VARIANTS: tuple[Variant, ...] = (
 `large` is times 30 (a softmax without its maximum overflows); `sparse` has isolated spikes in zeros (dropped
 terms show); `negative`, `constant` rows (variance by cancellation) and `small` (times 0.01: absolute slack
 shows) each catch a known shortcut. `ramp` is for ranges, in which all values may be nearly alike: there a part of the
-terms of a sum stands for all of them, unless any regular part has a mean of its own. `special` and `extreme` are for arguments that ask for them.
+terms of a sum stands for all of them, unless any regular part has a mean of its own. `special` and `extreme` are for
+arguments that ask for them.
 """
 
 SPECIAL_VARIANTS: tuple[Variant, ...] = ("special", "extreme")
