@@ -1,4 +1,4 @@
-"""The commands of `kernelwright bench`, and `kernelwright compare`."""
+"""The commands of `kernelwright bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure Kernelwright itself:
 def add_commands(app: typer.Typer) -> None:
     """Add them to those of the package."""
     app.add_typer(bench_app, name="bench")
-    app.command(cls=GroupedCommand, short_help="Run policies and models several times, and compare.")(compare)
 
 
 @bench_app.command("search", short_help="Score searchers on recorded spaces.")
@@ -111,7 +110,7 @@ def bench_space(
 @bench_app.command("policies", short_help="Compare selection policies in simulated worlds.")
 def bench_policies(
     policies: Annotated[
-        str, typer.Option(help="Joined by commas, as for `compare`; the first is compared with all.")
+        str, typer.Option(help="Joined by commas, as for `bench compare`; the first is compared with all.")
     ] = "default,stark,stark-untuned,best-of-n,reflexion,greedy,direct,tune-only,random",
     world: Annotated[
         list[str] | None, typer.Option(help="One world; may be repeated (default: all but the published one).")
@@ -204,7 +203,8 @@ def bench_attacks(
     raise typer.Exit(run_attacks(AttackWords(device, plan, out, json)))
 
 
-def compare(
+@bench_app.command("compare", cls=GroupedCommand, short_help="Run policies and models several times, and compare.")
+def bench_compare(
     problems: Annotated[
         list[Path], typer.Argument(help="problem.toml, or the folder that holds it; several.", show_default=False)
     ],
@@ -247,7 +247,7 @@ def compare(
 
     Interleaved and in pairs: means, spread, intervals, tests, correct attempts and cost. For example:
 
-      kernelwright compare transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
+      kernelwright bench compare transpose --policies default,stark,best-of-n --repeats 5 --budget 90s
     """
     from kernelwright.cli.commands.optimize import OptimizeWords
     from kernelwright_bench.compare.command import CompareWords, run_compare

@@ -1,4 +1,4 @@
-"""`kernelwright bench` and `compare` where the package beside this one is not installed, as from a wheel."""
+"""`kernelwright bench` where the package beside this one is not installed, as from a wheel."""
 
 import importlib.util
 
@@ -11,9 +11,7 @@ from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.optimization.settings import OptimizeSettings
 
 
-@pytest.mark.parametrize(
-    "words", [["bench"], ["bench", "search", "recordings", "--repeats", "3"], ["bench", "--help"], ["compare", "p"]]
-)
+@pytest.mark.parametrize("words", [["bench"], ["bench", "search", "recordings", "--repeats", "3"], ["bench", "--help"]])
 def test_without_the_benchmarks_there_are_no_such_commands(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     app = typer.Typer(rich_markup_mode=None)

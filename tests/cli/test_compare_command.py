@@ -1,4 +1,4 @@
-"""`kernelwright compare` as a person types it, with rules on the CPU device."""
+"""`kernelwright bench compare` as a person types it, with rules on the CPU device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_words_without_effect_and_beyond_bounds_are_refused(
     saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["compare", str(saxpy), *words])
+        main(["bench", "compare", str(saxpy), *words])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
     assert not list(in_tmp.iterdir())
@@ -33,7 +33,7 @@ def test_words_without_effect_and_beyond_bounds_are_refused(
 
 def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["compare", str(saxpy), "--policies", "default,starkk"])
+        main(["bench", "compare", str(saxpy), "--policies", "default,starkk"])
     assert ended.value.code == 2
     assert "did you mean 'stark'?" in capsys.readouterr().err
 
@@ -42,7 +42,7 @@ def test_an_unknown_policy_names_the_nearest(saxpy: Path, capsys: pytest.Capture
 @pytest.mark.opencl
 def test_rules_are_compared_and_nothing_runs_twice(tmp_path: Path, write_saxpy: Callable[..., Path]) -> None:
     problem = write_saxpy(tmp_path / "saxpy", is_beatable=True, is_small=True)
-    words = ["compare", str(problem), "--policies", "direct,tune-only", "--repeats", "1", "--budget", "3"]
+    words = ["bench", "compare", str(problem), "--policies", "direct,tune-only", "--repeats", "1", "--budget", "3"]
     command = [*COMMAND, *words, "--rounds", "5", "--searcher", "random", "--out", "cmp", "--json"]
 
     def told() -> dict[str, object]:

@@ -23,12 +23,14 @@ from kernelwright.cli.output.progress import PlainView
 from kernelwright.cli.output.tables import interval_text, print_figures
 from kernelwright.errors import SpecError, StopRun, StoreError
 from kernelwright.evaluate.statistics import ConfidenceInterval, least_rounds
+from kernelwright.evaluate.words import ORIGINAL_IS_REFERENCE
+from kernelwright.insights.verdict_words import claim_text
 from kernelwright.insights.verdict_words import verdict_text as verdict
 from kernelwright.problem.config import Config
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Workload
 from kernelwright.results.tune_result import TuneResult
-from kernelwright.store.event import RunFinished
+from kernelwright.store.event import ActionChosen, NodeJudged, NodeProposed, NodeTuned, Noted, RunFinished
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.simulated import SimulatedMachine
@@ -112,6 +114,69 @@ def test_plain_progress_says_nothing_twice(monkeypatch: pytest.MonkeyPatch, caps
         view.on_progress(Progress(phase=phase, spent_s=1.0))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(set(lines)) == 3
+
+
+def proposed(**changes: object) -> NodeProposed:
+    event = NodeProposed(
+        index=2, parent=1, role="code", tactic="rows", family="rows", instruction="LANES threads share a row",
+        because="", predicted_gain=6.0, source_blob="",
+    )  # fmt: skip
+    return dataclasses.replace(event, **changes)  # type: ignore[arg-type]
+
+
+def test_progress_says_what_is_happening_in_plain_words_with_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    expand = Progress(phase="expand", spent_s=10.0, budget_s=40.0, node_count=2)
+    reason = "predicted 6.00x; 3.51x believed, works with 75%"
+    for event in (
+        ActionChosen(1, "expand", reason, idea="rows"),
+        proposed(),
+        proposed(index=1, parent=0, tactic="", role="template", predicted_gain=None),
+        NodeJudged(2, "working", 0.2),
+        ActionChosen(0, "tune", reason),
+        ActionChosen(2, "lift", reason),
+        ActionChosen(2, "repair", reason),
+        Noted("warning", f"{ORIGINAL_IS_REFERENCE}, run in float64"),
+        NodeTuned(2, 1, 0, 0.125, {}, 0.0, "budget"),
+    ):
+        view.on_event(event, expand)
+    searching = Progress(
+        phase="search", evaluated_count=7, failed_count=1, best_speedup=8.0, spent_s=14.0, budget_s=40.0, node_count=3,
+        doing="searching node 2 (rows)",
+    )  # fmt: skip
+    view.on_progress(searching)
+    view.on_progress(dataclasses.replace(searching, phase="compare", spent_s=31.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "trying rows on node 1, 30s left",
+        "node 2: rows on node 1, predicted 6.00x: LANES threads share a row",
+        "node 1: template on the baseline: LANES threads share a row",
+        "node 2: works, about 5.00x at its default",
+        "searching the parameters of the baseline, 30s left",
+        "making parameters of the numbers in node 2, 30s left",
+        "repairing node 2, 30s left",
+        "node 2: 8.00x so far, to be confirmed, after 1 configuration",
+        "searching node 2 (rows); in all 7 configurations tried, 1 failed, 0.5/s, 8.00x so far, to be confirmed, "
+        "26s left",
+        "comparing the fastest with the baseline, in turns, 9s left",
+    ]
+
+
+def test_the_level_of_confidence_is_named_once(saxpy: Path, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def flat(config: Config, workload: Workload) -> float:
+        return 3.0
+
+    settings = TuneSettings(budget=Budget(evaluations=16), searcher="exhaustive")
+    for name, times in (("gain", cost), ("flat", flat)):
+        tune(saxpy, settings=settings, run=in_tmp / name, machine=SimulatedMachine(times, noise=0.001))
+        with pytest.raises(SystemExit):
+            main(["show", "run", name])
+        out = capsys.readouterr().out
+        assert out.count("95%") == 1, name
+    source = claim_text(TuneResult(RunView.read(in_tmp / "gain")))
+    assert re.search(r"\(95 % interval for all \d finalists together, ", source)
+    few = claim_text(compared_in(in_tmp / "gain", rounds=5))
+    assert re.search(r"no claim: .*\(9\d\.\d+ % interval|no claim: .*\(\d+(\.\d+)? % interval", few)
+    assert "95 %" not in few, "so few rounds cannot give it"
 
 
 def lines_of_replay(folder: Path, recorded: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from kernelwright.cli.help import FIRST, GROUPS, GroupedCommand
+from kernelwright.cli.help import COMMANDS as TASKS
+from kernelwright.cli.help import GROUPS, GroupedCommand
 from kernelwright.cli.main import app, main
 
 Call = Callable[..., tuple[int, str, str]]
@@ -38,7 +39,13 @@ def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield from leaves(nested, (*words, name))
 
 
-COMMANDS = dict(leaves(typer.main.get_command(app)))
+ROOT: Any = typer.main.get_command(app)
+COMMANDS = dict(leaves(ROOT))
+MANY_OPTIONS = {
+    "optimize": ROOT.commands["optimize"],
+    "tune": ROOT.commands["tune"],
+    "bench compare": ROOT.commands["bench"].commands["compare"],
+}
 every_command = pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 
 
@@ -61,13 +68,13 @@ def test_after_two_dashes_version_is_a_word_like_any_other(call: Call) -> None:
     assert "--version" in err
 
 
-@pytest.mark.parametrize("name", ["optimize", "tune", "compare"])
+@pytest.mark.parametrize("name", MANY_OPTIONS)
 def test_help_of_many_options_shows_each_in_one_group(name: str, call: Call) -> None:
-    command = COMMANDS[(name,)]
+    command = MANY_OPTIONS[name]
     assert isinstance(command, GroupedCommand)
     grouped = {option for options in GROUPS.values() for option in options}
     assert {each.name for each in command.params if each.param_type_name == "option"} <= grouped
-    out = call(name, "--help")[1]
+    out = call(*name.split(), "--help")[1]
     titles = re.findall(r"^(\S.*):$", out, re.MULTILINE)
     assert titles == ["Arguments", *(title for title in GROUPS if title in titles)]
     for each in command.params:
@@ -76,15 +83,24 @@ def test_help_of_many_options_shows_each_in_one_group(name: str, call: Call) -> 
 
 
 def test_groups_name_options_that_exist() -> None:
-    known = {each.name for name in ("optimize", "tune", "compare") for each in COMMANDS[(name,)].params}
+    known = {each.name for command in (*COMMANDS.values(), *MANY_OPTIONS.values()) for each in command.params}
     assert {name for names in GROUPS.values() for name in names} <= {*known, "help"}
 
 
-def test_help_leads_to_optimize(call: Call) -> None:
+def test_a_command_of_more_than_seven_options_shows_them_in_groups() -> None:
+    for words, command in COMMANDS.items():
+        options = [each for each in command.params if each.param_type_name == "option"]
+        assert len(options) <= 7 or isinstance(command, GroupedCommand), words
+
+
+def test_help_leads_to_optimize_and_has_every_command_once(call: Call) -> None:
     out = call("--help")[1]
-    listed = re.findall(r"^  (\w+)  ", out.partition("Commands:")[2], re.MULTILINE)
-    assert tuple(listed[: len(FIRST)]) == FIRST
     assert "kernelwright optimize" in " ".join(out.partition("Options:")[0].split())
+    listed = re.findall(r"^  (\w+)  ", out.partition(f"{next(iter(TASKS))}:")[2], re.MULTILINE)
+    assert listed[0] == "optimize"
+    assert listed == [name for names in TASKS.values() for name in names]
+    assert set(listed) == set(ROOT.commands)
+    assert re.findall(r"^(\S.*):$", out, re.MULTILINE) == ["Options", *TASKS]
 
 
 KERNEL = """__kernel void scale(__global const float *x, __global float *y, float a, int n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kernelwright.evaluate.device_queue.confirm import (
@@ -59,6 +59,14 @@ def test_clocks_that_agree_with_the_comparison_confirm_it_though_launches_differ
 @given(st.floats(1.0, 1000.0), st.floats(2.0, 500.0), st.floats(1.0, 3.0))
 def test_what_earlier_launches_left_does_not_count(baseline_ms: float, speedup: float, first: float) -> None:
     reason = not_confirmed([process(baseline_ms, first * baseline_ms)] * 3, speedup)
+    assert reason is not None
+    assert "use what earlier ones left" in reason
+
+
+@given(st.floats(10.0, 1000.0), st.floats(2.0, 20.0), st.floats(3.0, 20.0))
+def test_an_honest_gain_does_not_cover_for_memory(baseline_ms: float, honest: float, by_memory: float) -> None:
+    assume(baseline_ms > 2 * honest)
+    reason = not_confirmed([process(baseline_ms, baseline_ms / honest)] * 3, honest * by_memory)
     assert reason is not None
     assert "use what earlier ones left" in reason
 

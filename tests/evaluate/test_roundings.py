@@ -71,6 +71,30 @@ def test_a_long_sum_of_the_same_number_may_be_off_by_what_each_step_rounds_and_n
     assert not held.passes(sums(x[:, :-655].astype(np.float64)))
 
 
+def nearly_alike(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return rng.uniform(0.9, 1.1, shape)
+
+
+def mostly_ones(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return np.minimum(rng.uniform(0.0, 4.0, shape), 1.0)
+
+
+def spread(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
+    return rng.uniform(0.0, 1.3, shape)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("draw", [nearly_alike, mostly_ones, spread])
+def test_a_sample_of_the_terms_does_not_pass_for_a_long_sum(
+    draw: Callable[[np.random.Generator, tuple[int, int]], Array],
+) -> None:
+    x = draw(np.random.default_rng(4), (2, 1 << 22)).astype(np.float32)
+    held = Held(sums, x)
+    assert held.passes(x.reshape(2, 64, -1).sum(axis=-1, dtype=np.float32).sum(axis=-1))
+    for part in (2, 8, 64):
+        assert not held.passes(x[:, ::part].astype(np.float64).sum(axis=1) * part)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_zeros_are_added_exactly_so_sparse_sums_may_not_be_off(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -190,7 +190,17 @@ def test_a_comparison_that_is_killed_asks_nothing_twice(plain: Path, tmp_path: P
         return answer
 
     with answering_server(slow_once) as server:
-        words = ["compare", str(plain), "--policies", "direct", "--models", f"openai:m@{server.url}", "--repeats", "1"]
+        words = [
+            "bench",
+            "compare",
+            str(plain),
+            "--policies",
+            "direct",
+            "--models",
+            f"openai:m@{server.url}",
+            "--repeats",
+            "1",
+        ]
         words += ["--budget", "6", "--max-attempts", "2", "--rounds", "5", "--searcher", "random"]
         words += ["--start", "baseline", "--out", "cmp"]
         command = [*COMMAND, *words, "--max-tokens", "1000000", "--json"]

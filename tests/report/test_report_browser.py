@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +13,12 @@ import pytest
 from chromium import Browser, find_chromium, running
 from test_report_page import SECTIONS, failed_everything, hostile_events
 
+from kernelwright.insights.two_runs import compare_runs
+from kernelwright.report.html.two_runs import write_comparison
 from kernelwright.report.page import write_report
+from kernelwright.store.event import Evaluated
 from kernelwright.store.view import RunView
-from kernelwright.testing.sample_runs import sample_events
+from kernelwright.testing.sample_runs import sample_events, write_sample_run
 
 pytestmark = pytest.mark.browser
 
@@ -110,6 +116,93 @@ def test_the_table_sorts_filters_and_grows(browser: Browser, pages: dict[str, Pa
         "[...document.querySelectorAll('table.all tbody tr')].every((r) => r.querySelector('.fail'))"
     )
     assert browser.complaints().errors == []
+
+
+SAVED = """(async () => {
+    const made = [];
+    const keep = URL.createObjectURL;
+    URL.createObjectURL = (blob) => { made.push(blob); return keep(blob); };
+    HTMLAnchorElement.prototype.click = function () { made.push(this.download); };
+    document.getElementById('save').click();
+    URL.createObjectURL = keep;
+    return [await made[0].text(), made[1]];
+})()"""
+
+
+def test_what_is_filtered_is_saved_as_csv_in_the_order_shown(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["usual"], width=1440)
+    text, name = browser.evaluate(SAVED)
+    assert name == "scale.csv"
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 300, "all of them, however few the page shows"
+    assert {"index", "id", "status", "failure", "speedup", "BLOCK", "ORDER", "cost (s)"} <= rows[0].keys()
+    speeds = [float(row["speedup"]) for row in rows if row["speedup"]]
+    assert speeds == sorted(speeds, reverse=True)
+    browser.evaluate(
+        "{ const f = document.getElementById('filter'); f.value = 'block=128 passed';"
+        "  f.dispatchEvent(new Event('input')); }"
+    )
+    kept = list(csv.DictReader(io.StringIO(browser.evaluate(SAVED)[0])))
+    assert 0 < len(kept) < 300
+    assert {(row["BLOCK"], row["status"]) for row in kept} == {("128", "passed")}
+
+
+def test_hostile_text_is_no_formula_and_no_further_cell_of_the_csv(browser: Browser, tmp_path: Path) -> None:
+    rude = ('=HYPERLINK("http://evil.example","x")', "@SUM(A1)", 'a,b\n"c"')
+    events = [
+        dataclasses.replace(each, config={**each.config, "ORDER": rude[each.index % 3]})
+        if isinstance(each, Evaluated)
+        else each
+        for each in sample_events(evaluations=9)
+    ]
+    browser.open(write_report(RunView.of(events), tmp_path / "rude.html"), width=1440)
+    rows = list(csv.DictReader(io.StringIO(browser.evaluate(SAVED)[0])))
+    assert len(rows) == 9
+    assert {row["ORDER"] for row in rows} == {f"'{rude[0]}", f"'{rude[1]}", rude[2]}
+
+
+def test_thousands_of_configurations_are_drawn_a_page_at_a_time(browser: Browser, tmp_path: Path) -> None:
+    events = sample_events(evaluations=300)
+    found = [each for each in events if isinstance(each, Evaluated)]
+    many = [dataclasses.replace(found[place % 300], index=place) for place in range(5000)]
+    others = [each for each in events if not isinstance(each, Evaluated)]
+    page = browser.open(write_report(RunView.of([*others[:3], *many]), tmp_path / "many.html"), width=1440)
+    assert page.errors == []
+    assert browser.evaluate(ROWS) == 25
+    assert browser.evaluate("document.getElementById('count').value") == "25 of 5000 shown"
+    assert browser.evaluate("document.querySelectorAll('*').length") < 20_000, "the page does not grow with the run"
+    assert len(browser.evaluate(SAVED)[0].splitlines()) == 5001
+
+
+def test_the_arrow_keys_go_from_point_to_point_of_a_chart(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["usual"], width=1440)
+    press = """(key) => {
+        const svg = document.querySelector('#convergence .wide svg');
+        svg.focus();
+        svg.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+        const tip = document.getElementById('tip');
+        return tip.hidden ? '' : tip.textContent;
+    }"""
+    first = browser.evaluate(f"({press})('ArrowRight')")
+    assert first.startswith("#")
+    assert "BLOCK = " in first
+    assert browser.evaluate(f"({press})('ArrowRight')") != first
+    assert browser.evaluate(f"({press})('Home')") == first
+    assert browser.evaluate(f"({press})('Escape')") == ""
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_page_of_two_runs_opens_without_complaint_and_fits(browser: Browser, tmp_path: Path, width: int) -> None:
+    runs = [write_sample_run(tmp_path / name, evaluations=60, seed=seed) for seed, name in enumerate(("a", "b"))]
+    out = write_comparison(compare_runs(*runs), tmp_path / "two.html")
+    page = browser.open(out, width=width)
+    assert page.errors == []
+    assert [url for url in page.urls if not url.startswith(("file:", "data:"))] == []
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(OVERFLOWING) == []
+    order = "[...document.querySelectorAll('{}')].map((e) => e.{})"
+    places = browser.evaluate(order.format("nav a", "hash.slice(1)"))
+    assert places == browser.evaluate(order.format("main > section", "id"))
 
 
 def test_a_point_tells_its_configuration(browser: Browser, pages: dict[str, Path]) -> None:

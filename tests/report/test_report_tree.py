@@ -371,3 +371,35 @@ def test_what_a_run_exports_names_a_run_that_page_and_console_show(run: Path, pa
     assert own != result.view.started.run_id
     assert own in page
     assert own in show("run", run)
+
+
+def test_places_are_named_in_the_order_of_the_page(page: str) -> None:
+    named = re.findall(r'<li><a href="#([a-z]+)">', page.partition("<nav")[2].partition("</nav>")[0])
+    assert named == re.findall(r'<section id="([a-z]+)">', page)
+
+
+def test_what_is_not_known_or_not_compared_is_said_once(page: str) -> None:
+    words = Shown(page).text
+    assert words.count("no model was asked") == 0
+    assert words.count("not compared side by side, so nothing is claimed") <= 2, "of structures, and of what is aside"
+    assert len(re.findall(r"95\s%\s?confidence", words.replace("\xa0", " "))) == 1
+
+
+def test_every_configuration_of_every_structure_is_in_the_table(page: str) -> None:
+    payload = json.loads(page.partition('id="evaluations">')[2].partition("</script>")[0])
+    nodes = {row["node"] for row in payload["rows"]}
+    assert len(nodes) > 1
+    assert payload["charted"] in nodes
+    assert sum(row["won"] for row in payload["rows"]) == 1
+    tried = re.search(r"(\d+) configurations in all", page)
+    assert tried is not None
+    assert len(payload["rows"]) == int(tried[1])
+
+
+def test_a_structures_changes_stand_beside_their_gain(page: str) -> None:
+    parts = page.split('<div class="beside">')[1:]
+    assert parts
+    for part in parts:
+        told = part.partition("<pre")[0]
+        assert re.search(r"Changes against its parent: \+\d+ −\d+ lines", told)
+    assert any(re.search(r"<b>[^<]+× \[[^<]+\]</b> over it", part) for part in parts)

@@ -9,7 +9,7 @@ import pytest
 
 import kernelwright.testing.contracts_search as contracts
 from kernelwright.errors import SpecError
-from kernelwright.search.random_search import RandomSearch
+from kernelwright.search.orders import RandomSearch
 
 if TYPE_CHECKING:
     from kernelwright.problem.config import Config

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelwright.problem.config import Config
-from kernelwright.search.random_search import RandomSearch
+from kernelwright.search.orders import RandomSearch
 from kernelwright.testing.contracts_search import small_space
 from kernelwright.testing.synthetic import (
     MATMUL_PARAMETERS,

@@ -105,40 +105,50 @@ def redrawn(base: Words, how: Redraw, draw: Draw, start: int = 0, stop: int | No
         start: the first element that is wanted.
         stop: the one after the last; None: to the end.
     """
-    index = np.arange(start, draw.count if stop is None else stop, dtype=np.uint64)
+    stop = draw.count if stop is None else stop
     word = base.dtype.type
     if how.kind == "permute":
+        index = np.arange(start, stop, dtype=np.uint64)
         source = (np.uint64(draw.factor) * index + np.uint64(draw.offset)) % np.uint64(max(draw.count, 1))
         return np.asarray(base[source])
-    mixed = _mixed(index, draw.first)
+    mixed = _mixed(np.arange(start, stop, dtype=np.uint64 if stop > 1 << 32 else np.uint32), draw.first)
     if how.kind == "integers":
         return _whole_numbers(mixed, how, base.dtype)
-    value = base[_sources(index, draw)]
+    value = _made_from(base, draw, start, stop)
     if how.kind == "gather":
-        return np.asarray(value)
+        return value
     bits = _wide(mixed) if how.item_bytes == 8 else mixed.astype(base.dtype)
     exponent = value & word(how.exponent)
-    stays = (exponent == 0) | (exponent == word(how.exponent))
+    changes = (exponent != 0) & (exponent != word(how.exponent))
+    if not how.is_bounded:
+        bits &= word(how.mantissa)
+        bits *= changes
+        return np.bitwise_xor(value, bits, out=value)
     fresh = value ^ (bits & word(how.mantissa))
-    if how.is_bounded:
-        near = value ^ (bits & word(how.mantissa >> 4))
-        fresh = np.where(_is_inside(fresh, how), fresh, np.where(_is_inside(near, how), near, value))
-    return np.asarray(np.where(stays, value, fresh))
+    near = value ^ (bits & word(how.mantissa >> 4))
+    fresh = np.where(_is_inside(fresh, how), fresh, np.where(_is_inside(near, how), near, value))
+    return np.asarray(np.where(changes, fresh, value))
 
 
 def _mixed(index: Words, secret: int) -> Words:
-    """32 bits for each counter."""
-    low = (index & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    high = (index >> np.uint64(32)).astype(np.uint32)
-    with np.errstate(over="ignore"):
-        return _mix((low ^ (high * np.uint32(_HIGH_WORD))) * np.uint32(_GOLDEN) + np.uint32(secret))
+    """32 bits for each counter of 32 or 64 bits."""
+    if index.dtype == np.uint32:
+        x = index * np.uint32(_GOLDEN)
+    else:
+        low = (index & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        high = (index >> np.uint64(32)).astype(np.uint32)
+        x = (low ^ (high * np.uint32(_HIGH_WORD))) * np.uint32(_GOLDEN)
+    x += np.uint32(secret)
+    return _mix(x)
 
 
 def _mix(x: Words) -> Words:
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
-        x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
-        return np.asarray(x ^ (x >> np.uint32(16)))
+    """In place."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        x ^= x >> np.uint32(shift)
+        if factor != 1:
+            x *= np.uint32(factor)
+    return x
 
 
 def _wide(mixed: Words) -> Words:
@@ -147,13 +157,21 @@ def _wide(mixed: Words) -> Words:
     return np.asarray((upper.astype(np.uint64) << np.uint64(32)) | mixed.astype(np.uint64))
 
 
-def _sources(index: Words, draw: Draw) -> Words:
-    """Which of the first values each element is made from: whole runs are drawn, what is left at the end stays."""
-    run = np.uint64(draw.run)
-    runs = np.uint64(draw.count // draw.run)
-    place = index // run
-    drawn = (_mixed(place, draw.second).astype(np.uint64) * runs) >> np.uint64(32)
-    return np.asarray(np.where(place < runs, drawn * run + index % run, index))
+def _made_from(base: Words, draw: Draw, start: int, stop: int) -> Words:
+    """The first values that elements are made from, as a new array: whole runs are drawn, the rest at the end stays."""
+    runs, run = draw.count // draw.run, draw.run
+    first, last = start // run, min(-(-stop // run), runs)
+    if first >= last:
+        return np.array(base[start:stop])
+    places = np.arange(first, last, dtype=np.uint64)
+    drawn = (_mixed(places, draw.second).astype(np.uint64) * np.uint64(runs)) >> np.uint64(32)
+    values = base[: runs * run].reshape(runs, run)[drawn].reshape(-1)
+    left = base[max(start, runs * run) : stop]
+    return (
+        np.concatenate((values[start - first * run : stop - first * run], left))
+        if left.size
+        else (values[start - first * run : stop - first * run])
+    )
 
 
 def _whole_numbers(mixed: Words, how: Redraw, dtype: np.dtype[Any]) -> Words:

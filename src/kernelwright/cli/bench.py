@@ -1,4 +1,4 @@
-"""`bench` and `compare`: what measures Kernelwright itself is beside the package, and in no wheel."""
+"""`bench`: what measures Kernelwright itself is beside the package, and in no wheel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ PACKAGE = "kernelwright_bench"
 
 
 def add_bench(app: typer.Typer) -> None:
-    """Add `bench` and `compare`, where they are installed."""
+    """Add `bench`, where it is installed."""
     if importlib.util.find_spec(PACKAGE) is not None:
         importlib.import_module(f"{PACKAGE}.commands").add_commands(app)

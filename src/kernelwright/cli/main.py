@@ -35,8 +35,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help starts in a third of the time
     pretty_exceptions_enable=False,
     help=(
-        "Tune GPU kernels: explicit templates, exact feasible spaces, isolated evaluation, honest measurement.\n\n"
-        "Start with:  kernelwright doctor;  kernelwright demo;  kernelwright optimize my_kernel.cl n=1000000"
+        "Make a GPU kernel faster, and prove it: every candidate is checked, every speedup has an interval.\n\n"
+        "Start with:  kernelwright optimize my_kernel.cl n=1000000;  without a kernel:  kernelwright demo"
     ),
 )
 
@@ -96,7 +96,7 @@ def doctor(*, json: JsonFlag = False, quiet: QuietFlag = False) -> None:
     raise typer.Exit(run_doctor(is_json=json))
 
 
-@app.command(short_help="Make a kernel faster on this device, to see how it works.")
+@app.command(cls=GroupedCommand, short_help="Make an example's kernel faster, to see how it works.")
 def demo(
     example: Annotated[str, typer.Argument(help="As `init --example` lists them.")] = "matmul",
     budget: Annotated[str, typer.Option(help="When to stop, as for `optimize`.")] = "90s",
@@ -115,11 +115,11 @@ def demo(
     folder = example_folder(example)
     if not quiet:
         plain = next(folder.glob("baseline.*"))
-        typer.echo(f"optimising {plain}\nyour own kernel: kernelwright init KERNEL", err=True)
+        typer.echo(f"optimising {plain}\nyour own kernel: kernelwright optimize KERNEL NAME=SIZE ...", err=True)
     optimize(problem=folder, budget=budget, start="baseline", device=device, run=run, json=json, quiet=quiet)
 
 
-@app.command(short_help="Write the problem of a plain kernel, to look at or correct.")
+@app.command(cls=GroupedCommand, short_help="Write the problem of a plain kernel, to look at or correct.")
 def init(
     source: Annotated[
         Path | None,
@@ -240,7 +240,7 @@ def tune(
     raise typer.Exit(run_tune(words))
 
 
-@app.command(cls=GroupedCommand, short_help="Rewrite a plain kernel, and tune what comes of it.")
+@app.command(cls=GroupedCommand, short_help="Make your kernel faster: a file and its sizes are enough.")
 def optimize(
     problem: Annotated[
         Path | None,
@@ -338,7 +338,7 @@ def optimize(
     raise typer.Exit(run_optimize(optimize_words))
 
 
-@app.command(short_help="Do on this machine's device what another machine asks for.")
+@app.command(cls=GroupedCommand, short_help="Do on this machine's device what another machine asks for.")
 def worker(
     spool: Annotated[Path, typer.Option(help="The folder between the two machines.", show_default=False)],
     device: Annotated[
@@ -407,7 +407,7 @@ def profile(
     raise typer.Exit(run_profile(tuned_run(run), candidate, is_json=json, reads_counters=counters))
 
 
-@app.command()
+@app.command(short_help="Write the page that explains a run.")
 def report(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="File to write (default: RUN/report.html).")] = None,
@@ -423,7 +423,27 @@ def report(
     warn_of_damage(run)
 
 
-@app.command(short_help="Write the winners for use elsewhere.")
+@app.command(short_help="Put two runs side by side: claims, configurations, sources.")
+def compare(
+    first: RunArgument,
+    second: RunArgument,
+    out: Annotated[Path | None, typer.Option(help="HTML file to write too.")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Put two runs of one problem side by side: what each claims, and in what they differ.
+
+    For example:
+
+      kernelwright compare runs/matmul-1 runs/matmul-2 --out matmul.html
+    """
+    from kernelwright.cli.commands.compare import run_compare
+
+    run_compare(first, second, out=out, is_json=json)
+
+
+@app.command(cls=GroupedCommand, short_help="Write the winners for use elsewhere.")
 def export(
     run: RunArgument,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: RUN/export).")] = None,
@@ -449,7 +469,7 @@ def export(
     print_written(export_run(run, out or run / "export", formats=formats or None, loss=share), is_json=json)
 
 
-@app.command(short_help="Measure which sizes each of a few configs should serve.")
+@app.command(cls=GroupedCommand, short_help="Measure which sizes each of a few configs should serve.")
 def dispatch(
     run: RunArgument,
     probe: Annotated[int, typer.Option(help="Shapes to measure beside the tuned ones.", min=0)] = 12,

@@ -12,6 +12,8 @@ from kernelwright.errors import UsageError
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _EXTENTS = re.compile(r"\d+(?:x\d+)+")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_MOST_CHARACTERS = 1000
+"""Of a value: Python does not read integers of 5,000 digits, and nobody means one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ def read_words(words: Sequence[str]) -> Words:
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier() or not value:
             raise UsageError(f"{word!r} is no word of the form NAME=VALUE", hint="say, for example, rows=2048 eps=1e-5")
+        if len(value) > _MOST_CHARACTERS:
+            raise UsageError(f"the value of {name!r} has {len(value):,} characters", hint="say a shorter one")
         kind = _read(found, name, value, word)
         if kinds.get(name) == kind:
             raise UsageError(f"{name!r} is said twice", hint="say it once")
@@ -79,7 +83,8 @@ def _read(found: Words, name: str, value: str, word: str) -> str:
             f"the value in {word!r} is no number",
             hint="say a number, extents like 5000x64, a range like 0..999, or a .npy file",
         )
-    is_whole = re.fullmatch(r"[-+]?\d+|[-+]?0[xX][0-9a-fA-F]+", value)
-    found.numbers[name] = int(value, 0) if is_whole else float(value)
+    is_hexadecimal = "x" in value.lower()
+    is_whole = is_hexadecimal or re.fullmatch(r"[-+]?\d+", value)
+    found.numbers[name] = int(value, 16 if is_hexadecimal else 10) if is_whole else float(value)
     found.texts[name] = value
     return "number"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from kernelwright.errors import ModelBudgetSpent, StoreError
 from kernelwright.evaluate.data.freshness import SAME_INPUTS
-from kernelwright.evaluate.statistics import least_rounds
+from kernelwright.evaluate.statistics import ConfidenceInterval, least_rounds
 from kernelwright.evaluate.words import (
     ASSEMBLY_ALLOWED,
     ORIGINAL_IS_REFERENCE,
@@ -87,7 +87,7 @@ def _clause(verdict: Verdict) -> str:
             return "nothing won"
         found = factor_text(verdict.provisional, times="")
         return f"about {found} times the baseline's speed: an estimate of the search, not compared beside the baseline"
-    measured = f"{100 * interval.confidence:.4g} % interval {bounds_text(interval, between=' to ')}"
+    measured = f"{_level(verdict, interval)} {bounds_text(interval, between=' to ')}"
     speed = f"{factor_text(interval.estimate, times='')} times the baseline's speed"
     told = f"{speed} ({measured}, {counted(verdict.rounds, 'interleaved round')})"
     match verdict.kind:
@@ -102,6 +102,13 @@ def _clause(verdict: Verdict) -> str:
         case Kind.SLOWER:
             return f"no gain: {told}{unclaimed_words(verdict)}"
     return told
+
+
+def _level(verdict: Verdict, interval: ConfidenceInterval) -> str:
+    """How sure an interval is: the one level that everything names, of all finalists together."""
+    if verdict.has_too_few_rounds:
+        return f"{100 * interval.confidence:.4g} % interval"
+    return "95 % interval" + (f" for all {verdict.finalists} finalists together," if verdict.finalists > 1 else "")
 
 
 def rounds_words(verdict: Verdict, *, workloads: int = 1) -> str:

@@ -196,16 +196,16 @@ class Optimizer:
         node = self.state.tree[action.node]
         match action.action:
             case "expand":
-                self.state.say(f"node {node.index}: {action.idea or 'a new idea'}: {action.reason}")
+                self.state.say(f"trying {action.idea or 'a new idea'} on node {node.index}")
                 return self._expanding(action, number)
             case "repair":
-                self.state.say(f"node {node.index}: repair: {action.reason}")
+                self.state.say(f"repairing node {node.index}")
                 return self._repairing(node, number)
             case "lift":
-                self.state.say(f"node {node.index}: its numbers are lifted into parameters: {action.reason}")
+                self.state.say(f"making parameters of the numbers in node {node.index}")
                 return self._lifting(node, number)
             case "tune":
-                self.state.say(f"node {node.index} ({node.label}): tuning: {action.reason}", phase="search")
+                self.state.say(f"searching node {node.index} ({node.label})", phase="search")
                 return self._nodes.tuning(node, action.until_evaluations)
 
     def _begin(self) -> None:
@@ -225,13 +225,13 @@ class Optimizer:
                 self._do_now(self._after_proof(node))
         roles = {node.role for node in self.state.tree}
         if "given" not in roles and parts.given is not None:
-            self.state.say("the problem's own template")
+            self.state.say("checking the problem's own template")
             draft = Draft(written_template(parts.given), "the template that the problem declares")
             self._begin_first(self._propose(0, "given", draft))
         with self.state.deciding():
             is_lifted_first = not parts.settings.lifts_later and not (parts.given is not None and self.state.is_spent())
         if LIFTED_ROLE not in roles and is_lifted_first:
-            self.state.say("lifting launch shape and literals into parameters")
+            self.state.say("making parameters of the launch's shape and of the numbers in the kernel")
             lifted = parts.agent.template(
                 TemplateContext(parts.task, self.state.written(self.state.tree[0]), self.state.tree[0])
             )

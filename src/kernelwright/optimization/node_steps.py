@@ -80,6 +80,7 @@ class NodeSteps:
             return None
         if self._state.parts.elsewhere is not None:
             return self._judging_elsewhere(index, run, self._state.parts.elsewhere)
+        self._state.say(f"compiling node {index} ({node.label}) and checking what it computes")
         original = self._original_of(node)
         shared, limit_s = self._state.parts.shared, self._state.parts.limit_s
         most_s = None if limit_s is None else PROOF_SHARE * limit_s
@@ -219,7 +220,7 @@ class NodeSteps:
         return BackgroundTask(lambda: self.timed(PROOFS, lambda: proof.prove(reproduction)), proven, is_recording=True)
 
     def _template_proof(self, index: int, run: NodeRun) -> TemplateProof:
-        self._state.say(f"node {index}: checking corners and random points of its space")
+        self._state.say(f"checking node {index} at other settings of its parameters")
         parts, settings = self._state.parts, self._state.parts.settings
         budget = proof_budget(settings.tune.budget, points=settings.proof_points, left_s=self._state.seconds_left())
         if budget.seconds is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import MissingDependency, UsageError
 from kernelwright.imports import require
-from kernelwright.search import evolution, exhaustive, local_search, random_search, surrogate
+from kernelwright.search import evolution, local_search, orders, surrogate
 from kernelwright.search.base import OptionInfo, Searcher, SearcherInfo
 from kernelwright.search.history import PRIOR_COUNT, is_value
 
@@ -38,8 +38,8 @@ SEARCHERS: Mapping[str, SearcherInfo] = MappingProxyType(
             surrogate.INFO,
             local_search.INFO,
             evolution.INFO,
-            random_search.INFO,
-            exhaustive.INFO,
+            orders.RANDOM,
+            orders.EXHAUSTIVE,
         )
     }
 )
@@ -50,8 +50,8 @@ _CLASSES: Mapping[str, Callable[..., Searcher]] = MappingProxyType(
         surrogate.INFO.name: surrogate.SurrogateSearch,
         local_search.INFO.name: local_search.LocalSearch,
         evolution.INFO.name: evolution.EvolutionSearch,
-        random_search.INFO.name: random_search.RandomSearch,
-        exhaustive.INFO.name: exhaustive.ExhaustiveSearch,
+        orders.RANDOM.name: orders.RandomSearch,
+        orders.EXHAUSTIVE.name: orders.ExhaustiveSearch,
     }
 )
 
@@ -119,7 +119,7 @@ def choose(feasible_count: int, *, budget_hint: int | None) -> str:
     scores 0.82 on average and 0.65 at worst, evolution 0.61 and 0.09, local 0.45 and -0.23.
     """
     if budget_hint is not None and feasible_count <= budget_hint:
-        return exhaustive.INFO.name
+        return orders.EXHAUSTIVE.name
     try:
         require("sklearn.tree", purpose="the surrogate searcher")
     except MissingDependency:

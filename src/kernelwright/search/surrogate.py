@@ -1,7 +1,8 @@
 """Surrogate search: a model guesses each config's time and chance of success.
 
-Each proposal maximises the expected improvement (of the logarithm of the value, from the spread of the model's
-members) times the probability that the candidate works, over the time that evaluating it is expected to take.
+While few evaluations are known, a Gaussian process on a sample of the space is the model; then an ensemble of effects
+and trees. Each proposal maximises the expected improvement (of the logarithm of the value) times the probability that
+the candidate works, over the time that evaluating it is expected to take.
 
 Where earlier runs left enough priors, there is one model for each of them and one without; improvements are averaged by
 how far each is believed (`transfer`). While one is believed, what it would try next takes turns with the proposals;
@@ -29,6 +30,7 @@ from kernelwright.search.base import OptionInfo, SearcherInfo
 from kernelwright.search.candidates import Candidates, Codes, Pool, Table, whole
 from kernelwright.search.experts import Experts, Guessed
 from kernelwright.search.forest import Data, Design, Floats, ForestFitter
+from kernelwright.search.gaussian import GaussianProcess
 from kernelwright.search.history import (
     PRIOR_COUNT,
     Batch,
@@ -54,8 +56,8 @@ INFO = SearcherInfo(
         PRIOR_COUNT,
         OptionInfo(
             name="initial_count",
-            default=0,
-            description="configs spread over the space before the first model; 0: two more than parameters, at least 8",
+            default=48,
+            description="evaluations that a Gaussian process proposes before trees do, where no earlier run is known",
             minimum=0,
         ),
         OptionInfo(
@@ -73,8 +75,7 @@ INFO = SearcherInfo(
         OptionInfo(
             name="caution",
             default=2.0,
-            description="factor on the disagreement of the model's members, which alone is too sure of what it has not"
-            " seen; higher explores more",
+            description="factor on the model's deviation, which alone is too sure of the unseen; higher explores more",
             minimum=0.1,
         ),
         OptionInfo(
@@ -106,7 +107,7 @@ INFO = SearcherInfo(
             name="without",
             default="",
             description="leave one part out, to measure what it is worth",
-            choices=("", "failures", "effects", "trees", "design", "neighbours", "penalty", "trust", "cost"),
+            choices=("", "process", "failures", "effects", "trees", "design", "neighbours", "penalty", "trust", "cost"),
         ),
     ),
 )
@@ -133,6 +134,9 @@ convolution of the MI250X, 1 protected more from misleading runs and made a litt
 SETTLED = 0.9
 """With this probability it is settled whether earlier runs help; until then the design goes on. A guess."""
 
+
+SAMPLE_COUNT = 2000
+"""The Gaussian process chooses from so many random configs, or all there are."""
 
 NEIGHBOURED_COUNT = 5
 """The neighbours of so many of the best configs join a pool. A guess."""
@@ -244,9 +248,10 @@ class _Scored:
 
 
 class SurrogateSearch:
-    """Spreads a first design over the space, then follows the model.
+    """Follows a Gaussian process at first, then an ensemble of trees.
 
-    Ask costs a fit and one prediction of the candidates when a refit is due, otherwise a few passes over their scores.
+    Ask costs a row of the process; later a fit and one prediction of the candidates when a refit is due, otherwise a
+    few passes over their scores.
     """
 
     def __init__(
@@ -257,7 +262,7 @@ class SurrogateSearch:
         default: Config | None = None,
         priors: Sequence[Prior] = (),
         prior_count: int = 10,
-        initial_count: int = 0,
+        initial_count: int = 48,
         tree_count: int = 8,
         refit_growth: float = 1.15,
         caution: float = 2.0,
@@ -298,7 +303,9 @@ class SurrogateSearch:
             prior for name, group in by_source.items() if name not in modelled and not is_flat(group) for prior in group
         ]
         first = opening(space, default=default, priors=few, prior_count=prior_count)
-        spread_count = initial_count or max(8, len(space.parameters) + 2)
+        spread_count = max(8, sum(len(parameter.values) > 1 for parameter in space.parameters) + 2)
+        self._process: GaussianProcess | None = None
+        """The first model, where no earlier run is modelled."""
         self._spreading: list[Config] = []
         """The configs that are spread, where they take turns with those that earlier runs favour."""
         self._favoured: frozenset[Config] = frozenset()
@@ -312,9 +319,14 @@ class SurrogateSearch:
             head = head or agreed(space, sources) or self._spreading[:1]
             turns = itertools.chain.from_iterable(itertools.zip_longest(favoured, self._spreading))
             self._design = list(dict.fromkeys([*head, *(config for config in turns if config is not None)]))
+            self._model_from = TRANSFER_DESIGN
+        elif initial_count and without != "process":
+            self._design, self._model_from = first, max(initial_count, len(first))
+            self._process = self._new_process()
         else:
             self._design = [*first, *self._spread(spread_count, away_from=first)]
-        self._model_from = TRANSFER_DESIGN if sources else len(self._design)
+            self._model_from = len(self._design)
+        self._caution, self._exploration = caution, exploration
         self._fit_count = 0
         """How many observations the model is fitted on: a fold over what was told."""
         self._cache: tuple[tuple[int, int], _Scored] | None = None
@@ -329,6 +341,8 @@ class SurrogateSearch:
                 break
             if not (config in self._favoured and self._is_disappointed()):
                 batch.offer(config)
+        if self._process is not None and not self._fit_count:
+            self._begin(batch, self._process)
         if self._fit_count and not batch.is_full and batch.known_count < self._space.feasible_count:
             self._propose(batch)
         batch.offer_all(self._fresh)
@@ -378,6 +392,61 @@ class SurrogateSearch:
             design.append(pool[farthest])
             nearest = np.minimum(nearest, np.abs(places - places[farthest]).sum(axis=1))
         return design
+
+    # -- the first model --------------------------------------------------------------------------------
+
+    def _new_process(self) -> GaussianProcess:
+        return GaussianProcess(self._space.parameters, self._sample.table.codes)
+
+    @functools.cached_property
+    def _sample(self) -> Candidates:
+        """What the Gaussian process chooses from."""
+        if self._whole is not None and len(self._whole.table) <= SAMPLE_COUNT:
+            return self._whole
+        pool = Pool(self._space, generator(self._seed, 5), count=SAMPLE_COUNT)
+        return pool.candidates([], generator(self._seed, 6))
+
+    def _begin(self, batch: Batch, process: GaussianProcess) -> None:
+        """Fill the batch by the Gaussian process; what is in flight and chosen is believed at its mean."""
+        sample, best = self._sample, self._history.best
+        observed = [self._history[config] for config in self._history]
+        held = observed if best is None else [o for o in observed if o.value is not None]
+        noises = [1 / PARTIAL_WEIGHT if o.is_partial else 1.0 for o in held]
+        is_out = np.zeros(len(sample.table), dtype=bool)
+        is_out[sample.places_of([o.config for o in observed])] = True
+        targets = np.array([math.log(o.value) for o in held if o.value is not None])
+        factors = np.ones(len(is_out)) if best is None else self._worth(observed, sample.table)
+        while not batch.is_full and (best is not None or batch.known_count < self._model_from):
+            believed = [config for config in (*batch.pending, *batch.chosen) if config in self._space]
+            is_out[sample.places_of(believed)] = True
+            rows = [sample.codes_of(config) for config in (*(o.config for o in held), *believed)]
+            process.hold(np.array(rows).T, [*noises, *[1.0] * len(believed)])
+            place = None
+            if best is not None:
+                scores = factors * process.gains(
+                    np.minimum(targets, quantile(targets, CEILING_QUANTILE)),
+                    best=math.log(self._history.value(best)) - self._exploration,
+                    caution=self._caution,
+                )
+                scores[is_out] = 0.0
+                place = int(scores.argmax()) if scores.any() else None
+            if place is None:
+                place = process.telling(generator(self._seed, 7, batch.known_count), is_out)
+            if place is None or not batch.offer(sample.config_at(place)):
+                return
+
+    def _worth(self, observed: Sequence[Observation], candidates: Table) -> Floats:
+        """The chance of success of each candidate over what evaluating it costs."""
+        table = self._sample.table_of([o.config for o in observed])
+        is_passed = np.array([o.value is not None for o in observed])
+        factors = np.ones(len(candidates))
+        with self._fitter.quickly():
+            if not is_passed.all() and self._without != "failures":
+                factors *= self._chance(table, is_passed, candidates)
+            if self._cost_share:
+                costs_s = np.array([o.cost_s for o in observed])
+                factors /= self._costliness(table, costs_s, candidates, self._fitter.design(table))
+        return factors
 
     # -- the models -------------------------------------------------------------------------------------
 

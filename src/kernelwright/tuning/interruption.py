@@ -93,8 +93,8 @@ class HardLimit:
             raise KeyboardInterrupt
 
 
-HARD_SHARE = 1.15
-HARD_S = 2.0
+HARD_SHARE = 1.2
+HARD_S = 2.5
 """What ends at `HARD_SHARE` times its budget and these seconds has some left for the report, and for Python's start."""
 
 FREE_SET_UP_S = 3.0

@@ -28,7 +28,7 @@ MOST_FAILURES = 4
 
 @dataclass(frozen=True, slots=True)
 class CompareWords:
-    """The words of `kernelwright compare`."""
+    """The words of `kernelwright bench compare`."""
 
     problems: tuple[Path, ...]
     policies: str

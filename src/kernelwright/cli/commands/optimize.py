@@ -386,7 +386,7 @@ def _print_path(path: tuple[PathStep, ...], console: Console) -> None:
         gain = interval_text(step.gain) if step.gain is not None else provisional
         total = f"{step.total.estimate:.2f}x" if step.total is not None else "-"
         rows.append((f"{step.node.index} {step.node.label}", predicted, gain, total))
-    print_figures(("node", "predicted", "this step [95%]", "since the baseline"), rows, console)
+    print_figures(("node", "predicted", "this step", "since the baseline"), rows, console)
     if any(step.gain is None and step.search_gain is not None for step in path[1:]):
         told = "about: the search's own figure, which flatters; what has an interval, and what is since the baseline, "
         console.print(f"{told}is from the final comparison", highlight=False, markup=False)

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 
 from kernelwright.cli.words import is_quiet
 from kernelwright.insights.forecast import duration_text, percent_text
+from kernelwright.insights.verdict_words import is_caveat
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.store.event import (
     ActionChosen,
@@ -34,10 +35,10 @@ PLAIN_INTERVAL_S = 5.0
 
 _PHASES = {
     "prepare": "reading the problem, looking for devices",
-    "baseline": "checking and timing the baseline",
+    "baseline": "checking what the baseline computes, then timing it",
     "search": "searching",
-    "expand": "looking for another structure",
-    "compare": "comparing the finalists with the baseline",
+    "expand": "looking for another structure to try",
+    "compare": "comparing the fastest with the baseline, in turns",
     "done": "done",
 }
 
@@ -63,8 +64,8 @@ def open_progress(*, is_json: bool) -> _ProgressView:
     return _ForgivingView(_LiveView() if sys.stderr.isatty() else PlainView())
 
 
-def describe(event: Event) -> str | None:
-    """One line for an event worth telling, or None."""
+def describe(event: Event, progress: Progress) -> str | None:
+    """One line for an event worth telling, or None; what begins now says how much time is left."""
     match event:
         case BaselineMeasured(outcome=Passed(measurements=measurements)):
             times = ", ".join(
@@ -80,7 +81,7 @@ def describe(event: Event) -> str | None:
             count = len(event.candidate_ids) - 1
             return f"compared {count} configs with the baseline on {len(event.samples_ms)} shapes"
         case Noted():
-            return f"{event.level}: {event.text}"
+            return None if is_caveat(event.text) else f"{event.level}: {event.text}"  # the result has it
         case MemoryRecalled():
             count = len(event.lessons)
             lessons = "1 lesson" if count == 1 else f"{count} lessons"
@@ -90,19 +91,38 @@ def describe(event: Event) -> str | None:
         case NodeProposed() | NodeJudged() | NodeTuned():
             return _node_line(event) if event.index > 0 else None  # 0 is the baseline
         case ActionChosen():
-            known = {"expand": event.idea or "a new idea", "tune": "search its parameters", "lift": "lift its numbers"}
-            what = known.get(event.action, "repair")
-            return f"node {event.node}: {what} ({event.reason})"
+            return f"{_action_words(event)}{_left(progress)}"
     return None
+
+
+def _action_words(event: ActionChosen) -> str:
+    """What a policy has decided; its reason, with chances and forecasts, is on the page."""
+    node = f"node {event.node}" if event.node else "the baseline"
+    match event.action:
+        case "expand":
+            return f"trying {event.idea or 'a new idea'} on {node}"
+        case "tune":
+            return f"searching the parameters of {node}"
+        case "lift":
+            return f"making parameters of the numbers in {node}"
+    return f"repairing {node}"
+
+
+def _left(progress: Progress) -> str:
+    left_s = time_left_s(progress, 0.0)
+    return "" if left_s is None else f", {duration_text(left_s)} left"
 
 
 def _proof_line(event: TemplateProven) -> str:
     """How a lifted template compares with its origin, and what its points showed."""
-    how = {"bytes": "writes what its origin writes, byte for byte", "tolerance": "agrees with its origin"}
+    how = {
+        "bytes": "computes what it was made from, byte for byte",
+        "tolerance": "agrees with what it was made from",
+    }
     points = event.corner_count + event.random_count
-    checked = f"{points} points of its space checked"
+    checked = f"{points} other settings of its parameters checked"
     if event.is_deferred:
-        checked = "its space is checked before its parameters are searched: another idea promises more"
+        checked = "other settings of its parameters are checked before they are searched"
     told = [how.get(event.reproduces, "agrees with the reference"), checked]
     return f"node {event.index}: {'; '.join([*told, *event.findings])}"
 
@@ -112,30 +132,34 @@ def _node_line(event: NodeProposed | NodeJudged | NodeTuned) -> str:
     match event:
         case NodeProposed():
             predicted = f", predicted {event.predicted_gain:.2f}x" if event.predicted_gain is not None else ""
-            name = event.tactic or event.role
-            return f"node {event.index} ({name}, from node {event.parent}{predicted}): {event.instruction}"
+            origin = f"node {event.parent}" if event.parent else "the baseline"
+            return f"node {event.index}: {event.tactic or event.role} on {origin}{predicted}: {event.instruction}"
         case NodeJudged(status="working", value=value):
             return f"node {event.index}: works" + (f", about {1 / value:.2f}x at its default" if value else "")
         case NodeJudged():
             message = event.message.partition("\n")[0]
             return f"node {event.index}: {event.status} at {event.stage} ({event.reason}): {message}"
     if not event.best_value:
-        return f"node {event.index}: nothing passed after {event.evaluated_count} evaluations"
+        return f"node {event.index}: none of {event.evaluated_count} configurations passed"
     best = f"{1 / event.best_value:.2f}x so far, to be confirmed"
-    return f"node {event.index}: {best}, after {event.evaluated_count} evaluations"
+    return f"node {event.index}: {best}, after {_configurations(event.evaluated_count)}"
+
+
+def _configurations(count: int) -> str:
+    return "1 configuration" if count == 1 else f"{count} configurations"
 
 
 def status_line(progress: Progress) -> str:
-    """Where the run stands, in words: rate, best so far, failures, time left."""
+    """Where the run stands, in words: what is happening, best so far, failures, rate, time left."""
     if progress.phase == "expand":
-        return progress.doing or _PHASES["expand"]
+        return f"{progress.doing or _PHASES['expand']}{_left(progress)}"
     if progress.phase != "search":
+        left = _left(progress) if progress.phase == "compare" else ""
         words = _PHASES.get(progress.phase, progress.phase)
-        return f"{words}: {progress.doing}" if progress.doing and progress.phase in _TELLING else words
+        doing = f": {progress.doing}" if progress.doing and progress.phase in _TELLING else ""
+        return f"{words}{doing}{left}"
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
-    parts = [f"{progress.evaluated_count} evaluated"]
-    if progress.node_count:
-        parts.insert(0, progress.doing.partition(":")[0] or "between structures")
+    parts = [f"{_configurations(progress.evaluated_count)} tried"]
     if progress.failed_count:
         parts.append(f"{progress.failed_count} failed")
     parts.append(f"{rate:.1f}/s")
@@ -144,8 +168,10 @@ def status_line(progress: Progress) -> str:
     left_s = time_left_s(progress, rate)
     if left_s is not None:
         parts.append(f"{duration_text(left_s)} left")
+    where = progress.doing.partition(":")[0] or "between structures"
+    told = f"{where}; in all {', '.join(parts)}" if progress.node_count else ", ".join(parts)
     prospect = _prospect(progress)
-    return ", ".join(parts) + (f"; {prospect}" if prospect else "")
+    return f"{told}; {prospect}" if prospect else told
 
 
 def _prospect(progress: Progress) -> str:
@@ -258,7 +284,7 @@ class PlainView:
     def on_event(self, event: Event, progress: Progress) -> None:
         """Tell of gains at once, of the rest from time to time."""
         told = self._course.told(progress, event)
-        text = describe(event)
+        text = describe(event, progress)
         if text:
             self._print(text)
             if isinstance(event, ActionChosen):
@@ -327,7 +353,7 @@ class _LiveView:
     def on_event(self, event: Event, progress: Progress) -> None:
         """Print what is worth a line, and move the bar."""
         told = self._course.told(progress, event)
-        text = describe(event)
+        text = describe(event, progress)
         if text:
             self._console.print(text, highlight=False, markup=False)
         if isinstance(event, Evaluated) and isinstance(event.outcome, Failed):

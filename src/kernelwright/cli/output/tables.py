@@ -166,7 +166,10 @@ def print_workloads(result: TuneResult, console: Console, *, elsewhere: Mapping[
             )
         )
     of_floor = ("of the floor",) if floors else ()
-    headings = ("workload", "baseline ms", "best ms", "speedup [95%]", "shape's own best", *of_floor)
+    # A claim says its confidence itself; of too few rounds the intervals have not that much.
+    says_level = result.is_gain or result.verdict.has_too_few_rounds
+    speedup = "speedup" if says_level else "speedup [95%]"
+    headings = ("workload", "baseline ms", "best ms", speedup, "shape's own best", *of_floor)
     print_figures(headings, rows, console, least=4)
 
 

@@ -52,6 +52,7 @@ from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, 
 from kernelwright.evaluate.device_queue.processes import Built
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
+from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem, Workload
@@ -203,8 +204,9 @@ class DeviceLane(QuickLane):
             self._later_failure = error
             raise
         by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        if not self._waits_for_claim:  # else the search is over, and the referee is needed for the finalists
+            self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
         self._later, self._waits_for_claim, self.deferred_s = [], False, 0.0
-        self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
@@ -657,6 +659,9 @@ class DeviceLane(QuickLane):
         """
         for is_last in (False, True):
             self._worker.kill()
+            if not empty(self._scratch):  # a file is memory, too
+                reason = f"it left files that cannot be removed in {self._scratch}"
+                return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
             clocks: list[tuple[float, float]] = []
             try:
                 return self._times_of_fresh(baseline, candidate, clocks)

@@ -43,9 +43,15 @@ HOPELESS = 32.0
 wrong: no second sample is made. One element alone may be unlucky."""
 PRODUCTS_MAX = 1 << 24
 """Products of a matrix product that are summed one after the other; larger ones have the tolerance by scales alone."""
-ALIKE_SHARE = 0.5
+CHAIN = 1 << 16
+"""Terms that are added one after the other, at most: parts of longer sums are. A float32 total of millions of terms
+leaves whole terms out; what such a sum is off by would hide that a kernel adds a sample of them."""
+ALIKE_SHARE = 0.99
+ALIKE_PLACES = 4.0
+ALIKE_MOST = 2.0**-7
 """A sum has terms that are rounded alike where more than this part of them differ from their neighbour, if at all, by
-less than the total's last place. Then errors do not cancel out, but add up."""
+less than so many last places of a chain's total, and by less than this part of themselves. Then errors do not cancel
+out, but add up. With fewer of them, or more apart, a sample of the terms would pass for all."""
 ALIKE_ERROR = 1 / 6
 """What such a sum is off by, in epsilons of itself for each term. The bound is 1/4, since partial sums are half of the
 total on average, each rounded by half a unit; a `FACTOR`th of that would do for the sum, but not for its square."""
@@ -237,15 +243,16 @@ class _Arithmetic:
         """
         length = values.shape[axis]
         last = (..., -1) if is_total else ...
-        if _alike_share(values, axis, length * self._epsilon) > ALIKE_SHARE:
+        closeness = min(ALIKE_PLACES * min(length, CHAIN) * self._epsilon, ALIKE_MOST)
+        if _alike_share(values, axis, closeness) > ALIKE_SHARE:
             shape = [1] * values.ndim
             shape[axis] = length
-            error = ALIKE_ERROR * self._epsilon * np.arange(length).reshape(shape)
+            error = ALIKE_ERROR * self._epsilon * np.minimum(np.arange(length), CHAIN).reshape(shape)
             signs = self._rng.choice((-1.0, 1.0), np.expand_dims(values.take(0, axis), axis).shape)
             sums = np.add.accumulate(values, axis=axis) * (1.0 + signs * error)
             return sums[last]
         unit = 1.0 if self._is_first else float(self._rng.uniform(1.0, 2.0))
-        sums = np.add.accumulate((values * unit).astype(self._working), axis=axis)[last].astype(np.float64)
+        sums = _chained((values * unit).astype(self._working), axis)[last].astype(np.float64)
         sums /= unit
         return sums
 
@@ -267,6 +274,18 @@ class _Arithmetic:
             return None
         result = self._sum(rows[:, :, np.newaxis] * columns[np.newaxis], 1, keeps=False)
         return result.reshape((*left.shape[:-1], *right.shape[:-2], *right.shape[1:][-1:]))
+
+
+def _chained(values: Any, axis: int) -> Any:
+    """Partial sums of chains of at most `CHAIN` terms, and of the chains."""
+    if values.shape[axis] <= CHAIN:
+        return np.add.accumulate(values, axis=axis)
+    terms = np.moveaxis(values, axis, -1)
+    parts, before = [], np.zeros_like(terms[..., :1])
+    for start in range(0, terms.shape[-1], CHAIN):
+        parts.append(before + np.add.accumulate(terms[..., start : start + CHAIN], axis=-1))
+        before = parts[-1][..., -1:]
+    return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
 
 
 def _alike_share(values: Any, axis: int, closeness: float) -> float:

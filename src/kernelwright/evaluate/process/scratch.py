@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -75,6 +76,22 @@ def _full(why: str) -> ScratchFull:
         f"the scratch folder {parent} is full: {why}",
         hint="free some space there, or set KERNELWRIGHT_SCRATCH_DIR to a folder with more room",
     )
+
+
+def empty(folder: Path) -> bool:
+    """Remove all that is in a folder, whatever rights it was given; whether that could be done."""
+    for each in folder.iterdir() if folder.exists() else ():
+        with contextlib.suppress(OSError):
+            if each.is_symlink() or not each.is_dir():
+                each.unlink()
+                continue
+            each.chmod(0o700)
+            for root, folders, _ in os.walk(each):  # gives a folder before it goes into those that are in it
+                for path in (Path(root, name) for name in folders):
+                    if not path.is_symlink():
+                        path.chmod(0o700)
+            shutil.rmtree(each)
+    return not folder.exists() or not any(folder.iterdir())
 
 
 def sweep(parent: Path) -> None:

@@ -30,7 +30,7 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _SAME_NUMBERS = {
     "pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
     "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438,
-    "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447, "process_mrelease": 448,
+    "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447, "process_mrelease": 448, "setxattrat": 463, "removexattrat": 466,
 }  # fmt: skip
 """Numbers of refused calls that all machines share."""
 
@@ -47,7 +47,10 @@ _X86_64 = {
     "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "perf_event_open": 298, "recvmmsg": 299, "fanotify_init": 300,
     "name_to_handle_at": 303, "open_by_handle_at": 304, "clock_adjtime": 305, "sendmmsg": 307, "setns": 308,
     "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "memfd_create": 319,
-    "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+    "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, "link": 86, "symlink": 88, "linkat": 265, "symlinkat": 266,
+    "mknod": 133, "mknodat": 259, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "setxattr": 188,
+    "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "utime": 132,
+    "utimes": 235, "futimesat": 261, "utimensat": 280,
 }  # fmt: skip
 
 _AARCH64 = {
@@ -63,7 +66,8 @@ _AARCH64 = {
     "perf_event_open": 241, "accept4": 242, "recvmmsg": 243, "fanotify_init": 262, "name_to_handle_at": 264,
     "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "sendmmsg": 269, "process_vm_readv": 270,
     "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "memfd_create": 279, "bpf": 280, "userfaultfd": 282,
-    "kexec_file_load": 294,
+    "kexec_file_load": 294, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
+    "fremovexattr": 16, "mknodat": 33, "symlinkat": 36, "linkat": 37, "fchownat": 54, "fchown": 55, "utimensat": 88,
 }  # fmt: skip
 
 
