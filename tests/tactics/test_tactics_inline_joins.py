@@ -15,6 +15,7 @@ from kernelwright.tactics.base import DeviceFacts, NotApplicable, Rewrite, Subje
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
 from kernelwright.tactics.registry import TACTICS
+from kernelwright.tactics.rows.registers import ROW_REGISTERS
 from kernelwright.template.header import Header, launch_step
 
 LAST = """
@@ -240,3 +241,90 @@ def test_what_is_done_to_a_gather_computes_the_same(style: str) -> None:
         result = each.apply(subject)
         if isinstance(result, Rewrite) and each.family in ("map", "row", "arithmetic"):
             assert assert_same(HostRunner(), subject, result, [{"n": 101}], count=2, rtol=1e-5) >= 1
+
+
+TREE = """
+  s[t] = {own};
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int k = 32; k > 0; k /= 2) {{
+    if (t < k) s[t] = {join};
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }}"""
+HIGHEST, TOTAL = TREE.format(own="m", join="fmax(s[t], s[t + k])"), TREE.format(own="all", join="s[t] + s[t + k]")
+BARRIER = "\n  barrier(CLK_LOCAL_MEM_FENCE);"
+CHAIN = f"""
+  __local float s[64];
+  const int t = get_local_id(0), r = get_group_id(0);
+  float m = -INFINITY, all = 0.0f;
+  for (int i = t; i < n; i += 64) m = fmax(m, x[r * n + i]);{HIGHEST}
+  const float high = s[0];{BARRIER}
+  for (int i = t; i < n; i += 64) all += exp(x[r * n + i] - high);{TOTAL}
+  """
+CHAINS = {
+    "opencl": "__kernel void f(__global const float *x, __global float *y, const int n) {"
+    + CHAIN
+    + """
+  const float total = s[0];
+  for (int i = t; i < n; i += 64) y[r * n + i] = exp(x[r * n + i] - high) / total;
+}""",
+    "cuda": """
+__device__ float block_sum(float v, float *s) {
+  s[threadIdx.x] = v;
+  __syncthreads();
+  for (int k = blockDim.x / 2; k > 0; k >>= 1) {
+    if (threadIdx.x < k) s[threadIdx.x] += s[threadIdx.x + k];
+    __syncthreads();
+  }
+  return s[0];
+}
+__global__ void f(const float *x, float *y, const int n) {
+  __shared__ float s[64];
+  float all = 0.0f;
+  for (int i = threadIdx.x; i < n; i += 64) all += x[blockIdx.x * n + i] * x[blockIdx.x * n + i];
+  const float scale = rsqrtf(block_sum(all, s) + 1.0f);
+  for (int i = threadIdx.x; i < n; i += 64) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] * scale;
+}""",
+    "shuffles": """
+__global__ void f(const float *x, float *y, const int n) {
+  float m = -INFINITY, all = 0.0f;
+  for (int i = threadIdx.x; i < n; i += 32) m = fmaxf(m, x[blockIdx.x * n + i]);
+  for (int k = 16; k > 0; k /= 2) m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, k));
+  for (int i = threadIdx.x; i < n; i += 32) all += expf(x[blockIdx.x * n + i] - m);
+  for (int k = 16; k > 0; k /= 2) all += __shfl_xor_sync(0xffffffff, all, k);
+  for (int i = threadIdx.x; i < n; i += 32) y[blockIdx.x * n + i] = expf(x[blockIdx.x * n + i] - m) / all;
+}""",
+}
+ROW_SIZES = [{"n": 96, "rows": 3}, {"n": 256, "rows": 2}]
+
+
+def _rows(source: str, language: Language, block: str = "64") -> Subject:
+    arguments = {"x": "in float32 rows,n", "y": "out float32 rows,n", "n": "int32 =n"}
+    device = CPU if language == "opencl" else GPU
+    return subject_of(source, arguments, ("rows",), (block,), ROW_SIZES, language=language, device=device)
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_several_joins_in_one_body_share_their_memory(runner: Runner) -> None:
+    subject = _rows(CHAINS["opencl"], "opencl")
+    for each in (ROW_REGISTERS, BLOCK_JOINS):
+        result = each.apply(subject)
+        assert isinstance(result, Rewrite), result.reason
+        assert assert_same(runner, subject, result, ROW_SIZES, count=4, rtol=1e-4) >= 4
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+@pytest.mark.parametrize("style", ["cuda", "shuffles"])
+def test_joins_that_all_threads_go_on_with_keep_rows_in_registers(style: str) -> None:
+    subject = _rows(CHAINS[style], "cuda", "32" if style == "shuffles" else "64")
+    result = ROW_REGISTERS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(HostRunner(), subject, result, ROW_SIZES, count=2, rtol=1e-4) >= 2
+
+
+def test_memory_that_is_read_after_the_next_join_keeps_its_join() -> None:
+    late = CHAINS["opencl"].replace("exp(x[r * n + i] - high) / total", "x[r * n + i] - s[1]")
+    assert isinstance(ROW_REGISTERS.apply(_rows(late, "opencl")), NotApplicable)
+    seen = CHAINS["cuda"].replace("* scale", "* scale + s[0]")
+    assert isinstance(ROW_REGISTERS.apply(_rows(seen, "cuda")), NotApplicable)

@@ -724,11 +724,11 @@ def baseline_note(seconds: float, baseline: BaselineMeasured) -> str:
     spent_s = baseline_s(baseline.cost)
     if spent_s <= MOST_FOR_BASELINE * seconds:
         return ""
-    left = "so it is exceeded" if spent_s > seconds else "and what is left is little"
     wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
+    rest = "so it is exceeded" if spent_s > seconds else "and what is left is little"
     return (
-        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, {left}; give more time "
-        f"(--budget {wanted}), fewer or smaller workloads, or a faster reference"
+        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, {rest}; "
+        f"give more time (--budget {wanted}), fewer or smaller workloads, or a faster reference"
     )
 
 

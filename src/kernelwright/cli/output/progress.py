@@ -151,9 +151,7 @@ def status_line(progress: Progress) -> str:
         return f"{progress.doing or _PHASES['expand']}{_left(progress)}"
     if progress.phase != "search":
         left = _left(progress) if progress.phase == "compare" else ""
-        words = _PHASES.get(progress.phase, progress.phase)
-        step = f": {progress.step}" if progress.step else ""
-        return f"{words}{step}{left}"
+        return f"{progress.step or _PHASES.get(progress.phase, progress.phase)}{left}"
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
     parts = [f"{_configurations(progress.evaluated_count)} tried"]
     if progress.failed_count:
@@ -281,7 +279,7 @@ class PlainView:
         """Tell of gains at once, of the rest from time to time."""
         told = self._course.told(progress, event)
         text = describe(event, progress)
-        if text:
+        if text and not (isinstance(event, Noted) and event.text == self._step):  # told as it began
             self._print(text)
             if isinstance(event, ActionChosen):
                 self._phase = "expand"  # whose own line would say the same

@@ -71,7 +71,13 @@ class _Block:
 
 
 def joins_block(
-    function: nodes.Function, functions: Mapping[str, nodes.Function], size: int, arguments: Mapping[str, int], own: str
+    function: nodes.Function,
+    functions: Mapping[str, nodes.Function],
+    size: int,
+    arguments: Mapping[str, int],
+    own: str,
+    *,
+    shared: Collection[str] = (),
 ) -> tuple[Operation, bool] | None:
     """How a function joins the values of a block, and whether it stores the result by a pointer; None: it does not.
 
@@ -81,8 +87,10 @@ def joins_block(
         size: threads of the block, along x.
         arguments: integer arguments, by parameter.
         own: the parameter that holds the thread's value.
+        shared: pointer parameters that are given shared memory, whatever their type says.
     """
-    return _asked(_Question(_key(function, functions, size, arguments, own), function, functions, size, arguments, own))
+    key = _key(function, functions, size, arguments, own), tuple(sorted(shared))
+    return _asked(_Question(key, function, functions, size, arguments, own, frozenset(shared)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,7 @@ class _Question:
     size: int
     arguments: Mapping[str, int] = field(compare=False)
     own: str
+    shared: frozenset[str]
 
 
 def _key(
@@ -111,7 +120,7 @@ def _asked(question: _Question) -> tuple[Operation, bool] | None:
     size = question.size
     block = _Block(size, question.functions)
     try:
-        results = _all_threads(block, question.function, question.arguments, question.own)
+        results = _all_threads(block, question)
     except Unfit:
         return None
     everyone = frozenset(range(size))
@@ -166,6 +175,7 @@ def joining_calls(
         Unfit: threads meet in a function that is no join.
     """
     functions = {each.name: each for each in tree.functions}
+    shared = _given_away(kernel, functions)
     found = []
     for node in nodes.walk(kernel.body):
         if not isinstance(node, nodes.Call) or node.function not in functions:
@@ -180,20 +190,41 @@ def joining_calls(
             continue
         if not node.place.is_exact:
             raise Unfit(f"{node.function} is called by a macro")
-        result = _joined_by(functions, functions[node.function], node, size)
+        result = _joined_by(functions, functions[node.function], node, size, shared)
         if result is None:
             raise Unfit(f"{node.function} is no plain sum, product, max or min over a block")
         found.append((node, *result))
     return found
 
 
+def _given_away(kernel: nodes.Function, functions: Collection[str]) -> set[str]:
+    """Shared arrays that the kernel itself does nothing with but give to functions of the file."""
+    arrays = {each.name for each in nodes.walk(kernel.body) if isinstance(each, nodes.Declarator) and each.is_shared}
+    given = [
+        argument.place.span for each in nodes.walk(kernel.body)
+        if isinstance(each, nodes.Call) and each.function in functions
+        for argument in each.arguments if isinstance(argument, nodes.Name)
+    ]  # fmt: skip
+    return arrays - {
+        each.name for each in nodes.walk(kernel.body)
+        if isinstance(each, nodes.Name) and each.name in arrays and each.place.span not in given
+    }  # fmt: skip
+
+
 def _joined_by(
-    functions: Mapping[str, nodes.Function], function: nodes.Function, call: nodes.Call, size: int
+    functions: Mapping[str, nodes.Function],
+    function: nodes.Function,
+    call: nodes.Call,
+    size: int,
+    shared: Collection[str],
 ) -> tuple[Operation, bool] | None:
     numbers: dict[str, int] = {}
+    given: set[str] = set()
     own = ""
     for parameter, argument in zip(function.parameters, call.arguments, strict=False):
         if parameter.is_pointer:
+            if isinstance(argument, nodes.Name) and argument.name in shared:
+                given.add(parameter.name)
             continue
         if parameter.is_reference:
             return None
@@ -205,23 +236,24 @@ def _joined_by(
             own = parameter.name
     if not own or next(p.c_type for p in function.parameters if p.name == own) not in ("float", "double", "int"):
         return None
-    return joins_block(function, functions, size, numbers, own)
+    return joins_block(function, functions, size, numbers, own, shared=given)
 
 
 def _is_whole(value: _Value, everyone: frozenset[int]) -> bool:
     return isinstance(value, _Part) and value.threads == everyone and value.operation is not None
 
 
-def _all_threads(block: _Block, function: nodes.Function, arguments: Mapping[str, int], own: str) -> list[_Value]:
+def _all_threads(block: _Block, question: _Question) -> list[_Value]:
     runs: list[_Run] = []
     for thread in range(block.size):
-        scope: dict[str, _Value] = dict(arguments)
-        for parameter in function.parameters:
-            if parameter.name == own:
-                scope[own] = _Part(frozenset((thread,)), None)
+        scope: dict[str, _Value] = dict(question.arguments)
+        for parameter in question.function.parameters:
+            if parameter.name == question.own:
+                scope[parameter.name] = _Part(frozenset((thread,)), None)
             elif parameter.is_pointer:
-                scope[parameter.name] = _SharedElement("out" if parameter.space == "global" else parameter.name, 0)
-        runs.append(_call(_Thread(block, thread), function, scope))
+                is_out = parameter.space == "global" and parameter.name not in question.shared
+                scope[parameter.name] = _SharedElement("out" if is_out else parameter.name, 0)
+        runs.append(_call(_Thread(block, thread), question.function, scope))
     results: list[_Value] = [None] * block.size
     waiting: dict[int, object] = dict.fromkeys(range(block.size))
     pending: dict[int, tuple[str, object]] = {}

@@ -8,7 +8,7 @@ not guessed: whoever uses the function runs it (`block_functions.joining_calls`)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelwright.source import nodes
@@ -31,15 +31,17 @@ def over_joins(rule: Callable[[Subject], Rewrite]) -> Callable[[Subject], Rewrit
         try:
             return rule(subject)
         except Unfit as unfit:
-            try:
-                other, name, text = outlined(subject)
-            except Unfit:
+            other, functions = outlined(subject)
+            if not functions:
                 raise unfit from None
         made = rule(other)
-        is_gone = len(re.findall(rf"\b{name}\b", made.source)) == 1  # its definition: nobody calls it any more
+        source = made.source
+        for name, text in functions.items():
+            if len(re.findall(rf"\b{name}\b", source)) == 1:  # its definition: nobody calls it any more
+                source = source.replace(text, "")
         function = subject.analysis.function
         changed = Span(declaration_start(subject.source, function), function.place.span.end)
-        return replace(made, source=made.source.replace(text, "") if is_gone else made.source, anchors=(changed,))
+        return replace(made, source=source, anchors=(changed,))
 
     return apply
 
@@ -50,6 +52,8 @@ class _Join:
 
     region: tuple[nodes.Statement, ...]
     after: tuple[nodes.Statement, ...]
+    readers: tuple[nodes.Statement, ...]
+    """The statements of `after` up to the next join: they read this one's result."""
     shared: tuple[nodes.Declaration, ...]
     places: tuple[tuple[nodes.Declaration, nodes.Declarator], ...]
     """Variables made of the thread's place that the statements use."""
@@ -63,17 +67,32 @@ class _Join:
     result: nodes.Element | None
     """Where others read it."""
 
+    @property
+    def is_returned(self) -> bool:
+        """Whether each thread goes on with the variable that went in."""
+        return self.result is None and self.stored is None
 
-def outlined(subject: Subject) -> tuple[Subject, str, str]:
-    """The subject with what joins in the kernel's own body as a function before it; its name and text.
 
-    Raises:
-        Unfit: no such statements are found, or they do more than joining one value a thread.
+def outlined(subject: Subject) -> tuple[Subject, Mapping[str, str]]:
+    """The subject with each join in the kernel's own body as a function before it; their texts by name.
+
+    Statements that do more than join one value a thread stay where they are.
     """
-    found = _find(subject)
-    name = RewriteBuilder(subject, "outline", "reduction").fresh(f"{subject.entry}_join")
+    functions: dict[str, str] = {}
+    while True:
+        try:
+            subject, name, text = _with_one_outlined(subject, functions)
+        except Unfit:
+            return subject, functions
+        functions[name] = text
+
+
+def _with_one_outlined(subject: Subject, known: Collection[str]) -> tuple[Subject, str, str]:
+    found = _find(subject, known)
+    names = RewriteBuilder(subject, "outline", "reduction")
+    name = names.fresh(f"{subject.entry}_join")
     source, function = subject.source, subject.analysis.function
-    edits = [Edit(span, text) for span, text in _kernel_edits(subject, found, name)]
+    edits = [Edit(span, text) for span, text in _kernel_edits(subject, found, name, names.fresh("kw_joined"))]
     whole = Span(declaration_start(source, function), function.place.span.end)
     data = source.encode("utf-8", "surrogatepass")
     function_text, kernel_text = _function(subject, found, name), edited(source, whole, edits)
@@ -84,30 +103,102 @@ def outlined(subject: Subject) -> tuple[Subject, str, str]:
 # Finding
 
 
-def _find(subject: Subject) -> _Join:
+def _find(subject: Subject, known: Collection[str]) -> _Join:
+    """The first join that no function of `known` makes."""
     body = subject.analysis.function.body
     if any(isinstance(each, nodes.Return | nodes.Jump) for each in nodes.walk(body)):
         raise Unfit("threads may leave before they meet")
     shared = _shared(body)
     names = {each.name for declaration in shared for each in declaration.declarators}
-    touching = [index for index, each in enumerate(body.statements) if each not in shared and _touches(each, names)]
-    meeting = [index for index in touching if _meets(body.statements[index], names)]
-    if not meeting:
-        raise Unfit("its threads do not meet")
-    first, last = touching[0], meeting[-1]
-    result = _result(body.statements[last + 1 :], names)
-    if result is None:
+    touching = [
+        index for index, each in enumerate(body.statements)
+        if each not in shared and _touches(each, names) and not _calls(each, known)
+    ]  # fmt: skip
+    first, last, following = _bounds(body.statements, touching, names)
+    result = _result(body.statements[last + 1 : following], names)
+    if following is None and result is None:
         last = touching[-1]
     value, own, c_type = _input(body, first, last, names)
-    if result is None and value is None:
-        last = _last_use(body.statements, last, own)
+    is_stored = result is None and following is None
+    if is_stored and value is None:
+        end = _store_end(body.statements, last, own)
+        is_stored, last = end is not None, last if end is None else end
+    if result is None and not is_stored and value is not None:
+        raise Unfit("where the result is read is not known")
     region = body.statements[first : last + 1]
-    stored = None if result is not None else _stored(subject, region)
-    if any(isinstance(each, nodes.Name) and each.name in names for s in body.statements[:first] if s not in shared
-           for each in nodes.walk(s)):  # fmt: skip
-        raise Unfit("shared memory is used before")
+    stored = _stored(subject, region) if is_stored else None
+    used = tuple(each for each in shared if any(_mentions(s, {d.name for d in each.declarators}) for s in region))
+    _refuse_late_readers(body.statements, first, following, used)
     places = _places(subject, body.statements[:first], region, names | {own}, value, stored)
-    return _Join(region, body.statements[last + 1 :], shared, places, value, own, c_type, stored, result)
+    after = body.statements[last + 1 :]
+    readers = after if following is None else body.statements[last + 1 : following]
+    return _Join(region, after, readers, used, places, value, own, c_type, stored, result)
+
+
+def _bounds(
+    statements: Sequence[nodes.Statement], touching: Sequence[int], names: set[str]
+) -> tuple[int, int, int | None]:
+    """Where the first join starts and ends, and where the next one starts, if there is one.
+
+    A join in shared memory ends where the first element alone is read; one of shuffles is one statement.
+    """
+    starting = [index for index in touching if not _is_barrier(statements[index])]
+    if not any(_meets(statements[index], names) for index in starting):
+        raise Unfit("its threads do not meet")
+    first = starting[0]
+    if not names:
+        return first, first, starting[1] if len(starting) > 1 else None
+    read = next((index for index in starting[1:] if not _meets(statements[index], names)), None)
+    meeting = [index for index in touching if index >= first and _meets(statements[index], names)]
+    if read is None:
+        return first, meeting[-1], None
+    following = next((index for index in starting if index > read and _meets(statements[index], names)), None)
+    if following is None:
+        return first, meeting[-1], None
+    return first, max(index for index in meeting if index < read), following
+
+
+def _refuse_late_readers(
+    statements: Sequence[nodes.Statement], first: int, following: int | None, shared: Sequence[nodes.Declaration]
+) -> None:
+    """Shared memory of a join may be used outside of it only where the next join stores in it anew.
+
+    Raises:
+        Unfit: it is used before, or what is left in it may be read later.
+    """
+    names = {each.name for declaration in shared for each in declaration.declarators}
+    if any(_mentions(each, names) for each in statements[:first] if each not in shared and not _is_call(each)):
+        raise Unfit("shared memory is used before")
+    if following is None or not any(_mentions(each, names) for each in statements[following:]):
+        return
+    match statements[following]:
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Element() as target, value=value)):
+            if names == {nodes.root_name(target)} and not _mentions(value, names):
+                return
+    raise Unfit("shared memory is used after the next join")
+
+
+def _is_call(node: nodes.Statement) -> bool:
+    """Whether a statement is what this module puts in place of a join."""
+    match node:
+        case nodes.Declaration(declarators=(nodes.Declarator(initial=nodes.Call()),)):
+            return True
+    return False
+
+
+def _calls(node: nodes.Node, functions: Collection[str]) -> bool:
+    return any(isinstance(each, nodes.Call) and each.function in functions for each in nodes.walk(node))
+
+
+def _mentions(node: nodes.Node, names: Collection[str]) -> bool:
+    return any(isinstance(each, nodes.Name) and each.name in names for each in nodes.walk(node))
+
+
+def _is_barrier(node: nodes.Statement) -> bool:
+    match node:
+        case nodes.Evaluate(expression=nodes.Call(function=name)):
+            return barrier_scope(name) is not None
+    return False
 
 
 def _shared(body: nodes.Block) -> tuple[nodes.Declaration, ...]:
@@ -171,17 +262,15 @@ def _input(body: nodes.Block, first: int, last: int, names: set[str]) -> tuple[n
     return None, own, declared[own].c_type
 
 
-def _last_use(statements: Sequence[nodes.Statement], last: int, own: str) -> int:
-    """The join with the statement behind it in which one thread stores the result."""
-    uses = [
-        index for index in range(last + 1, len(statements))
-        if any(isinstance(each, nodes.Name) and each.name == own for each in nodes.walk(statements[index]))
-    ]  # fmt: skip
+def _store_end(statements: Sequence[nodes.Statement], last: int, own: str) -> int | None:
+    """The last statement of the join with the store of its result by one thread; None where all threads go on with it.
+
+    That is the join itself where nothing behind it uses the result.
+    """
+    uses = [index for index in range(last + 1, len(statements)) if _mentions(statements[index], {own})]
     if not uses:
         return last
-    if uses != [last + 1] or not isinstance(statements[last + 1], nodes.If):
-        raise Unfit(f"what a thread has in {own} is used by itself")
-    return last + 1
+    return last + 1 if uses == [last + 1] and isinstance(statements[last + 1], nodes.If) else None
 
 
 def _stored(subject: Subject, region: Sequence[nodes.Statement]) -> nodes.Expression:
@@ -258,15 +347,18 @@ def _function(subject: Subject, found: _Join, name: str) -> str:
         f"{each.place.span.text(source)};"
         for statement, each in found.places
     ]
-    end = [] if found.result is None else [words.barrier, f"return {found.result.place.span.text(source)};"]
-    returned = "void" if found.result is None else found.c_type
+    end = [f"return {found.own};"] if found.is_returned else []
+    if found.result is not None:  # a second barrier: the next join may store in the same memory
+        read = f"const {found.c_type} kw_result = {found.result.place.span.text(source)};"
+        end = [words.barrier, read, words.barrier, "return kw_result;"]
+    returned = "void" if found.stored is not None else found.c_type
     lines = [*arrays, *places, edited(source, span, edits), *end]
     text = "\n  ".join(lines)
     head = "static" if words.is_opencl else "static __device__"
     return f"{head} {returned} {name}({', '.join(parameters)}) {{\n  {text}\n}}\n\n"
 
 
-def _kernel_edits(subject: Subject, found: _Join, name: str) -> list[tuple[Span, str]]:
+def _kernel_edits(subject: Subject, found: _Join, name: str, joined: str) -> list[tuple[Span, str]]:
     """What changes in the kernel."""
     words, source = dialect(subject.language), subject.source
     given = found.own or (found.value.place.span.text(source) if found.value is not None else "")
@@ -277,21 +369,39 @@ def _kernel_edits(subject: Subject, found: _Join, name: str) -> list[tuple[Span,
     if words.is_opencl:
         arguments += [d.name for each in found.shared for d in each.declarators]
     else:
-        edits += [(each.place.span, "") for each in found.shared]
+        later = found.after[len(found.readers) :]
+        edits += [
+            (each.place.span, "") for each in found.shared
+            if not any(_mentions(s, {d.name for d in each.declarators}) for s in later)
+        ]  # fmt: skip
     call = f"{name}({', '.join(arguments)});"
     if found.result is not None:
-        call = f"const {found.c_type} kw_joined = {call}"
+        call = f"const {found.c_type} {joined} = {call}"
+    elif found.is_returned:
+        call = f"{found.own} = {call}"
     edits.append((Span(found.region[0].place.span.start, found.region[-1].place.span.end), call))
     aliases = {each.name: query_text(each.initial) for _, each in found.places if each.initial is not None}
+    if len(found.readers) < len(found.after):
+        edits += [(each.place.span, "") for each in _needless_barriers(subject, found)]
     for statement in found.after:
         for each in nodes.walk(statement):
             match each:
                 case nodes.Element() if found.result is not None and nodes.same(each, found.result):
-                    edits.append((_exact(each), "kw_joined"))
+                    if statement in found.readers:
+                        edits.append((_exact(each), joined))
                 case nodes.Binary(operator="==", left=nodes.Name(name=alias) as left, right=nodes.Literal(value=0)):
                     if aliases.get(alias) in _FIRST_THREAD:
                         edits.append((_exact(left), aliases[alias]))
     return edits
+
+
+def _needless_barriers(subject: Subject, found: _Join) -> list[nodes.Statement]:
+    """Barriers between a join and the next one, which guard nothing but the shared memory of joins."""
+    accesses = [each for each in subject.analysis.facts.accesses if each.space != "shared"]
+    written = {each.array for each in accesses if each.kind != "read"}
+    if written & {each.array for each in accesses if each.kind != "write"}:
+        return []
+    return [each for each in found.readers if _is_barrier(each)]
 
 
 def _exact(node: nodes.Node) -> Span:
