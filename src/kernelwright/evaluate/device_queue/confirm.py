@@ -66,10 +66,11 @@ class FreshProcess:
 def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | None:
     """Why a speedup of the comparison is not believed; None: it is.
 
-    By both clocks the first launch must keep the square root of it: half on a logarithmic scale. Beside that it may take
-    twice what a cold start costs the baseline, and `COLD_MS`. The device's own clock does not wait for other work to let
-    a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. The least of the
-    candidate's launches counts, since other work only makes them longer, and the middle one of the baseline's.
+    By both clocks the first launch must keep the square root of it: half on a logarithmic scale. Beside that it may
+    take twice what a cold start costs the baseline, and `COLD_MS`. The device's own clock does not wait for other work
+    to let a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. The
+    least of the candidate's launches counts, since other work only makes them longer, and the middle one of the
+    baseline's.
     """
     timer = _least([each.timer for each in processes])
     outside = _least([each.outside for each in processes])
