@@ -26,8 +26,8 @@ COLD_MS = 0.1
 map. A guess."""
 
 MOST_COLD_MS = 0.5
-"""Of what a cold start costs the baseline, unless each process says that it costs more: on a busy host the difference
-of two launches is mostly other work, which would leave room for a whole launch. A guess."""
+"""Of what a cold start costs the baseline, unless each of all processes says more: on a busy host the difference of
+two launches is mostly other work, which would leave room for a whole launch. A guess."""
 
 MOST_LOSS = 2.0
 """How much slower than later launches a candidate's first one may be: what honest ones lose shrinks with the time that
@@ -99,7 +99,8 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
 def _cold_ms(times: Sequence[FreshTimes]) -> float:
     """What a cold start costs the baseline."""
     least = _least(times)
-    surely_ms = min(each.cold - each.warm for each in times)
+    is_all = len(times) >= MOST_FRESH_PROCESSES  # two or four may all be disturbed
+    surely_ms = min(each.cold - each.warm for each in times) if is_all else 0.0
     return min(max(MOST_COLD_MS, surely_ms), max(0.0, least.cold - least.warm))
 
 
