@@ -41,7 +41,6 @@ def test_everything_missing_is_asked_in_one_message(kernel: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    (["rows=" + "9" * 5000], "5,000 characters"),
     ("words", "message"),
     [
         (["rows"], "NAME=VALUE"),
