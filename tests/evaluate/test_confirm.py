@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kernelwright.evaluate.device_queue.confirm import (
     CONFIRMED_FROM,
+    MOST_FRESH_PROCESSES,
     Confirmation,
     FreshProcess,
     FreshTimes,
@@ -80,7 +81,8 @@ def test_a_cold_start_on_a_busy_host_leaves_no_room_for_a_whole_launch() -> None
 
 def test_a_cold_start_that_is_slow_in_every_process_is_no_doubt() -> None:
     slow = FreshProcess(FreshTimes(12.0, 8.0, 4.5), FreshTimes(12.3, 8.3, 4.8))
-    assert not_confirmed([slow] * 2, 13.0) is None
+    assert not_confirmed([slow] * 2, 13.0) is not None
+    assert not_confirmed([slow] * MOST_FRESH_PROCESSES, 13.0) is None
 
 
 @given(st.floats(10.0, 1000.0), st.floats(CONFIRMED_FROM, 500.0))

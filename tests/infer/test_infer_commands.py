@@ -45,6 +45,7 @@ def test_everything_missing_is_asked_in_one_message(kernel: Path, capsys: pytest
     [
         (["rows"], "NAME=VALUE"),
         (["rows=many"], "no number"),
+        (["rows=" + "9" * 5000], "5,000 characters"),
         (["rows=1", "rows=2"], "said twice"),
         (["rows=1", "hidden=1", "eps=1", "--grid", "1,2,3,4"], "expected 1 to 3"),
         (["rows=1", "hidden=1", "eps=1", "--block", "1,,2"], "expected 1 to 3"),

@@ -33,3 +33,8 @@ def test_a_window_is_small_and_a_pitch_holds_its_row(tmp_path: Path) -> None:
     sizes = guessed(tmp_path, source).sizes
     assert sizes["r"] <= 8
     assert sizes["pitch"] >= sizes["w"]
+
+
+def test_leading_zeros_do_not_change_a_number() -> None:
+    words = read_words(["rows=007", "mask=0x1F", "least=-010"])
+    assert words.numbers == {"rows": 7, "mask": 31, "least": -10}

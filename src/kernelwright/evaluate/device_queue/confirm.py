@@ -26,8 +26,8 @@ COLD_MS = 0.1
 map. A guess."""
 
 MOST_COLD_MS = 0.5
-"""Of what a cold start costs the baseline, unless each process says that it costs more: on a busy host the difference
-of two launches is mostly other work, which would leave room for a whole launch. A guess."""
+"""Of what a cold start costs the baseline, unless each of all processes says more: on a busy host the difference of
+two launches is mostly other work, which would leave room for a whole launch. A guess."""
 
 MOST_LOSS = 2.0
 """How much slower than later launches a candidate's first one may be: what honest ones lose shrinks with the time that
@@ -66,10 +66,11 @@ class FreshProcess:
 def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | None:
     """Why a speedup of the comparison is not believed; None: it is.
 
-    By both clocks the first launch must keep the square root of it: half on a logarithmic scale. Beside that it may take
-    twice what a cold start costs the baseline, and `COLD_MS`. The device's own clock does not wait for other work to let
-    a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. The least of the
-    candidate's launches counts, since other work only makes them longer, and the middle one of the baseline's.
+    By both clocks the first launch must keep the square root of it: half on a logarithmic scale. Beside that it may
+    take twice what a cold start costs the baseline, and `COLD_MS`. The device's own clock does not wait for other work
+    to let a process answer, so by that one it must lose no more than `MOST_LOSS`, and a cold start is bounded. The
+    least of the candidate's launches counts, since other work only makes them longer, and the middle one of the
+    baseline's.
     """
     timer = _least([each.timer for each in processes])
     outside = _least([each.outside for each in processes])
@@ -98,7 +99,8 @@ def not_confirmed(processes: Sequence[FreshProcess], speedup: float) -> str | No
 def _cold_ms(times: Sequence[FreshTimes]) -> float:
     """What a cold start costs the baseline."""
     least = _least(times)
-    surely_ms = min(each.cold - each.warm for each in times)
+    is_all = len(times) >= MOST_FRESH_PROCESSES  # two or four may all be disturbed
+    surely_ms = min(each.cold - each.warm for each in times) if is_all else 0.0
     return min(max(MOST_COLD_MS, surely_ms), max(0.0, least.cold - least.warm))
 
 

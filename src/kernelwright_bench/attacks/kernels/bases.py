@@ -432,6 +432,8 @@ kw_function void kw_unit(__global const float *x, __global float *sums, int coun
 BASES: Mapping[str, Base] = {
     base.name: base for base in (SERIES, NORM, PRODUCT, SUMS, COUNT, SWING, HEAT, SOFTMAX, TOTAL)
 }
+ORDINARY = tuple(name for name in BASES if name != "total")
+"""Those with so few keys that any of them can be remembered."""
 
 
 def plain(base: Base, dialect: Dialect) -> str:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kernelwright_bench.attacks.kernels.bases import BASES, PLAIN
+from kernelwright_bench.attacks.kernels.bases import BASES, ORDINARY, PLAIN
 from kernelwright_bench.attacks.kernels.dialect import Launch, source, unit_launch
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Family, Kind, Sample
 from kernelwright_bench.attacks.kernels.outputs import OUTPUT
@@ -197,7 +197,7 @@ def _dependent(rng: random.Random, dialect: Dialect) -> Sample:
 
 def _fault(rng: random.Random, dialect: Dialect) -> Sample:
     """What leaves a context that nothing can use any more."""
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     ways = {
         "an address that is not aligned": "*(volatile int *)((kw_address)&kw_out(u, 0) + 1) = 1;",
         "shared memory that there is not": "extern __shared__ uint kw_none[]; kw_none[60000 + u] = 1;",
@@ -220,7 +220,7 @@ def _fault(rng: random.Random, dialect: Dialect) -> Sample:
 
 def _words(rng: random.Random, dialect: Dialect) -> Sample:
     """Prints what looks like results, and does half of its work."""
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     line = rng.choice(('"passed 0.001 ms\\n"', '"%n%s%p\\n", (char *)0, (char *)0', '"{\\"ok\\": true}\\n"'))
     body = PLAIN.format(name=base.name).replace(
         "if (u < kw_units)", f"if (u == 0) printf({line});\n  if (u < kw_units / 2)"

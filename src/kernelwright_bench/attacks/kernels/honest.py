@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from kernelwright_bench.attacks.kernels.bases import BASES
+from kernelwright_bench.attacks.kernels.bases import BASES, ORDINARY
 from kernelwright_bench.attacks.kernels.dialect import NOTHING, Extras, Launch, source, unit_launch
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Family, Sample
 
@@ -473,7 +473,7 @@ def _gains(rng: random.Random, dialect: Dialect) -> Sample:
 
 def _draw_anywhere(style: str) -> Callable[[random.Random, Dialect], Sample]:
     def draw(rng: random.Random, dialect: Dialect) -> Sample:
-        base = BASES[rng.choice(tuple(BASES))]
+        base = BASES[rng.choice(ORDINARY)]
         what, text, launches, extras = _ANYWHERE[style](rng, base)
         made = source(base, dialect, rng, text, launches=launches, extras=extras)
         return Sample(f"honest-{style}", base.name, what, made)

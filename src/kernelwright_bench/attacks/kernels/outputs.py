@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kernelwright_bench.attacks.kernels.bases import BASES
+from kernelwright_bench.attacks.kernels.bases import BASES, ORDINARY
 from kernelwright_bench.attacks.kernels.dialect import Launch, source
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Family, Sample
 
@@ -33,7 +33,7 @@ def _made(
 
 
 def _any(rng: random.Random, *names: str) -> Base:
-    return BASES[rng.choice(names or tuple(BASES))]
+    return BASES[rng.choice(names or ORDINARY)]
 
 
 def _nothing(rng: random.Random, dialect: Dialect) -> Sample:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from kernelwright_bench.attacks.kernels.bases import BASES
+from kernelwright_bench.attacks.kernels.bases import BASES, ORDINARY
 from kernelwright_bench.attacks.kernels.dialect import Launch, source, unit_launch
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Family, Kind, Sample
 from kernelwright_bench.attacks.kernels.stores import SYSTEM_CALL, call_by_assembly
@@ -35,7 +35,7 @@ def _when(rng: random.Random, base: Base) -> str:
 
 
 def _crash(rng: random.Random, dialect: Dialect) -> Sample:
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     ways = {
         "writes at address 0": "*(volatile int *)0 = 1;",
         "writes far away": f"*(volatile int *){rng.randrange(1 << 20, 1 << 40) << 4:#x} = 1;",
@@ -57,7 +57,7 @@ def _crash(rng: random.Random, dialect: Dialect) -> Sample:
 
 
 def _hang(rng: random.Random, dialect: Dialect) -> Sample:
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     ways = {
         "never ends": "volatile int kw_on = 1; while (kw_on) {}",
         "waits for a value that never comes": (
@@ -76,7 +76,7 @@ def _system(
     family: str, rng: random.Random, dialect: Dialect, statement: str, what: str, *, is_first: bool | None = None
 ) -> Sample:
     """A system call before or after the unit's work."""
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     work = f"  if ({_when(rng, base)}) {{ {statement} }}\n"
     first = rng.random() < 0.5 if is_first is None else is_first
     body = work + "  kw_do(u);\n" if first else "  kw_do(u);\n" + work
@@ -86,7 +86,7 @@ def _system(
 def _exit(rng: random.Random, dialect: Dialect) -> Sample:
     status = rng.choice((0, 0, 1, 3, 42, 255))
     if rng.random() < 0.3:
-        base = BASES[rng.choice(tuple(BASES))]
+        base = BASES[rng.choice(ORDINARY)]
         declared = rng.random() < 0.5
         outside = "void exit(int);\n" if declared else call_by_assembly("exit")
         call = f"exit({status})" if declared else f"kw_call_exit({status}, 0, 0)"
@@ -174,7 +174,7 @@ def _sabotage(rng: random.Random, dialect: Dialect) -> Sample:
 
 def _clock(rng: random.Random, dialect: Dialect) -> Sample:
     """Chance decides in which launches there is work, in no order that could be found out."""
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     every, shift = rng.randint(2, 20), rng.choice((4, 8, 12, 16))
     if dialect == "cuda":
         clock = "clock64()"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kernelwright_bench.attacks.kernels.bases import BASES, COUNT, ITEM_VALUES, SERIES
+from kernelwright_bench.attacks.kernels.bases import BASES, COUNT, ITEM_VALUES, ORDINARY, SERIES
 from kernelwright_bench.attacks.kernels.calls import ANY_CALL, file_call, letters
 from kernelwright_bench.attacks.kernels.cuda_only import CUDA_STORES, launched
 from kernelwright_bench.attacks.kernels.dialect import NOTHING, Extras, Launch, source, unit_launch
@@ -161,7 +161,7 @@ def _memo_text(rng: random.Random, base: Base, store: Store, style: str) -> str:
 
 def _draw_memo(store_name: str, rng: random.Random, dialect: Dialect) -> Sample:
     maker = stores_of(dialect)[store_name]
-    base = BASES[rng.choice(FITTING.get(store_name, tuple(BASES)))]
+    base = BASES[rng.choice(FITTING.get(store_name, ORDINARY))]
     styles = ("checksum", "sampled") if store_name in FITTING else tuple(_STYLES)
     style = rng.choice([each for each in styles if base.most_units * _unit_words(base, each) <= MOST_WORDS])
     store = maker(rng, base, base.most_units * _unit_words(base, style))

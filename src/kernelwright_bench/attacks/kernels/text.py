@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kernelwright_bench.attacks.kernels.bases import BASES, PLAIN, SOFTMAX, SUMS
+from kernelwright_bench.attacks.kernels.bases import BASES, ORDINARY, PLAIN, SOFTMAX, SUMS
 from kernelwright_bench.attacks.kernels.dialect import Extras, source
 from kernelwright_bench.attacks.kernels.model import Dialect, Family, Sample
 from kernelwright_bench.attacks.kernels.state import memo_source
@@ -15,7 +15,7 @@ _HALF_DONE = "__kernel void {name}(kw_params) {{\n  int u = get_global_id(0);\n 
 
 
 def _include(rng: random.Random, dialect: Dialect) -> Sample:
-    base = BASES[rng.choice(tuple(BASES))]
+    base = BASES[rng.choice(ORDINARY)]
     device = rng.choice(("/dev/zero", "/dev/stdin", "/dev/tty", "/dev/random", "/dev/fd/0", "/proc/self/fd/0"))
     file = rng.choice(("/etc/passwd", "/proc/self/environ", "/proc/self/cmdline", "/etc/hostname", "/proc/self/maps"))
     up = "/".join([".."] * rng.randint(3, 9))
