@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.device_queue.queue import Built
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Evaluation, Passed
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 class DearestFirst(LocalRunner):
     """The other way round."""
 
-    def _place(self, built: Built) -> int:
+    def _place(self, built: Job) -> int:
         return -super()._place(built)
 
 

@@ -649,3 +649,20 @@ def test_no_macros_break_the_check(text: str) -> None:
         check_source(text, K % "")
     with pytest.raises(Malformed):
         check_source(text + "\n;asm;", K % "")
+
+
+@pytest.mark.parametrize("argument", ["J(", "J(1, "])
+def test_invocations_in_invocations_are_refused_or_read(argument: str) -> None:
+    head = "#define J(a) a\n" if argument == "J(" else "#define J(a, b) a b\n"
+    for closing in ("", ")" * 400):
+        with contextlib.suppress(Malformed):
+            check_source(head + argument * 400 + closing + K % "", K % "")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(100)  # what takes the square of the length takes many minutes
+@pytest.mark.parametrize("piece", ["J(a, ", "J(1) ", "1.", "#define A 1\n", '#include "cub/cub.cuh"\n', "T f(a) ", "{"])
+def test_time_is_linear_in_the_source(piece: str) -> None:
+    source = "#define I(a) a\n#define J(a) I(a)\n" if piece == "J(1) " else "#define J(a, b) a##b\n"
+    with contextlib.suppress(Malformed):
+        check_source(source + piece * (48_000 // len(piece)) + K % "", K % "")

@@ -210,7 +210,7 @@ def test_every_launch_of_an_arena_forgets(session, compiled, tmp_path):
     names = {"launch": "input", "found": "output"}
     sizes = {argument.name: argument.byte_count for argument in plan_of(attack).steps[0].arguments}
     specs = tuple(BufferSpec(name, role, sizes[name], b"\xff") for name, role in names.items())
-    job, rng = Job(artifact, plan_of(attack), specs), np.random.default_rng(0)
+    job, rng = Job("w", artifact, plan_of(attack), specs), np.random.default_rng(0)
     inputs = []
     for number in (1, 2):
         inputs.append({"launch": tmp_path / f"launch-{number}"})
@@ -308,6 +308,7 @@ REFUSED_CALLS = {
     "ptrace": (101, 0, 0, 0), "process_vm_readv": (310, 1, 0, 0), "keyctl": (250, 0, -3, 1),
     "io_uring_setup": (425, 8, "name", 0), "setrlimit": (160, 7, "name", 0), "kill": (62, 0, 0, 0),
     "unshare": (272, 0x10000000, 0, 0), "prctl": (157, 1, 0, 0), "x32": (0x40000000 | 39, 0, 0, 0),
+    "symlink": (88, "name", "name", 0), "setxattr": (188, "name", "name", "name"), "utimensat": (280, -100, "name", 0),
 }  # fmt: skip
 
 

@@ -14,9 +14,10 @@ from kernelwright.backend.base import BoundBuffer, BoundLaunch, BufferArgument, 
 from kernelwright.backend.registry import get_backend
 from kernelwright.cli.main import main
 from kernelwright.errors import UsageError
-from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.builds.render import render
 from kernelwright.evaluate.device.probe import probe_devices, select_device
 from kernelwright.problem.dtypes import DTYPES
+from kernelwright.problem.outcome import Failed
 from kernelwright.template.load import template_of_text
 from kernelwright.template.model import Candidate
 from kernelwright.tuning.tune import TuningProblem
@@ -149,8 +150,8 @@ def launched_ms(source: str, base: str, device: DeviceInfo, folder: Path) -> flo
     problem = TuningProblem.load(write_problem(BASES[base], "opencl", folder)).problem
     template = template_of_text(problem, source, spec=problem.kernel)
     rendered = render(Candidate(template, template.default), problem, device)
-    assert isinstance(rendered, Rendered)
-    one = rendered.workloads[0]
+    assert not isinstance(rendered, Failed)
+    one = rendered[0]
     (folder / "artifact").mkdir()
     backend = get_backend("opencl")
     session = backend.open(device)

@@ -145,7 +145,7 @@ def test_progress_says_what_is_happening_in_plain_words_with_the_time_left(capsy
         doing="searching node 2 (rows)",
     )  # fmt: skip
     view.on_progress(searching)
-    view.on_progress(dataclasses.replace(searching, phase="compare", spent_s=31.0))
+    view.on_progress(dataclasses.replace(searching, phase="compare", doing="", spent_s=31.0))
     assert capsys.readouterr().err.splitlines() == [
         "trying rows on node 1, 30s left",
         "node 2: rows on node 1, predicted 6.00x: LANES threads share a row",
@@ -444,6 +444,6 @@ def test_the_list_of_commands_fits_eighty_columns_in_full(
     for words in (["--help"], ["show", "--help"], ["bench", "--help"]):
         with pytest.raises(SystemExit):
             main(words)
-        listed = capsys.readouterr().out.partition("Commands:")[2]
-        assert listed.strip()
+        listed = capsys.readouterr().out.partition("-h, --help")[2]
+        assert len(listed.splitlines()) > 4
         assert "..." not in listed

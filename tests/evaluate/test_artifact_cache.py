@@ -47,17 +47,16 @@ def test_artifact_comes_back_as_it_was(cache):
     assert cache.get(key_of(cache), UNIT, FAULT_DEVICE) is None
     stored = store(cache)
     found = cache.get(key_of(cache), UNIT, FAULT_DEVICE)
-    assert found.artifact == stored
-    assert found.failure is None
-    assert (found.artifact.folder / "program.bin").read_bytes() == b"binary"
-    assert pickle.loads(pickle.dumps(found.artifact)) == stored
+    assert found == stored
+    assert (found.folder / "program.bin").read_bytes() == b"binary"
+    assert pickle.loads(pickle.dumps(found)) == stored
 
 
 def test_failure_comes_back_as_it_was(cache):
     failure = Failed("build", "compile-error", "k.cl:1:2: no", "long log")
     cache.commit_failure(key_of(cache), UNIT, FAULT_DEVICE, failure)
     found = cache.get(key_of(cache), UNIT, FAULT_DEVICE)
-    assert (found.artifact, found.failure) == (None, failure)
+    assert found == failure
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_damaged_entry_is_absent_and_is_replaced(cache, damage):
     (store(cache).folder / "entry.json").write_bytes(damage)
     assert cache.get(key_of(cache), UNIT, FAULT_DEVICE) is None
     store(cache, content=b"fresh")
-    assert cache.get(key_of(cache), UNIT, FAULT_DEVICE).artifact is not None
+    assert cache.get(key_of(cache), UNIT, FAULT_DEVICE) is not None
 
 
 def test_killed_writers_leave_only_complete_entries(tmp_path):
@@ -145,7 +144,7 @@ def test_killed_writers_leave_only_complete_entries(tmp_path):
         data = (entry / "a").read_bytes()
         source = data[: len(data) // 1000].decode()
         unit = BuildUnit("opencl", source, "k.cl", (), (), ("k",))
-        artifact = cache.get(entry.name, unit, FAULT_DEVICE).artifact
+        artifact = cache.get(entry.name, unit, FAULT_DEVICE)
         for name in "abc":
             assert (artifact.folder / name).read_bytes() == source.encode() * 1000
         found += 1
@@ -228,7 +227,7 @@ def test_a_removed_cache_is_made_again(cache):
     shutil.rmtree(cache.folder)
     assert cache.get(key_of(cache), UNIT, FAULT_DEVICE) is None
     found = store(cache)
-    assert cache.get(key_of(cache), UNIT, FAULT_DEVICE).artifact == found
+    assert cache.get(key_of(cache), UNIT, FAULT_DEVICE) == found
     shutil.rmtree(cache.folder / "staging")
     cache.evict()
 

@@ -23,6 +23,7 @@ from kernelwright.backend.base import (
 from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool, check_resources
+from kernelwright.problem.outcome import Failed
 from kernelwright.testing.fault_backend import FAULT_BACKEND, FAULT_DEVICE
 
 
@@ -67,11 +68,11 @@ def build(pool, *args, **kwargs):
 def test_refusal_is_a_compile_error_with_the_first_line_and_the_log_and_is_cached(pool, tmp_path):
     count = tmp_path / "count"
     result = build(pool, "refuse", COUNT=str(count))
-    assert result.artifact is None
-    assert (result.failure.stage, result.failure.reason) == ("build", "compile-error")
-    assert (result.failure.message, result.failure.log) == ("k.cl:1:1: refused", "the whole log")
+    assert isinstance(result.built, Failed)
+    assert (result.built.stage, result.built.reason) == ("build", "compile-error")
+    assert (result.built.message, result.built.log) == ("k.cl:1:1: refused", "the whole log")
     again = build(pool, "refuse", COUNT=str(count))
-    assert again.failure == result.failure
+    assert again.built == result.built
     assert (result.is_cached, again.is_cached) == (False, True)
     assert count.stat().st_size == 1
 
@@ -79,18 +80,18 @@ def test_refusal_is_a_compile_error_with_the_first_line_and_the_log_and_is_cache
 def test_crash_is_tried_once_more_then_blamed_and_not_cached(pool, tmp_path):
     count = tmp_path / "count"
     result = build(pool, "crash", COUNT=str(count))
-    assert (result.failure.stage, result.failure.reason) == ("build", "compiler-crash")
-    assert "SIGABRT" in result.failure.message
-    assert "compiler: internal error" in result.failure.log
+    assert (result.built.stage, result.built.reason) == ("build", "compiler-crash")
+    assert "SIGABRT" in result.built.message
+    assert "compiler: internal error" in result.built.log
     assert count.stat().st_size == 2
     assert not build(pool, "crash", COUNT=str(count)).is_cached
-    assert build(pool, "ok").artifact, "the pool must go on"
+    assert isinstance(build(pool, "ok").built, Artifact), "the pool must go on"
 
 
 def test_crash_that_does_not_repeat_is_forgiven(pool, tmp_path):
     result = build(pool, "crash-once", COUNT=str(tmp_path / "count"))
-    assert result.failure is None
-    assert (result.artifact.folder / "program.bin").read_bytes() == b"crash-once"
+    assert isinstance(result.built, Artifact)
+    assert (result.built.folder / "program.bin").read_bytes() == b"crash-once"
 
 
 def test_hang_is_a_compiler_timeout(tmp_path, cache):
@@ -100,7 +101,7 @@ def test_hang_is_a_compiler_timeout(tmp_path, cache):
         result = build(pool, "hang")
     finally:
         pool.close()
-    assert (result.failure.stage, result.failure.reason) == ("build", "compiler-timeout")
+    assert (result.built.stage, result.built.reason) == ("build", "compiler-timeout")
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash", "refuse"])
@@ -108,8 +109,8 @@ def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, f
     pool = make_pool(tmp_path, cache, specialise_timeout_s=0.3)
     try:
         result = build(pool, SPECIALISE=fault)
-        assert result.failure is None
-        assert (result.artifact.folder / "program.bin").exists()
+        assert isinstance(result.built, Artifact)
+        assert (result.built.folder / "program.bin").exists()
         assert result.warning
         start_s = time.monotonic()
         again = build(pool, SPECIALISE=fault)
@@ -117,18 +118,18 @@ def test_failed_specialisation_is_no_verdict_and_not_repeated(tmp_path, cache, f
     finally:
         pool.close()
     assert again.is_cached
-    assert again.artifact == result.artifact
+    assert again.built == result.built
 
 
 def test_specialisation_is_done_once_for_each_set_of_launches(pool):
     first = build(pool, block=(64, 1, 1))
-    (first.artifact.folder / "specialised").unlink()
+    (first.built.folder / "specialised").unlink()
     same = build(pool, block=(64, 1, 1))
-    assert not (first.artifact.folder / "specialised").exists()
+    assert not (first.built.folder / "specialised").exists()
     other = build(pool, block=(32, 1, 1))
-    assert (first.artifact.folder / "specialised").exists()
+    assert (first.built.folder / "specialised").exists()
     assert (same.is_cached, other.is_cached) == (True, False)
-    assert same.artifact == other.artifact
+    assert same.built == other.built
 
 
 def test_unexpected_error_is_the_machines(pool):
@@ -136,7 +137,7 @@ def test_unexpected_error_is_the_machines(pool):
         build(pool, "machine")
     with pytest.raises(ZeroDivisionError):
         build(pool, "unexpected")
-    assert build(pool).artifact
+    assert isinstance(build(pool).built, Artifact)
 
 
 def test_equal_requests_in_flight_are_one_build(tmp_path, cache):
@@ -148,15 +149,15 @@ def test_equal_requests_in_flight_are_one_build(tmp_path, cache):
     finally:
         pool.close()
     assert count.stat().st_size == 1
-    assert {result.artifact.folder for result in results} == {results[0].artifact.folder}
+    assert {result.built.folder for result in results} == {results[0].built.folder}
 
 
 def test_cancelling_one_of_two_equal_requests_leaves_the_other(pool):
     blocker = pool.submit(request("ok one"))
     first, second = (pool.submit(request("ok two")) for _ in range(2))
     was_cancelled = first.cancel()
-    assert second.result(timeout=60).artifact
-    assert blocker.result(timeout=60).artifact
+    assert isinstance(second.result(timeout=60).built, Artifact)
+    assert isinstance(blocker.result(timeout=60).built, Artifact)
     assert was_cancelled == first.cancelled()
 
 
@@ -167,7 +168,7 @@ def test_every_request_of_a_crowd_is_answered(tmp_path, cache):
         results = [future.result(timeout=60) for future in [pool.submit(request(source)) for source in sources]]
     finally:
         pool.close()
-    reasons = [result.failure.reason if result.failure else None for result in results]
+    reasons = [result.built.reason if isinstance(result.built, Failed) else None for result in results]
     expected = {"ok": None, "refuse": "compile-error", "crash": "compiler-crash"}
     assert reasons == [expected[source.split()[0]] for source in sources]
 
@@ -188,9 +189,9 @@ def test_close_ends_a_hanging_build_and_cancels_what_waits(tmp_path, cache):
 def test_killed_build_process_costs_one_retry(tmp_path, cache):
     pool = make_pool(tmp_path, cache)
     try:
-        assert build(pool, "ok one").artifact
+        assert isinstance(build(pool, "ok one").built, Artifact)
         os.kill(pool._workers[0].pid, signal.SIGKILL)
-        assert build(pool, "ok two").artifact
+        assert isinstance(build(pool, "ok two").built, Artifact)
     finally:
         pool.close()
 
@@ -243,6 +244,6 @@ def test_unknown_limits_constrain_nothing(block, local_bytes):
 
 
 def test_pool_reports_resources_and_keeps_the_artifact_for_smaller_launches(pool):
-    assert build(pool, block=(512, 1, 1)).failure.reason == "too-many-threads"
+    assert build(pool, block=(512, 1, 1)).built.reason == "too-many-threads"
     fitting = build(pool, block=(128, 1, 1))
-    assert fitting.failure is None
+    assert isinstance(fitting.built, Artifact)

@@ -46,8 +46,9 @@ def runner_of(monkeypatch):
         runner = machine.runner(subject.problem, machine.device("opencl", "opencl"), settings)
         running.append(runner.__enter__())
         lane = runner._stations[0].lane
-        lane.can_judge_aside = True
-        lane._settings = replace(lane._settings, wall_ratio_limit=1e6)  # a busy machine is no reason to fail here
+        lane.process.can_judge_aside = True
+        process = lane.process
+        process.settings = replace(process.settings, wall_ratio_limit=1e6)  # a busy machine is no reason to fail here
         return runner, subject
 
     yield make
@@ -72,7 +73,7 @@ def proven(monkeypatch):
     plain = DeviceLane.prove
 
     def prove(self, candidate):
-        blocks.append(dict(candidate[0].rendered.unit.macros)["BLOCK"])
+        blocks.append(dict(candidate[0].artifact.unit.macros)["BLOCK"])
         return plain(self, candidate)
 
     monkeypatch.setattr(DeviceLane, "prove", prove)
@@ -170,7 +171,7 @@ def test_the_process_that_was_asked_for_devices_opens_one_and_a_new_one_takes_it
         device = select_device(probe_devices(backends=["opencl"], hosts=early.hosts), language="opencl")
         gpu = replace(device, kind="gpu")
         with LocalRunner(subject.problem, gpu, settings, early=early) as runner:
-            worker = runner._stations[0].lane._worker
+            worker = runner._stations[0].lane.process.worker
             host = worker.pid
             assert worker.start_count == 1
             assert isinstance(runner.calibrate(subject.baseline).outcome, Passed)

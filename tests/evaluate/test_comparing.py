@@ -30,7 +30,7 @@ def job_of(scratch_bytes: int = 0, *, anew: Redraw | None = ANEW) -> Job:
     ]  # fmt: skip
     if scratch_bytes:
         specs.append(BufferSpec("work", "scratch", scratch_bytes, POISON))
-    return Job(cast("Artifact", None), LaunchPlan((STEP,)), tuple(specs))
+    return Job("w", cast("Artifact", None), LaunchPlan((STEP,)), tuple(specs))
 
 
 @pytest.fixture

@@ -71,6 +71,18 @@ def test_an_honest_gain_does_not_cover_for_memory(baseline_ms: float, honest: fl
     assert "use what earlier ones left" in reason
 
 
+def test_a_cold_start_on_a_busy_host_leaves_no_room_for_a_whole_launch() -> None:
+    first = process(8.0, 3.0)
+    disturbed = FreshProcess(FreshTimes(12.0, 8.0, 3.0), first.outside)
+    lucky = FreshProcess(FreshTimes(12.0, 11.9, 3.0), first.outside)
+    assert "use what earlier ones left" in str(not_confirmed([disturbed, lucky] * 3, 13.0))
+
+
+def test_a_cold_start_that_is_slow_in_every_process_is_no_doubt() -> None:
+    slow = FreshProcess(FreshTimes(12.0, 8.0, 4.5), FreshTimes(12.3, 8.3, 4.8))
+    assert not_confirmed([slow] * 2, 13.0) is None
+
+
 @given(st.floats(10.0, 1000.0), st.floats(CONFIRMED_FROM, 500.0))
 def test_a_changed_record_is_seen_by_the_clock_outside(baseline_ms: float, speedup: float) -> None:
     forged = process(baseline_ms, baseline_ms / speedup, wall_ms=baseline_ms)

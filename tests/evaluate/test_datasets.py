@@ -148,7 +148,7 @@ def test_quick_is_one_declared_and_one_hostile_of_the_thorough_ones() -> None:
     quick, thorough = (datasets_for(problem, seed=1, is_thorough=it) for it in (False, True))
     assert [each.is_hostile for each in quick] == [False, True]
     assert set(quick) <= set(thorough)
-    assert {each.variant for each in thorough} == set(VARIANTS)
+    assert {each.variant for each in thorough} == set(VARIANTS) - {"ramp"}  # which is for ranges
     assert sum(not each.is_hostile for each in thorough) == 3
     assert len({each.seed for each in thorough}) == len(thorough)
 
@@ -232,6 +232,17 @@ def test_declared_values_follow_the_distribution() -> None:
     uniform = fill(make(distribution=Distribution("uniform", 2.0, 4.0)), rows=300, columns=300)
     assert abs(uniform.mean() - 3.0) < 0.02
     assert np.all(fill(make(distribution=Distribution("constant", 2.5, 2.5)), "large") == 2.5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 37, 4096, 100_000])
+def test_no_regular_part_of_a_ramp_has_the_mean_of_the_whole(count: int) -> None:
+    argument = make(distribution=Distribution("uniform", 0.9, 1.1))
+    ramp = fill(argument, "ramp", rows=2, columns=count).astype(np.float64)
+    assert ramp.min() >= 0.9
+    assert ramp.max() <= 1.1
+    for part in (2, 4, 16) if count >= 4096 else ():
+        some = (ramp[:, ::part], ramp[:, : count // part], ramp[:, -(count // part) :])
+        assert all(np.abs(each.mean(axis=1) / ramp.mean(axis=1) - 1).min() > 1e-3 for each in some)
 
 
 def test_each_variant_does_what_it_says() -> None:

@@ -22,6 +22,7 @@ COUNT = 64
 WHOLE = 2 * GUARD_BYTES + COUNT
 STEP = PlanStep("kernel", (1, 1, 1), (1, 1, 1), 0, ())
 JOB = Job(
+    "w",
     cast("Artifact", None),
     LaunchPlan((STEP,)),
     (

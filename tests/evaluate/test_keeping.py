@@ -14,7 +14,7 @@ from kernelwright.backend.base import Artifact, BuildUnit, StateVariable
 from kernelwright.backend.opencl.driver import is_pocl
 from kernelwright.evaluate.base import EvaluationRequest, Reproducing
 from kernelwright.evaluate.builds.persistent_state import NOTHING, Kept, kept_by
-from kernelwright.evaluate.device_queue.processes import shares_memory
+from kernelwright.evaluate.device_queue.jobs import shares_memory
 from kernelwright.evaluate.local_runner import LocalRunner
 from kernelwright.optimization.optimize import optimize
 from kernelwright.optimization.settings import OptimizeSettings

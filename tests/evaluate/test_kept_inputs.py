@@ -9,6 +9,7 @@ import pytest
 from kernelwright.evaluate.device.fresh_launches import Picked
 from kernelwright.evaluate.device.worker import CheckDone, ForgetJob, TimeDone
 from kernelwright.evaluate.device_queue import queue as lane_module
+from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.device_queue.queue import DeviceLane
 from kernelwright.evaluate.judge.referee import Judgement
 from kernelwright.evaluate.settings import EvaluationSettings
@@ -16,46 +17,53 @@ from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
 WRONG = Failed("check", "mismatch", "y is wrong")
 RIGHT = OutputError("y", 0.1, 0.2)
-BUILT = SimpleNamespace(rendered=SimpleNamespace(workload=SimpleNamespace(name="w")))
+BUILT = SimpleNamespace(workload="w")
 
 
-class Lane(DeviceLane):
-    """A lane whose worker and referee are played; `wrong_on` says on which inputs the result is wrong."""
+class Process(DeviceProcess):
+    """A device's process whose worker is played."""
 
-    def __init__(self, wrong_on):
-        self._settings = EvaluationSettings()
+    def __init__(self):
+        self.settings = EvaluationSettings()
         self.can_judge_aside = True
-        self._out = None
-        self._desk = SimpleNamespace(judges_slowly=lambda workload: False)
+        self.out_folder = None
+        self.desk = SimpleNamespace(judges_slowly=lambda workload: False)
         self.wall_ms = [(1.2, 1.2)]
-        self._worker = SimpleNamespace(kill=lambda: self.jobs.append("killed"))
+        self.worker = SimpleNamespace(kill=lambda: self.jobs.append("killed"))
         self.notes = []
-        self.wrong_on = wrong_on
         self.jobs = []
         self.forgotten = 0
 
-    def _check_job(self, built, dataset, *, is_fresh=True):
+    def check_job(self, built, dataset, *, is_fresh=True):
         return SimpleNamespace(is_fresh=is_fresh, kind="check")
 
-    def _time_job(self, built, incumbent_ms, *, is_fresh):
-        return SimpleNamespace(is_fresh=is_fresh, kind="time")
-
-    def _run(self, stage, built, job, timeout_s):
+    def run(self, stage, built, job, timeout_s):
         self.jobs.append(job.is_fresh)
         if job.kind == "check":
             return CheckDone(1.0, frozenset(), has_kept=not job.is_fresh)
         wall_ms = self.wall_ms.pop(0) if len(self.wall_ms) > 1 else self.wall_ms[0]
         return TimeDone((1.0, 1.1), wall_ms, 3, False, Picked(7), "a clock", has_kept=not job.is_fresh)
 
+    def try_worker(self, job, timeout_s):
+        assert isinstance(job, ForgetJob)
+        self.forgotten += 1
+
+
+class Lane(DeviceLane):
+    """A lane whose referee is played; `wrong_on` says on which inputs the result is wrong."""
+
+    def __init__(self, wrong_on):
+        self.process = Process()
+        self.wrong_on = wrong_on
+
+    def _time_job(self, built, incumbent_ms, *, is_fresh):
+        return SimpleNamespace(is_fresh=is_fresh, kind="time")
+
     def _judge_timed(self, workload, folder, picked):
         return self._judge(None, None, None)
 
     def _judge(self, built, dataset, unchanged):
-        return Judgement(WRONG, ()) if self.jobs[-1] in self.wrong_on else Judgement(None, (RIGHT,))
-
-    def _try_worker(self, job, timeout_s):
-        assert isinstance(job, ForgetJob)
-        self.forgotten += 1
+        return Judgement(WRONG, ()) if self.process.jobs[-1] in self.wrong_on else Judgement(None, (RIGHT,))
 
 
 @pytest.mark.parametrize(
@@ -70,31 +78,31 @@ def test_check_and_measurement_on_kept_inputs(wrong_on, is_believed, jobs, forgo
     lane = Lane(wrong_on)
     found = lane._check_one(BUILT, "dataset", is_fresh=False)
     assert isinstance(found, Failed) == is_believed
-    assert (lane.jobs, lane.forgotten, len(lane.notes)) == (jobs, forgotten, forgotten)
+    assert (lane.process.jobs, lane.process.forgotten, len(lane.process.notes)) == (jobs, forgotten, forgotten)
     lane = Lane(wrong_on)
     measured, doubt = lane._take_samples(BUILT, None)
     assert isinstance(measured, Failed) == is_believed
     assert isinstance(measured, Failed | Measurement)
     assert doubt is None
-    assert (lane.jobs, lane.forgotten, len(lane.notes)) == (jobs, forgotten, forgotten)
+    assert (lane.process.jobs, lane.process.forgotten, len(lane.process.notes)) == (jobs, forgotten, forgotten)
 
 
 def test_failure_on_fresh_inputs_is_believed_at_once():
     lane = Lane((True,))
     assert lane._check_one(BUILT, "dataset", is_fresh=True) == WRONG
-    assert lane.jobs == [True]
-    assert lane.forgotten == 0
+    assert lane.process.jobs == [True]
+    assert lane.process.forgotten == 0
 
 
 @pytest.mark.parametrize(("odd", "jobs"), [(1, [False, True]), (2, [False, True, "killed", True]), (3, None)])
 def test_launches_that_look_odd_are_timed_anew_before_they_are_believed(monkeypatch, odd, jobs):
     monkeypatch.setattr(lane_module, "DOUBT_PAUSE_S", 0.0)
     lane = Lane(())
-    lane.wall_ms = [(30.0, 31.0)] * odd + [(1.2, 1.2)]
+    lane.process.wall_ms = [(30.0, 31.0)] * odd + [(1.2, 1.2)]
     measured = lane._measure_one(BUILT, None)
     if jobs is None:
         assert isinstance(measured, Failed)
         assert measured.reason == "suspicious"
     else:
         assert isinstance(measured, Measurement)
-        assert lane.jobs == jobs
+        assert lane.process.jobs == jobs

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from kernelwright.evaluate.base import Incumbent
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.timing import LEAST_LIMIT_MS
-from kernelwright.evaluate.device_queue.queue import Built, DeviceLane
+from kernelwright.evaluate.device_queue.queue import DeviceLane
 from kernelwright.problem.outcome import Measurement
 
 
@@ -17,17 +18,17 @@ class Lane(DeviceLane):
     """Times that are told, no device."""
 
     def __init__(self, samples_ms: tuple[float, ...], *, shares_host_cores: bool) -> None:
-        self.can_judge_aside = not shares_host_cores
+        settings = SimpleNamespace(abandon_ratio=2.0)
+        self.process = cast("Any", SimpleNamespace(can_judge_aside=not shares_host_cores, settings=settings))
         self.limit_ms: float | None = None
-        self._settings = cast("Any", SimpleNamespace(abandon_ratio=2.0))
         self._samples_ms = samples_ms
 
-    def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement:
+    def _measure_one(self, built: Job, incumbent_ms: float | None) -> Measurement:
         self.limit_ms = incumbent_ms
         return Measurement("tiny", self._samples_ms, timer="t", wall_ratio=None, warmup_count=0)
 
 
-TINY = cast("Built", SimpleNamespace(rendered=SimpleNamespace(workload=SimpleNamespace(name="tiny"))))
+TINY = cast("Job", SimpleNamespace(workload="tiny"))
 RACING = Incumbent({"tiny": 0.0004, "large": 2.0}, {"tiny": 1.0, "large": 1.0}, {"tiny": 0.0004, "large": 2.0}, 1.0)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
 from kernelwright.evaluate.device_queue import processes
-from kernelwright.evaluate.device_queue.queue import DeviceLane
+from kernelwright.evaluate.device_queue.fast_checks import FastChecks
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.template.model import Candidate
@@ -18,7 +18,7 @@ from kernelwright.tuning.tune import TuningProblem
 
 pytestmark = pytest.mark.opencl
 
-LOOK = DeviceLane.look
+LOOK = FastChecks.look
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def folder(tmp_path_factory, write_saxpy):
 
 def ignore_busy_machine(lane):
     """A launch that waited for a core has a long wall time, which a quick look takes for work that is hidden."""
-    lane._settings = replace(lane._settings, wall_ratio_limit=1e6)
+    lane.process.settings = replace(lane.process.settings, wall_ratio_limit=1e6)
 
 
 def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None):
@@ -45,7 +45,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
         asked.append(found is not None)
         return found
 
-    monkeypatch.setattr(DeviceLane, "look", watched)
+    monkeypatch.setattr(FastChecks, "look", watched)
     monkeypatch.setattr(processes, "DEVICE_WORKER_FACTORY", "keeping_worker:make_keeping_worker")
     machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
@@ -53,7 +53,7 @@ def outcomes(folder, monkeypatch, *, is_aside, is_thorough=False, incumbent=None
     found = {}
     with machine.runner(subject.problem, device, settings) as runner:
         for station in runner._stations:
-            station.lane.can_judge_aside = is_aside
+            station.lane.process.can_judge_aside = is_aside
             ignore_busy_machine(station.lane)
         runner.calibrate(subject.baseline)
         for block in (16, 64, 128):

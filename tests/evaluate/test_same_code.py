@@ -10,10 +10,8 @@ import pytest
 
 from kernelwright.backend.base import Artifact, BuildUnit, LaunchPlan, PlanStep
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
-from kernelwright.evaluate.builds.render import RenderedWorkload
-from kernelwright.evaluate.device_queue.queue import Built
+from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode, launch_id
-from kernelwright.problem.model import Workload
 from kernelwright.problem.outcome import Failed, Measurement, Passed
 
 PASSED = Passed((Measurement("w", (1.0, 2.0), "a clock"),))
@@ -26,8 +24,7 @@ def built(binary_id="code", *, macro="1", grid=1, workload="w", scratch=0):
     unit = BuildUnit("cuda", "source", "k.cu", (("A", macro),), (), ("k",))
     plan = LaunchPlan((PlanStep("k", (grid, 1, 1), (1, 1, 1), 0, ()),))
     artifact = Artifact(unit, "cuda:0", Path("folder"), {}, "", binary_id)
-    rendered = RenderedWorkload(Workload(workload, {"n": 1}), unit, plan, {"s": scratch})
-    return (Built(rendered, artifact),)
+    return (Job(workload, artifact, plan, (BufferSpec("s", "scratch", scratch, b"\xff"),)),)
 
 
 def request(name="a", **fields):

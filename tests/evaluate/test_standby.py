@@ -101,22 +101,22 @@ def test_a_crash_is_blamed_after_the_baseline_ran_and_the_next_candidate_goes_to
     machine, subject = LocalMachine(), TuningProblem.load(folder)
     settings = TuneSettings(build_processes=1, data_seed=3, seconds_per_measurement=0.1)
     with machine.runner(subject.problem, machine.device("opencl", "opencl"), settings) as runner:
-        lane = runner._stations[0].lane
-        lane.can_judge_aside = True
-        lane._settings = replace(lane._settings, wall_ratio_limit=1e6)
+        process = runner._stations[0].lane.process
+        process.can_judge_aside = True
+        process.settings = replace(process.settings, wall_ratio_limit=1e6)
         runner.calibrate(subject.baseline)
         monkeypatch.setattr(WorkerProcess, "call", call)
-        lane._standby.settle()
-        before, control = lane._worker, lane._baseline["small"].artifact.unit
+        process.standby.settle()
+        before, control = process.worker, process.baseline["small"].artifact.unit
         found = [
             runner.submit(EvaluationRequest(Candidate(subject.template, Config({"BLOCK": block, "ITEMS": 2}))))
             .result(timeout=120)
             .outcome
             for block in (16, 64, 32)
         ]
-        lane._standby.settle()
+        process.standby.settle()
         assert before.pid is None
-        assert lane._worker is not before
+        assert process.worker is not before
     assert [type(each) for each in found] == [Passed, Failed, Passed]
     assert (found[1].stage, found[1].reason) == ("check", "crash")
     units = [unit for worker, unit in asked if worker is not before]

@@ -198,6 +198,36 @@ def test_an_index_below_zero_is_told_and_a_clamped_one_is_not(tmp_path: Path) ->
     assert clamped.arguments[0].shape == ("n",)
 
 
+@pytest.mark.parametrize(
+    ("c_type", "condition", "bounds"),
+    [
+        ("int", "id >= 0 && id < rows", (-7, 56)),
+        ("int", "id < rows", (0, 56)),
+        ("int", "id >= 0", (-7, 49)),
+        ("uint", "id < rows", (0, 56)),
+        ("uchar", "id < rows", (0, 56)),
+        ("int", "i < n", (0, 49)),
+    ],
+)
+def test_values_that_a_kernel_guards_against_are_drawn_too(
+    tmp_path: Path, c_type: str, condition: str, bounds: tuple[int, int]
+) -> None:
+    source = f"__kernel void k(__global const float *x, __global const {c_type} *ids, __global float *y,"
+    source += " int n, int rows) {\n"
+    source += "  int i = get_global_id(0);\n  if (i >= n) return;\n  int id = ids[i];\n"
+    source += f"  y[i] = {condition} ? x[id] : 0.0f;\n}}\n"
+    found = inferred(tmp_path, source, "n=100", "rows=50", "x=50")
+    assert found.arguments[1].bounds == bounds
+    assert found.arguments[2].role == "output"
+
+
+def test_one_use_without_a_guard_keeps_values_inside(tmp_path: Path) -> None:
+    source = "__kernel void k(__global const float *x, __global const int *ids, __global float *y, int n, int rows) {\n"
+    source += "  int i = get_global_id(0);\n  if (i >= n) return;\n  int id = ids[i];\n"
+    source += "  y[i] = x[id] + (id >= 0 && id < rows ? x[id] : 0.0f);\n}\n"
+    assert inferred(tmp_path, source, "n=100", "rows=50", "x=50").arguments[1].bounds == (0, 49)
+
+
 def test_a_border_that_is_excluded_by_inequality_bounds_its_neighbours(tmp_path: Path) -> None:
     source = "__kernel void k(__global const float *a, __global float *b, int w, int h) {\n"
     source += "  int x = get_global_id(0), y = get_global_id(1), at = y * w + x;\n  if (x >= w || y >= h) return;\n"

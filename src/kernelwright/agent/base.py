@@ -159,48 +159,8 @@ class Finding:
         return f"{self.text} ({self.evidence})" if self.evidence else self.text
 
 
-class Planner(Protocol):
-    """Says what could be done."""
-
-    def plan(self, context: PlanContext) -> Plan:
-        """Ideas for a working node."""
-        ...
-
-
-class Coder(Protocol):
-    """Carries an idea out."""
-
-    def code(self, context: CodeContext) -> Draft | Declined:
-        """The node's template with the idea in it."""
-        ...
-
-
-class Debugger(Protocol):
-    """Mends a failed node."""
-
-    def debug(self, context: DebugContext) -> Draft | Declined:
-        """Another template that does not fail so, or why there is none."""
-        ...
-
-
-class Templater(Protocol):
-    """Lifts what is fixed in a source into parameters."""
-
-    def template(self, context: TemplateContext) -> Draft | Declined:
-        """The same source with more parameters; `Declined` when there is nothing to lift."""
-        ...
-
-
-class Analyst(Protocol):
-    """Says what measurements mean."""
-
-    def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
-        """Claims about the landscape, the most important first."""
-        ...
-
-
-class Agent(Planner, Coder, Debugger, Templater, Analyst, Protocol):
-    """All roles together."""
+class Agent(Protocol):
+    """All roles: planner, coder, debugger, templater, analyst."""
 
     @property
     def name(self) -> str:
@@ -210,4 +170,24 @@ class Agent(Planner, Coder, Debugger, Templater, Analyst, Protocol):
     @property
     def plans_ahead(self) -> bool:
         """Whether a plan costs nothing, so that every working node is planned at once."""
+        ...
+
+    def plan(self, context: PlanContext) -> Plan:
+        """Ideas for a working node."""
+        ...
+
+    def code(self, context: CodeContext) -> Draft | Declined:
+        """The node's template with the idea in it."""
+        ...
+
+    def debug(self, context: DebugContext) -> Draft | Declined:
+        """Another template of a failed node that does not fail so, or why there is none."""
+        ...
+
+    def template(self, context: TemplateContext) -> Draft | Declined:
+        """The same source with more parameters; `Declined` when there is nothing to lift."""
+        ...
+
+    def analyse(self, context: AnalyseContext) -> tuple[Finding, ...]:
+        """Claims about the landscape, the most important first."""
         ...

@@ -12,17 +12,39 @@ import typer
 
 from kernelwright.cli.bench import add_bench
 from kernelwright.cli.help import GroupedCommand, RootGroup
+from kernelwright.cli.optimize_words import (
+    BlockOption,
+    BudgetOption,
+    GridOption,
+    KernelArgument,
+    MaxAttemptsOption,
+    MaxCostOption,
+    MaxTokensOption,
+    MemoryFlag,
+    ModelOption,
+    PartOption,
+    PolicyOption,
+    ProblemOption,
+    RepeatedRunOption,
+    SearcherOption,
+    StartOption,
+    ValuesArgument,
+)
 from kernelwright.cli.words import (
     CacheOption,
     DeviceOption,
+    FinalistsOption,
     InFlightOption,
     JobsOption,
     JsonFlag,
+    NewRunOption,
     QuietFlag,
+    ReportFlag,
     RolesOption,
     RoundsOption,
     RunArgument,
     RunnerOption,
+    SeedOption,
     print_written,
 )
 from kernelwright.errors import InfrastructureError, KernelwrightError, UsageError
@@ -101,7 +123,7 @@ def demo(
     example: Annotated[str, typer.Argument(help="As `init --example` lists them.")] = "matmul",
     budget: Annotated[str, typer.Option(help="When to stop, as for `optimize`.")] = "90s",
     device: DeviceOption = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    run: NewRunOption = None,
     *,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -190,10 +212,10 @@ def tune(
     ] = "60s",
     searcher: Annotated[str, typer.Option(help="auto, random, exhaustive, local, evolution, surrogate.")] = "auto",
     option: Annotated[list[str] | None, typer.Option(help="A searcher's option, NAME=VALUE; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    seed: SeedOption = 0,
     device: DeviceOption = None,
     jobs: JobsOption = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    run: NewRunOption = None,
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recorded run: no device is touched.", metavar="RUN")
     ] = None,
@@ -201,12 +223,12 @@ def tune(
         list[Path] | None, typer.Option(help="Start from what this earlier run found; may be repeated.", metavar="RUN")
     ] = None,
     cache: CacheOption = None,
-    finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
+    finalists: FinalistsOption = 5,
     rounds: RoundsOption = 20,
     *,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
-    report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
+    report: ReportFlag = True,
 ) -> None:
     """Search a template's parameters on a device: live progress, a table, a report and the tuned kernel.
 
@@ -242,59 +264,36 @@ def tune(
 
 @app.command(cls=GroupedCommand, short_help="Make your kernel faster: a file and its sizes are enough.")
 def optimize(
-    problem: Annotated[
-        Path | None,
-        typer.Argument(
-            help="A kernel (.cl, .cu, .hip; FILE::kernel of several), or a problem's folder.", show_default=False
-        ),
-    ] = None,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(help="Of a kernel: by-value arguments, as in rows=2048 eps=1e-5.", show_default=False),
-    ] = None,
-    grid: Annotated[str | None, typer.Option(help="Of a kernel: blocks along x, y, z, as in 64,8 or rows.")] = None,
-    block: Annotated[str | None, typer.Option(help="Of a kernel: threads of a block along x, y, z.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Of a kernel: where its problem is written (default: beside it).")
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option(help="Repeat this run offline from its record, instead of running a problem.")
-    ] = None,
-    budget: Annotated[
-        str, typer.Option(help="When to stop, both stages together: 120s, 5m, 400 (evaluations), or several: 5m,400.")
-    ] = "120s",
-    model: Annotated[
-        str, typer.Option(help="Who proposes: rules (no key, no network), PROVIDER:NAME, openai:NAME@URL, replay:RUN.")
-    ] = "rules",
-    max_cost: Annotated[str | None, typer.Option(help="Most money for a model's replies, e.g. 5usd.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens for a model's requests and replies.")] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option(help="Most structures to ask for, repairs and refused ones included.", min=1)
-    ] = None,
+    problem: KernelArgument = None,
+    words: ValuesArgument = None,
+    grid: GridOption = None,
+    block: BlockOption = None,
+    out: ProblemOption = None,
+    replay: RepeatedRunOption = None,
+    budget: BudgetOption = "120s",
+    model: ModelOption = "rules",
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    max_attempts: MaxAttemptsOption = None,
     roles: RolesOption = None,
-    policy: Annotated[str, typer.Option(help="Who chooses where the budget goes: gain, lift, direct.")] = "gain",
-    start: Annotated[
-        str, typer.Option(help="all: the problem's own template is tried too; baseline: what the baseline becomes.")
-    ] = "all",
-    searcher: Annotated[str, typer.Option(help="Of each structure's parameters; as for `tune`.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    policy: PolicyOption = "gain",
+    start: StartOption = "all",
+    searcher: SearcherOption = "auto",
+    seed: SeedOption = 0,
     device: DeviceOption = None,
     jobs: JobsOption = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")] = None,
+    run: NewRunOption = None,
     runner: RunnerOption = "",
     in_flight: InFlightOption = None,
-    part: Annotated[
-        int | None,
-        typer.Option(help="Evaluations that a spool is asked for with each new structure (24).", min=1, max=1000),
-    ] = None,
+    part: PartOption = None,
     cache: CacheOption = None,
-    finalists: Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)] = 5,
+    finalists: FinalistsOption = 5,
     rounds: RoundsOption = 20,
     *,
-    memory: Annotated[bool, typer.Option(help="Use what earlier runs have learnt, and add to it.")] = True,
+    memory: MemoryFlag = True,
     json: JsonFlag = False,
     quiet: QuietFlag = False,
-    report: Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")] = True,
+    report: ReportFlag = True,
 ) -> None:
     """Rewrite a plain kernel and tune what comes of it: structures and parameters under one budget.
 
@@ -310,31 +309,13 @@ def optimize(
     if replay is not None and problem is None:
         raise typer.Exit(run_replay_optimize(replay, run=run, is_json=json, writes_report=report))
     said = KernelWords(require_problem(problem, replay), tuple(words or ()), grid=grid, block=block, out=out)
+    problem = inferred_problem(said, is_silent=json or quiet)
     optimize_words = OptimizeWords(
-        problem=inferred_problem(said, is_silent=json or quiet),
-        budget=budget,
-        model=model,
-        policy=policy,
-        memory="on" if memory else "off",
-        start=start,
-        searcher=searcher,
-        seed=seed,
-        device=device,
-        jobs=jobs,
-        run=run,
-        cache=cache,
-        finalists=finalists,
-        rounds=rounds,
-        is_json=json,
-        writes_report=report,
-        max_cost=max_cost,
-        max_tokens=max_tokens,
-        runner=runner,
-        in_flight=in_flight,
-        part=part,
-        max_attempts=max_attempts,
-        roles=roles,
-    )
+        problem=problem, budget=budget, model=model, policy=policy, memory="on" if memory else "off", start=start,
+        searcher=searcher, seed=seed, device=device, jobs=jobs, run=run, cache=cache, finalists=finalists,
+        rounds=rounds, is_json=json, writes_report=report, max_cost=max_cost, max_tokens=max_tokens, runner=runner,
+        in_flight=in_flight, part=part, max_attempts=max_attempts, roles=roles,
+    )  # fmt: skip
     raise typer.Exit(run_optimize(optimize_words))
 
 

@@ -48,6 +48,10 @@ RoundsOption = Annotated[int, typer.Option(help="Interleaved rounds of the final
 CacheOption = Annotated[
     str | None, typer.Option(help="Cache before each timed launch: hot or cold (default: cold on GPUs).")
 ]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+NewRunOption = Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/NAME-TIME).")]
+FinalistsOption = Annotated[int, typer.Option(help="How many to measure again at the end.", min=1)]
+ReportFlag = Annotated[bool, typer.Option(help="Write report.html and export/ into the run folder.")]
 RunArgument = Annotated[
     Path, typer.Argument(help="A run folder, e.g. runs/matmul-20261121-120000.", show_default=False)
 ]

@@ -24,18 +24,26 @@ from types import TracebackType
 from typing import Self
 
 from kernelwright import knobs
-from kernelwright.backend.base import DeviceInfo
+from kernelwright.backend.base import Artifact, DeviceInfo
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import BaselineFailed, InfrastructureError, KernelwrightError
 from kernelwright.evaluate.base import Comparison, EvaluationFuture, EvaluationRequest, Incumbent, Reproduction
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.persistent_state import ALLOW_ASSEMBLY, ASSEMBLY_NOTE, NOTHING, Kept, kept_by
 from kernelwright.evaluate.builds.pool import BuildPool, BuildResult
-from kernelwright.evaluate.builds.render import Rendered, render
+from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.builds.scheduler import Turns
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.lock import DeviceLock
-from kernelwright.evaluate.device_queue.candidate import check_and_time, resources_of, timed
-from kernelwright.evaluate.device_queue.queue import Built, DeviceLane, medians_ms
+from kernelwright.evaluate.device_queue.candidate import (
+    check_and_time,
+    complete_ms,
+    must_be_proven,
+    proven,
+    resources_of,
+)
+from kernelwright.evaluate.device_queue.jobs import job_of
+from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms
 from kernelwright.evaluate.device_queue.reproduction import reproduced
 from kernelwright.evaluate.device_queue.same_code import MeasuredCode
 from kernelwright.evaluate.judge.server import RefereeDesk
@@ -45,7 +53,7 @@ from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.evaluate.process.worker_process import WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Passed
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Outcome, Passed
 from kernelwright.template.model import Candidate
 
 LOOK_AHEAD = 2
@@ -69,32 +77,27 @@ class _Pending:
     """One request on its way through the pipeline."""
 
     request: EvaluationRequest
-    rendered: Rendered
+    rendered: tuple[RenderedWorkload, ...]
     future: EvaluationFuture
     builds: list[Future[BuildResult]]
     render_s: float
     is_running: bool = False
     """Whether its future is, which happens once though several devices may try."""
-
-
-@dataclass(slots=True)
-class _Claim:
-    """A candidate that is faster than what it raced against, by a quick look; it waits for the thorough check."""
-
-    pending: _Pending
-    built: tuple[Built, ...]
-    passed: Passed
-    cost: Cost
+    built: tuple[Job, ...] = ()
+    claim: Evaluation | None = None
+    """By a quick look it is faster than what it raced against: it waits for the thorough check."""
 
     @property
-    def complete_ms(self) -> dict[str, float]:
-        """Medians of the workloads that were measured to the end."""
-        return medians_ms([each for each in self.passed.measurements if not each.stopped_early])
+    def claimed(self) -> Passed:
+        """What it claims."""
+        assert self.claim is not None
+        assert isinstance(self.claim.outcome, Passed)
+        return self.claim.outcome
 
     @property
     def order(self) -> float:
-        """Sorts the fastest first."""
-        times_ms = self.complete_ms.values()
+        """Sorts the fastest claim first."""
+        times_ms = complete_ms(self.claimed).values()
         return math.fsum(map(math.log, times_ms)) / max(1, len(times_ms))
 
 
@@ -131,7 +134,7 @@ class _Station:
     def _give_up_when_closed(self, waited_s: float, holder: str) -> None:
         """While another run holds the device: say so, and end the wait when this run is being stopped."""
         if waited_s >= TOLD_WAIT_S:
-            self.lane.say(f"waiting for {holder}, which measures on {self.device.id}")
+            self.lane.process.say(f"waiting for {holder}, which measures on {self.device.id}")
         if self.is_closed:
             raise InfrastructureError(f"stopped after {waited_s:.0f} s of waiting for {holder}")
 
@@ -193,7 +196,7 @@ class LocalRunner:
         ]
         self._serving = len(self._stations)
         self._serving_lock = threading.Lock()
-        self._claims: list[_Claim] = []
+        self._claims: list[_Pending] = []
         """The claims of the only lane's thread, in whose turn they are settled."""
         self._builds_ahead: dict[str, list[Future[BuildResult]]] = {}
         """By candidate: what was begun before anyone asked for an evaluation."""
@@ -228,12 +231,12 @@ class LocalRunner:
         for candidate in candidates:
             rendered = render(candidate, self._problem, self._device)
             if not isinstance(rendered, Failed) and candidate.id not in self._builds_ahead:
-                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in rendered.build_requests()]
+                self._builds_ahead[candidate.id] = [self._pool.submit(each) for each in build_requests(rendered)]
 
     @property
     def notes(self) -> Sequence[str]:
         """What a person should know of the calibration."""
-        return (*self._stations[0].lane.notes, *self._notes)
+        return (*self._stations[0].lane.process.notes, *self._notes)
 
     def submit(self, request: EvaluationRequest) -> EvaluationFuture:
         """Queue one evaluation; builds start at once on a GPU, in turns on a CPU device."""
@@ -289,7 +292,7 @@ class LocalRunner:
         """Prove the baseline with what is left of the budget in mind, and tell what takes long."""
         self._budget_end_s = None if seconds is None else time.monotonic() + seconds
         for station in self._stations:
-            station.lane.say = say
+            station.lane.process.say = say
 
     @property
     def _left_s(self) -> Callable[[], float] | None:
@@ -339,7 +342,7 @@ class LocalRunner:
     def __enter__(self) -> Self:
         self._desk.warm()
         for station in self._stations:
-            station.lane.warm()
+            station.lane.process.warm()
         self._pool.warm()
         if not self._device.shares_host_cores:
             names = [workload.name for workload in self._problem.workloads]
@@ -374,7 +377,7 @@ class LocalRunner:
             self._turns.builds_finished(makes_ready=False)
             return
         ahead = self._builds_ahead.pop(pending.request.candidate.id, None)
-        pending.builds = ahead or [self._pool.submit(each) for each in pending.rendered.build_requests()]
+        pending.builds = ahead or [self._pool.submit(each) for each in build_requests(pending.rendered)]
         remaining = threading.Semaphore(len(pending.builds) - 1)
 
         def one_done(_: Future[BuildResult]) -> None:
@@ -400,23 +403,23 @@ class LocalRunner:
             pending.future.set_exception(failure)
         self._turns.builds_finished(makes_ready=False)
 
-    def _build_now(self, candidate: Candidate) -> tuple[tuple[Built, ...], float, bool]:
+    def _build_now(self, candidate: Candidate) -> tuple[tuple[Job, ...], float, bool]:
         """Build outside the queue: for candidates that must build (the baseline, finalists)."""
         rendered = render(candidate, self._problem, self._device)
         if isinstance(rendered, Failed):
             raise BaselineFailed(f"cannot render: {rendered.message}")
         ahead = self._builds_ahead.pop(candidate.id, None)
-        builds = ahead or [self._pool.submit(request) for request in rendered.build_requests()]
+        builds = ahead or [self._pool.submit(request) for request in build_requests(rendered)]
         results = [build.result() for build in builds]
         for result in results:
-            if result.failure:
+            if isinstance(result.built, Failed):
                 raise BaselineFailed(
-                    f"the baseline does not build: {result.failure.message}", hint=result.failure.log or None
+                    f"the baseline does not build: {result.built.message}", hint=result.built.log or None
                 )
         build_s, is_cached = _build_cost(builds)
-        return _pair(rendered, results), build_s, is_cached
+        return self._jobs(rendered, results), build_s, is_cached
 
-    def _allow(self, baseline: Sequence[Built]) -> None:
+    def _allow(self, baseline: Sequence[Job]) -> None:
         """Candidates may keep what the baseline does; a person is told where that may make a speedup.
 
         Raises:
@@ -482,34 +485,35 @@ class LocalRunner:
             for claim in sorted(self._claims, key=lambda each: each.order):
                 evaluation = self._settled(claim, lane, best)
                 self._claims.remove(claim)
-                claim.pending.future.set_result(evaluation)
+                claim.future.set_result(evaluation)
 
     def _refuse_claims(self, error: Exception) -> None:
         claims, self._claims = self._claims, []
         for claim in claims:
-            claim.pending.future.set_exception(error)
+            claim.future.set_exception(error)
 
-    def _settled(self, claim: _Claim, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
+    def _settled(self, claim: _Pending, lane: DeviceLane, best: list[Incumbent]) -> Evaluation:
         """The evaluation of a claim; `best` are what earlier ones have proven, and take it in."""
-        request, outcome, cost = claim.pending.request, claim.passed, claim.cost
+        request, evaluation, times_ms = claim.request, claim.claim, complete_ms(claim.claimed)
         assert request.incumbent is not None  # what it claims to beat
-        if all(each.is_beaten_by(claim.complete_ms) for each in (request.incumbent, *best)):
-            errors, more_s = timed(lambda: lane.prove(claim.built))
-            cost = replace(cost, check_s=cost.check_s + more_s)
-            if isinstance(errors, Failed):
-                self._measured_code.add(claim.built, request, errors)
-                return Evaluation(request.candidate.id, errors, cost)
-            outcome = replace(outcome, errors=errors)
-            best.append(request.incumbent.after(claim.complete_ms))
-        self._measured_code.add(claim.built, request, outcome)
-        return Evaluation(request.candidate.id, outcome, cost)
+        assert evaluation is not None
+        if all(each.is_beaten_by(times_ms) for each in (request.incumbent, *best)):
+            evaluation = proven(lane, claim.built, evaluation)
+            if isinstance(evaluation.outcome, Passed):
+                best.append(request.incumbent.after(times_ms))
+        self._measured_code.add(claim.built, request, evaluation.outcome)
+        return evaluation
 
     def _answer_with(self, pending: _Pending, error: Exception) -> None:
         self._turns.end_measurement()
         pending.future.set_exception(error)
 
-    def _place(self, built: Built) -> int:
-        return self._order.index(built.rendered.workload.name)
+    def _jobs(self, rendered: Sequence[RenderedWorkload], results: Sequence[BuildResult]) -> tuple[Job, ...]:
+        artifacts = {each.built.unit.id: each.built for each in results if isinstance(each.built, Artifact)}
+        return tuple(job_of(self._problem, each, artifacts[each.unit.id]) for each in rendered)
+
+    def _place(self, built: Job) -> int:
+        return self._order.index(built.workload)
 
     def _gives_up(self, station: _Station, error: KernelwrightError) -> bool:
         """Whether a device that failed is left out from now on; the last one never is."""
@@ -526,7 +530,7 @@ class LocalRunner:
         start_s = time.perf_counter()
         request = pending.request
         results = [build.result() for build in pending.builds]
-        built = tuple(sorted(_pair(pending.rendered, results), key=self._place))
+        built = pending.built = tuple(sorted(self._jobs(pending.rendered, results), key=self._place))
         build_s, is_cached = _build_cost(pending.builds)
         failure = _kept(built).failure(self._allowed)
         if failure is not None:
@@ -538,22 +542,24 @@ class LocalRunner:
             return Evaluation(request.candidate.id, known, cost)
         with station.held() as lane:
             waited_s = time.perf_counter() - start_s
-            before_s = lane.worker_seconds
-            seen = check_and_time(lane, built, request)
-            inside_s = lane.worker_seconds - before_s
-        outcome = seen.outcome
-        if isinstance(outcome, Passed):
-            outcome = replace(outcome, measurements=_in_order(outcome.measurements, self._problem))
+            before_s = lane.process.worker_seconds
+            evaluation = check_and_time(lane, built, request)
+            is_claim = must_be_proven(evaluation.outcome, request)
+            if is_claim and lane.is_complete:
+                evaluation, is_claim = proven(lane, built, evaluation), False
+            inside_s = lane.process.worker_seconds - before_s
         own_s = time.perf_counter() - start_s - waited_s - inside_s + pending.render_s
-        cost = Cost(build_s, seen.check_s, seen.time_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
-        if seen.is_claim and isinstance(outcome, Passed):
-            self._claims.append(_Claim(pending, built, outcome, cost))
+        cost = replace(evaluation.cost, build_s=build_s, framework_s=max(own_s, 0.0), is_build_cached=is_cached)
+        evaluation = replace(evaluation, outcome=_in_order(evaluation.outcome, self._problem), cost=cost)
+        if is_claim:
+            pending.claim = evaluation
+            self._claims.append(pending)
             return None
-        self._measured_code.add(built, request, outcome)
-        return Evaluation(request.candidate.id, outcome, cost)
+        self._measured_code.add(built, request, evaluation.outcome)
+        return evaluation
 
 
-def _kept(built: Sequence[Built]) -> Kept:
+def _kept(built: Sequence[Job]) -> Kept:
     return kept_by([each.artifact for each in built])
 
 
@@ -562,21 +568,19 @@ def _may_be_hosted(device: DeviceInfo, settings: EvaluationSettings) -> bool:
     return not device.shares_host_cores and settings.worker_memory_bytes is None
 
 
-def _in_order(measurements: Sequence[Measurement], problem: Problem) -> tuple[Measurement, ...]:
-    """In the problem's order of workloads, whatever order they were taken in."""
-    by_name = {each.workload: each for each in measurements}
-    return tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
+def _in_order(outcome: Outcome, problem: Problem) -> Outcome:
+    """With measurements in the problem's order of workloads, whatever order they were taken in."""
+    if isinstance(outcome, Failed):
+        return outcome
+    by_name = {each.workload: each for each in outcome.measurements}
+    ordered = tuple(by_name[workload.name] for workload in problem.workloads if workload.name in by_name)
+    return replace(outcome, measurements=ordered)
 
 
-def _adopt(station: _Station, built: Sequence[Built]) -> None:
+def _adopt(station: _Station, built: Sequence[Job]) -> None:
     """Have a peer show that it works, with the referee as the first device's lane left it."""
     with station.held() as lane:
         lane.adopt(built)
-
-
-def _pair(rendered: Rendered, results: Sequence[BuildResult]) -> tuple[Built, ...]:
-    artifacts = {result.artifact.unit.id: result.artifact for result in results if result.artifact}
-    return tuple(Built(each, artifacts[each.unit.id]) for each in rendered.workloads)
 
 
 def _build_cost(builds: Sequence[Future[BuildResult]]) -> tuple[float, bool]:
@@ -592,7 +596,7 @@ def _first_failure(builds: Sequence[Future[BuildResult]]) -> Failed | BaseExcept
         error = build.exception()
         if error is not None:
             return error if isinstance(error, KernelwrightError) else InfrastructureError(f"the build pool: {error}")
-        failure = build.result().failure
-        if failure:
-            return failure
+        built = build.result().built
+        if isinstance(built, Failed):
+            return built
     return None

@@ -20,6 +20,8 @@ from kernelwright.source.language import Language
 
 ROUNDED_UP = 1.3
 """By how much more than is touched an array may be, so that its extents are plain sizes."""
+BEYOND = 8
+"""Values that a kernel guards against are drawn from a range that is longer by one part in so many on that side."""
 ROWS_OF_A_TABLE = 4096
 """That an index array chooses from, where nothing says how many there are."""
 
@@ -90,7 +92,7 @@ class ArrayReader:
             for array in list(waiting):
                 high = self._highest_index(array, dtypes[array], is_last=is_last)
                 if high is not None:
-                    self.ranges[array] = ZERO, high
+                    self.ranges[array] = self._with_guarded(array, dtypes[array], high)
                     del waiting[array]
 
     def _said_range(self, array: str) -> tuple[int, int] | None:
@@ -163,6 +165,29 @@ class ArrayReader:
         if found:
             return min(found, key=lambda each: each[0])[1]
         return self._chosen_rows(array) - ONE if is_last else None
+
+    def _with_guarded(self, array: str, dtype: Dtype, high: Polynomial) -> tuple[Polynomial, Polynomial]:
+        """From 0 to the highest index, and beyond where the kernel itself asks whether a value is inside.
+
+        Such values come in use (a padding of -1), so a kernel that no longer asks must be seen to be wrong.
+        """
+        bounds = self.bounds()
+        last = self.symbols.number(high)
+        uses = [
+            (named(name), bounds.of_access(access))
+            for access in self._accesses
+            for name in (access.element.names if access.element is not None else ())
+            if self.analysis.facts.atoms[name].kind == "data"
+            and bounds.source_of(self.analysis.facts.atoms[name]) == array
+        ]
+        if not uses or last is None:
+            return ZERO, high
+        more = last // BEYOND + 1
+        least, most = integer_range(dtype)
+        is_low = all(any(each.left == -value for each in guards) for value, guards in uses)
+        is_high = all(any(each.left == value for each in guards) for value, guards in uses)
+        low = number(-more) if is_low and -more >= least else ZERO
+        return low, high + number(more) if is_high and last + more <= most else high
 
     def _limits(self, name: str, access: Access, bounds: Bounds) -> Iterator[Polynomial]:
         for constraint in bounds.of_access(access):

@@ -175,6 +175,7 @@ class NodeSteps:
         return Candidate(run.template, default)
 
     def proving_again(self, node: Node) -> BackgroundTask | None:
+        """Prove a lifted template whose proof is not on record; None: nothing is left to do."""
         if self._state.parts.elsewhere is not None:
             return None  # what was measured there came with its proof, or not at all
         run, shared, original = self._state.node_run(node), self._state.parts.shared, self._original_of(node)
@@ -280,6 +281,7 @@ class NodeSteps:
         )
 
     def tuning(self, node: Node, until: int) -> BackgroundTask | None:
+        """Search a node until it has so many evaluations."""
         run, elsewhere, index = self._state.node_run(node), self._state.parts.elsewhere, node.index
         if elsewhere is None:
             self._state.promise(index, until)
@@ -330,10 +332,12 @@ class NodeSteps:
         return BackgroundTask(lambda: self.timed(PROPOSALS, lambda: parts.agent.analyse(context)), analysed)
 
     def timed(self, purpose: str, work: Callable[[], _T]) -> _T:
+        """Do some work whose time counts for a purpose."""
         with self._state.parts.ledger.on(purpose):
             return work()
 
     def tuned(self, index: int, run: NodeRun, reason: str, found: Sequence[Finding]) -> NodeTuned:
+        """What a search came to, as it is recorded."""
         best = run.best
         is_over = (
             self._state.seconds_left() == 0.0 and self._state.parts.shared.recorded is None
@@ -369,6 +373,7 @@ class NodeSteps:
         self._state.record([self.planned(node.index, plan)])
 
     def planned(self, index: int, plan: Plan, choice: int | None = None) -> NodePlanned:
+        """A plan as it is recorded, without what a lifted child has planned too."""
         ideas, refused = list(plan.ideas), dict(plan.refused)
         better = self._lifted_child(self._state.tree[index])
         if better is not None:

@@ -211,7 +211,9 @@ def strip(rows: Sequence[Row], name: str, declared: Sequence[Value], winner: Val
         if timed:
             y = plot.y(timed[len(timed) // 2].speedup or 1.0)
             half = min(slot * 0.36, 22)
-            plot.add(element("path", class_="median", d=f"M{middle - half:.1f} {y:.1f}h{2 * half:.1f}"))
+            told = f"{name} = {group.label}: median {factor(timed[len(timed) // 2].speedup or 1.0)} of {len(timed)}"
+            bar = f"M{middle - half:.1f} {y:.1f}h{2 * half:.1f}"
+            plot.add(element("path", element("title", told), class_="median", d=bar))
         text = _shortened(group.label, int(slot / 6.2))
         is_winner = winner is not None and group.label == value_text(winner)
         plot.add(label(middle, height - 8, text, anchor="middle", css_class="tick chosen" if is_winner else "tick"))

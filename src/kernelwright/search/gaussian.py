@@ -42,8 +42,9 @@ LEVEL_VARIANCE = 10.0
 SCALE, SCALE_COUNT = 0.3, 2.0
 """The deviation of the logarithms expected before any is seen, and as how many observations that counts. A guess."""
 
-START_COUNT, TARGET_COUNT = 64, 256
-"""Before anything has passed, so many random configs are compared by what they would tell of so many others."""
+START_COUNT, TARGET_COUNT = 8, 256
+"""Before anything has passed, so many random configs are compared by what they would tell of so many others. Of 64 the
+most typical is always much the same, so that a whole space depends on whether it happens to be a good start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 While few evaluations are known, a Gaussian process on a sample of the space is the model; then an ensemble of effects
 and trees. Each proposal maximises the expected improvement (of the logarithm of the value) times the probability that
-the candidate works, over the time that evaluating it is expected to take.
+the candidate works; with trees, over the time that evaluating it is expected to take.
 
 Where earlier runs left enough priors, there is one model for each of them and one without; improvements are averaged by
 how far each is believed (`transfer`). While one is believed, what it would try next takes turns with the proposals;
@@ -415,7 +415,7 @@ class SurrogateSearch:
         is_out = np.zeros(len(sample.table), dtype=bool)
         is_out[sample.places_of([o.config for o in observed])] = True
         targets = np.array([math.log(o.value) for o in held if o.value is not None])
-        factors = np.ones(len(is_out)) if best is None else self._worth(observed, sample.table)
+        factors = np.ones(len(is_out)) if best is None else self._hope(observed, sample.table)
         while not batch.is_full and (best is not None or batch.known_count < self._model_from):
             believed = [config for config in (*batch.pending, *batch.chosen) if config in self._space]
             is_out[sample.places_of(believed)] = True
@@ -435,18 +435,13 @@ class SurrogateSearch:
             if place is None or not batch.offer(sample.config_at(place)):
                 return
 
-    def _worth(self, observed: Sequence[Observation], candidates: Table) -> Floats:
-        """The chance of success of each candidate over what evaluating it costs."""
-        table = self._sample.table_of([o.config for o in observed])
+    def _hope(self, observed: Sequence[Observation], candidates: Table) -> Floats:
+        """The chance of success of each candidate; of what it costs too little is known yet."""
         is_passed = np.array([o.value is not None for o in observed])
-        factors = np.ones(len(candidates))
+        if is_passed.all() or self._without == "failures":
+            return np.ones(len(candidates))
         with self._fitter.quickly():
-            if not is_passed.all() and self._without != "failures":
-                factors *= self._chance(table, is_passed, candidates)
-            if self._cost_share:
-                costs_s = np.array([o.cost_s for o in observed])
-                factors /= self._costliness(table, costs_s, candidates, self._fitter.design(table))
-        return factors
+            return self._chance(self._sample.table_of([o.config for o in observed]), is_passed, candidates)
 
     # -- the models -------------------------------------------------------------------------------------
 

@@ -125,6 +125,18 @@ def group_end(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
+def group_ends(tokens: Sequence[Token]) -> dict[int, int]:
+    """By the index of each parenthesis that opens, the index after the one that closes it; without what stays open."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        if token.text == "(":
+            opened.append(index)
+        elif token.text == ")" and opened:
+            ends[opened.pop()] = index + 1
+    return ends
+
+
 def next_sign(tokens: Sequence[Token], start: int, sign: str) -> int | None:
     """The index of `sign` when it is the next token that means something, from `start` on."""
     for index in range(start, len(tokens)):

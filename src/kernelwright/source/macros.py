@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelwright.source.lexer import Token, group_end, integer_value, next_sign, tokens_of, without_blanks
+from kernelwright.source.lexer import Token, group_end, group_ends, integer_value, next_sign, tokens_of, without_blanks
 from kernelwright.source.span import Span
 
 MAX_EXPANDED_TOKENS = 200_000
@@ -13,6 +13,8 @@ MAX_EXPANDED_TOKENS = 200_000
 CHARACTERS_OF_A_TOKEN = 16
 """A text or a pasted word counts as one more token for so many characters."""
 _MAX_NESTING = 60
+_MAX_DEPTH = 100
+"""Of invocations in arguments of others; more count as too much text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class Expander:
         self.expanded_count = 0
         self.used: dict[str, list[Span]] = {}
         """By macro, where the source invokes it or, for a parameter, names it."""
+        self._depth = 0
+        self._groups: dict[int, tuple[Sequence[Token], dict[int, int]]] = {}
+        """By depth the list that is read there, and where its parentheses close."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -121,6 +126,9 @@ class Expander:
         return self._list(tokens, frozenset(), with_parameters=with_parameters)
 
     def _list(self, tokens: Sequence[Token], hidden: frozenset[str], *, with_parameters: bool) -> list[Token]:
+        if self._depth >= _MAX_DEPTH:
+            self.expanded_count = MAX_EXPANDED_TOKENS + 1
+        self._depth += 1
         result: list[Token] = []
         index = 0
         while index < len(tokens):
@@ -131,7 +139,15 @@ class Expander:
             else:
                 result += found[0]
                 index = found[1]
+        self._depth -= 1
         return result
+
+    def _closing(self, tokens: Sequence[Token], opening: int) -> int | None:
+        """The index after the parenthesis that closes the one at `opening`; each list is read once."""
+        known = self._groups.get(self._depth)
+        if known is None or known[0] is not tokens:
+            known = self._groups[self._depth] = (tokens, group_ends(tokens))
+        return known[1].get(opening)
 
     def _invocation(
         self, tokens: Sequence[Token], index: int, hidden: frozenset[str], *, with_parameters: bool
@@ -146,7 +162,7 @@ class Expander:
             body, after = self._pasted(macro.body), index + 1
         else:
             opening = next_sign(tokens, index + 1, "(")
-            closing = group_end(tokens, opening) if opening is not None else None
+            closing = self._closing(tokens, opening) if opening is not None else None
             if opening is None or closing is None:
                 return None
             arguments = _arguments(tokens[opening + 1 : closing - 1], macro.parameters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,11 @@ from kernelwright.backend.base import Artifact, DeviceInfo
 from kernelwright.backend.cuda.measure.nsight_compute import KernelCounters, ProfilerFailed, why_no_counters
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool
-from kernelwright.evaluate.builds.render import Rendered, RenderedWorkload, render
+from kernelwright.evaluate.builds.render import RenderedWorkload, build_requests, render
 from kernelwright.evaluate.data.datasets import datasets_for, make_inputs
-from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.device.arena import BufferSpec, Job
 from kernelwright.evaluate.device.counting import CountJob, count
 from kernelwright.evaluate.device.lock import DeviceLock
+from kernelwright.evaluate.device_queue.jobs import job_of
 from kernelwright.evaluate.process.scratch import make_scratch
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Problem
@@ -81,32 +80,35 @@ def read_counters(run: Path, event: Evaluated, *, machine: Machine | None = None
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _build(rendered: Rendered, device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
+def _build(rendered: Sequence[RenderedWorkload], device: DeviceInfo, scratch: Path) -> dict[str, Artifact] | str:
     """Artifacts by unit, from the cache mostly; or why there are none."""
     cache = ArtifactCache(knobs.cache_dir() / "artifacts")
     pool = BuildPool(device.backend, device, process_count=1, cache=cache, scratch=scratch / "build")
     try:
-        results = [pool.submit(request).result() for request in rendered.build_requests()]
+        results = [pool.submit(request).result() for request in build_requests(rendered)]
     finally:
         pool.close()
-    failures = [result.failure.message for result in results if result.failure is not None]
-    if failures:
-        return f"it does not build: {failures[0]}"
-    return {result.artifact.unit.id: result.artifact for result in results if result.artifact is not None}
+    artifacts: dict[str, Artifact] = {}
+    for result in results:
+        if isinstance(result.built, Failed):
+            return f"it does not build: {result.built.message}"
+        artifacts[result.built.unit.id] = result.built
+    return artifacts
 
 
 def _count_all(
     problem: Problem,
     device: DeviceInfo,
-    rendered: Rendered,
+    rendered: Sequence[RenderedWorkload],
     artifacts: Mapping[str, Artifact],
     scratch: Path,
     *,
     is_cold: bool,
 ) -> CounterReading:
     found: dict[str, Sequence[KernelCounters]] = {}
-    for each in rendered.workloads:
-        job = _job(problem, each, artifacts[each.unit.id])
+    for each in rendered:
+        job = job_of(problem, each, artifacts[each.unit.id])
+        job = replace(job, has_local_memory=False)  # one launch, and nothing else that the profiler would count
         inputs = _write_inputs(problem, each, scratch / "inputs")
         try:
             with DeviceLock(device.id):
@@ -114,15 +116,6 @@ def _count_all(
         except ProfilerFailed as error:
             return CounterReading(found, str(error))
     return CounterReading(found)
-
-
-def _job(problem: Problem, rendered: RenderedWorkload, artifact: Artifact) -> Job:
-    specs = [
-        BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison)
-        for layout in layouts_for(problem, rendered.workload)
-    ]
-    specs += [BufferSpec(name, "scratch", size, SCRATCH_POISON) for name, size in rendered.scratch_bytes.items()]
-    return Job(artifact, rendered.plan, tuple(specs))
 
 
 def _write_inputs(problem: Problem, rendered: RenderedWorkload, folder: Path) -> dict[str, Path]:

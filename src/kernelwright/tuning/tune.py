@@ -725,9 +725,10 @@ def baseline_note(seconds: float, baseline: BaselineMeasured) -> str:
     if spent_s <= MOST_FOR_BASELINE * seconds:
         return ""
     wanted = f"{math.ceil(4 * spent_s / 60)}m" if spent_s > 30 else f"{math.ceil(4 * spent_s)}s"
+    rest = "so it is exceeded" if spent_s > seconds else "and what is left is little"
     return (
-        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, and what is left is "
-        f"little; give more time (--budget {wanted}), fewer or smaller workloads, or a faster reference"
+        f"checking and timing the baseline took {spent_s:.1f} s of the budget of {seconds:g} s, {rest}; "
+        f"give more time (--budget {wanted}), fewer or smaller workloads, or a faster reference"
     )
 
 

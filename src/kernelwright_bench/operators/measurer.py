@@ -160,11 +160,11 @@ class DeviceDesk:
         return self._pool.submit(BuildRequest(rendered.unit, (rendered.plan,)))
 
     def _runnable(self, subject: TuningProblem, candidate: Candidate, future: Future[BuildResult]) -> Runnable | Failed:
-        result = future.result()
-        if result.artifact is None:
-            return result.failure or Failed("build", "compile-error", "nothing was built")
+        built = future.result().built
+        if isinstance(built, Failed):
+            return built
         rendered = render_workload(candidate, subject.problem, subject.problem.workloads[0], self.device)
-        return Runnable(result.artifact, rendered.plan, rendered.scratch_bytes)
+        return Runnable(built, rendered.plan, rendered.scratch_bytes)
 
 
 def _buffers(problem: Problem) -> list[Buffer]:

@@ -129,7 +129,7 @@ def _problems(source: str, original: str) -> Iterator[str]:
     spliced = joined_lines(source).text
     yield from _odd_quotes(spliced)  # behind these, what a comment is can be told as every compiler does
     code, old_code = masked(spliced), _surely_code(original)
-    header = _header_text(source)
+    header = _header_text(source, spliced)
     yield from _odd_letters(code, old_code)
     yield from _directives(spliced, code, original, old_code)
     yield from _forbidden_words(code, old_code, _text_words(header))
@@ -213,9 +213,11 @@ def _directives(source: str, code: str, original: str, old_code: str) -> Iterato
         yield "an #include names its file by a macro, or in no way that can be read"
 
 
-def _header_text(source: str) -> str:
-    """The template header's TOML, in which nothing but `"` begins a text; empty where there is none."""
-    return header_toml(source).translate(str.maketrans("'/", "  "))
+def _header_text(source: str, spliced: str) -> str:
+    """What is a template header or may be meant as one, in which nothing but `"` begins a text; empty without one."""
+    first = list(itertools.takewhile(lambda line: line.lstrip(" \t").startswith("//"), spliced.split("\n")))
+    meant = first if first and "kernelwright" in first[0] else []
+    return "\n".join((*meant, header_toml(source))).translate(str.maketrans("'/", "  "))
 
 
 def _text_words(header: str) -> frozenset[str]:

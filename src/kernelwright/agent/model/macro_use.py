@@ -145,6 +145,8 @@ class _Groups:
     pasting: AbstractSet[str]
     names: AbstractSet[str]
     open: list[_Group] = field(default_factory=list)
+    told: int = 0
+    """So many of them, the outermost, know already that a word inside of them pastes."""
     before: str = ""
     """The word before, empty behind anything else."""
     goes_on: bool = False
@@ -153,8 +155,9 @@ class _Groups:
     def word(self, word: str) -> None:
         self.before, self.goes_on = word, word in self.pasting
         if self.goes_on:
-            for group in reversed(self.open):
+            for group in self.open[self.told :]:
                 group.is_pasting = group.is_pasting or not self.names or group.callee in self.names
+            self.told = len(self.open)
 
     def opened(self, at: int) -> None:
         self.open.append(_Group(at, self.before, self.goes_on))
@@ -165,6 +168,7 @@ class _Groups:
         if not self.open:
             return None
         group = self.open.pop()
+        self.told = min(self.told, len(self.open))
         self.goes_on = group.is_pasting
         return (group.start, at) if group.is_pasting else None
 

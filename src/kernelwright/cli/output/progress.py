@@ -155,9 +155,8 @@ def status_line(progress: Progress) -> str:
         return f"{progress.doing or _PHASES['expand']}{_left(progress)}"
     if progress.phase != "search":
         left = _left(progress) if progress.phase == "compare" else ""
-        words = _PHASES.get(progress.phase, progress.phase)
-        doing = f": {progress.doing}" if progress.doing and progress.phase in _TELLING else ""
-        return f"{words}{doing}{left}"
+        doing = progress.doing if progress.phase in _TELLING else ""
+        return f"{doing or _PHASES.get(progress.phase, progress.phase)}{left}"
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
     parts = [f"{_configurations(progress.evaluated_count)} tried"]
     if progress.failed_count:
@@ -285,7 +284,7 @@ class PlainView:
         """Tell of gains at once, of the rest from time to time."""
         told = self._course.told(progress, event)
         text = describe(event, progress)
-        if text:
+        if text and not (isinstance(event, Noted) and event.text == self._doing):  # told as it began
             self._print(text)
             if isinstance(event, ActionChosen):
                 self._phase = "expand"  # whose own line would say the same

@@ -22,7 +22,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,6 @@ _ON_FULL_DISK = "is on a full disk"
 _REMOVED = "was removed during a build"
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
-    """What the cache has of one unit: an artifact, or the failure of its build."""
-
-    artifact: Artifact | None
-    failure: Failed | None
-
-
 class ArtifactCache:
     """A folder of build results. Picklable; safe in any number of threads and processes."""
 
@@ -79,8 +71,8 @@ class ArtifactCache:
         """The entry's name: everything that changes what a build gives."""
         return content_id(_FORMAT, unit.id, toolchain_id, device.id)
 
-    def get(self, key: str, unit: BuildUnit, device: DeviceInfo) -> CacheEntry | None:
-        """The complete entry of `key`, marked as used; None when there is none."""
+    def get(self, key: str, unit: BuildUnit, device: DeviceInfo) -> Artifact | Failed | None:
+        """The artifact of `key`, or the failure of its build, marked as used; None when there is neither."""
         folder = self._entry_folder(key)
         record_file = folder / "entry.json"
         try:
@@ -257,22 +249,20 @@ class ArtifactCache:
         return evicted
 
 
-def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: DeviceInfo) -> CacheEntry:
+def _entry(record: dict[str, Any], folder: Path, unit: BuildUnit, device: DeviceInfo) -> Artifact | Failed:
     if record["format"] != _FORMAT or record["unit_id"] != unit.id:
         raise ValueError("an entry of another format or unit")
     failure = record.get("failure")
     if failure is not None:
         stage: Stage = "resources" if failure.get("stage") == "resources" else "build"
-        return CacheEntry(None, Failed(stage, str(failure["reason"]), str(failure["message"]), str(failure["log"])))
+        return Failed(stage, str(failure["reason"]), str(failure["message"]), str(failure["log"]))
     resources = {
         entry: {name: float(value) for name, value in figures.items()} for entry, figures in record["resources"].items()
     }
     kept = record["state"]
     state = None if kept is None else tuple(StateVariable(str(name), size) for name, size in kept)
     binary_id, assembly = str(record.get("binary_id", "")), str(record["assembly"])
-    return CacheEntry(
-        Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state, assembly), None
-    )
+    return Artifact(unit, device.id, folder, resources, str(record["log"]), binary_id, state, assembly)
 
 
 @contextlib.contextmanager

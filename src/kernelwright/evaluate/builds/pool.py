@@ -3,7 +3,7 @@
 ```
 pool = BuildPool("opencl", device, process_count=2, cache=cache, scratch=folder)
 pool.warm()
-future = pool.submit(BuildRequest(unit, plans))       # BuildResult: an artifact or a failure
+future = pool.submit(BuildRequest(unit, plans))       # BuildResult: an artifact or a failure, and its cost
 pool.close()
 ```
 Each process has a thread here that feeds it; a thread sleeps while its process works. A compiler that crashes or hangs
@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.backend.base import (
@@ -36,7 +36,7 @@ from kernelwright.backend.base import (
 )
 from kernelwright.backend.registry import get_backend
 from kernelwright.errors import InfrastructureError
-from kernelwright.evaluate.builds.artifact_cache import ArtifactCache, CacheEntry
+from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.process_limits import soft_limits
 from kernelwright.evaluate.process.answering import HandsOver
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
@@ -55,10 +55,9 @@ _BUILD_ENVIRONMENT = {"POCL_MAX_PTHREAD_COUNT": "1"}
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """An artifact or a failure, never both."""
+    """What came of a build, and what it took."""
 
-    artifact: Artifact | None
-    failure: Failed | None
+    built: Artifact | Failed
     build_s: float
     """Wall time of compiling and specialising; 0 when all of it was cached."""
     is_cached: bool
@@ -67,22 +66,15 @@ class BuildResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _BuildJob:
-    """Build a unit for its launches, keeping the result, or the compiler's refusal, in the cache."""
-
-    request: BuildRequest
-    key: str
-    specialise_timeout_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class _BuilderArgument:
     """What a build process needs."""
 
     backend_name: str
     device: DeviceInfo
+    toolchain_id: str
     cache_folder: Path
     cache_limit_bytes: int
+    specialise_timeout_s: float
 
 
 def make_builder(argument: object) -> Callable[[object], object]:
@@ -91,66 +83,66 @@ def make_builder(argument: object) -> Callable[[object], object]:
     if not argument.device.shares_host_cores and hasattr(os, "nice"):
         os.nice(NICENESS)
     cache = ArtifactCache(argument.cache_folder, size_limit_bytes=argument.cache_limit_bytes)
-    return _Builder(get_backend(argument.backend_name), argument.device, cache).handle
+    return _Builder(argument, cache).handle
 
 
 class _Builder:
     """Does the work, in a build process."""
 
-    def __init__(self, backend: Backend, device: DeviceInfo, cache: ArtifactCache) -> None:
-        self._backend = backend
-        self._device = device
+    def __init__(self, argument: _BuilderArgument, cache: ArtifactCache) -> None:
+        self._backend = get_backend(argument.backend_name)
+        self._device = argument.device
+        self._toolchain_id = argument.toolchain_id
+        self._specialise_timeout_s = argument.specialise_timeout_s
         self._cache = cache
         self._limits = soft_limits()
 
-    def handle(self, job: object) -> BuildResult:
+    def handle(self, request: object) -> BuildResult:
         """Build, judge by resources, specialise; `build_s` is this process's share.
+
+        The result, or the compiler's refusal, is kept in the cache.
 
         Raises:
             InfrastructureError: a kernel that was launched here before has lowered what this process may use, so
                 that nothing could be said of a failure.
         """
-        assert isinstance(job, _BuildJob)
+        assert isinstance(request, BuildRequest)
         if any(now < self._limits[name] for name, now in soft_limits().items()):
             raise InfrastructureError("an earlier kernel has lowered the limits of this build process")
         start_s = time.perf_counter()
-        entry = self._cache.get(job.key, job.request.unit, self._device)  # another run may have built it by now
-        is_cached = entry is not None
-        if entry is None:
-            entry = self._compile(job)
-        failure = entry.failure
-        if entry.artifact is not None:
-            failure = check_resources(entry.artifact, job.request.plans, self._device)
+        key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
+        built = self._cache.get(key, request.unit, self._device)  # another run may have built it by now
+        is_cached = built is not None
+        built = _usable(built or self._compile(request, key), request, self._backend, self._device)
         warning = ""
-        if entry.artifact is not None and failure is None and needs_specialisation(self._backend, self._cache, job):
+        if isinstance(built, Artifact) and needs_specialisation(self._backend, self._cache, request, key):
             is_cached = False
-            warning = self._specialise(job, entry.artifact)
-        artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, job, self._device)
-        return BuildResult(artifact, failure, time.perf_counter() - start_s, is_cached, warning)
+            warning = self._specialise(request, key, built)
+        return BuildResult(built, time.perf_counter() - start_s, is_cached, warning)
 
-    def _compile(self, job: _BuildJob) -> CacheEntry:
+    def _compile(self, request: BuildRequest, key: str) -> Artifact | Failed:
         with self._cache.stage() as folder:
             try:
                 with self._cache.told_when_full():
-                    artifact = self._backend.compile(job.request, self._device, folder)
+                    artifact = self._backend.compile(request, self._device, folder)
             except BuildFailed as error:
                 self._cache.refuse_unwritten(folder)
                 stage: Stage = "resources" if error.limit else "build"
                 failure = Failed(stage, error.limit or "compile-error", error.message, error.log)
-                self._cache.commit_failure(job.key, job.request.unit, self._device, failure)
-                return CacheEntry(None, failure)
-            return CacheEntry(self._cache.commit(job.key, folder, artifact), None)
+                self._cache.commit_failure(key, request.unit, self._device, failure)
+                return failure
+            return self._cache.commit(key, folder, artifact)
 
-    def _specialise(self, job: _BuildJob, artifact: Artifact) -> str:
+    def _specialise(self, request: BuildRequest, key: str, artifact: Artifact) -> str:
         """A word of warning when it fails; when it hangs, the alarm ends this process. The artifact is safe.
 
         The mark comes first, so that what hung or crashed once is not tried again.
         """
-        self._cache.mark(job.key, _plans_id(job.request))
-        signal.setitimer(signal.ITIMER_REAL, job.specialise_timeout_s)
+        self._cache.mark(key, _plans_id(request))
+        signal.setitimer(signal.ITIMER_REAL, self._specialise_timeout_s)
         try:
             with self._cache.told_when_full():
-                self._backend.specialise(job.request, artifact, self._device)
+                self._backend.specialise(request, artifact, self._device)
         except Exception as error:  # it launches the kernel, which may do anything to this process
             return f"compiling for the launch shape failed: {error}"
         finally:
@@ -158,17 +150,19 @@ class _Builder:
         return ""
 
 
-def needs_specialisation(backend: Backend, cache: ArtifactCache, job: _BuildJob) -> bool:
+def needs_specialisation(backend: Backend, cache: ArtifactCache, request: BuildRequest, key: str) -> bool:
     """Whether there is something to do before the first launch that was not done, or tried, before."""
-    if type(backend).specialise is Backend.specialise or not job.request.plans:
+    if type(backend).specialise is Backend.specialise or not request.plans:
         return False
-    return not cache.has_mark(job.key, _plans_id(job.request))
+    return not cache.has_mark(key, _plans_id(request))
 
 
-def _with_launch_figures(
-    backend: Backend, artifact: Artifact | None, job: _BuildJob, device: DeviceInfo
-) -> Artifact | None:
-    return None if artifact is None else backend.with_launch_figures(artifact, job.request.plans, device)
+def _usable(built: Artifact | Failed, request: BuildRequest, backend: Backend, device: DeviceInfo) -> Artifact | Failed:
+    """What was built, with the figures of its launches; why none of them can work, where that is so."""
+    if isinstance(built, Failed):
+        return built
+    failure = check_resources(built, request.plans, device)
+    return failure or backend.with_launch_figures(built, request.plans, device)
 
 
 def check_resources(artifact: Artifact, plans: Sequence[LaunchPlan], device: DeviceInfo) -> Failed | None:
@@ -238,7 +232,9 @@ def _local_memory_failure(entry: str, byte_count: float, limits: Mapping[str, in
 class _Task:
     """One build in flight, with all who wait for it."""
 
-    job: _BuildJob
+    request: BuildRequest
+    key: str
+    """Of the artifact, in the cache."""
     id: str
     """Unit and plans: what two requests must share to be one build."""
     waiting: list[Future[BuildResult]] = field(default_factory=list)
@@ -268,7 +264,9 @@ class BuildPool:
         self._in_flight: dict[str, _Task] = {}
         self._lock = threading.Lock()
         self._is_closed = False
-        argument = _BuilderArgument(backend_name, device, cache.folder, cache.size_limit_bytes)
+        argument = _BuilderArgument(
+            backend_name, device, self._toolchain_id, cache.folder, cache.size_limit_bytes, specialise_timeout_s
+        )
         self._workers = tuple(
             WorkerProcess(
                 WorkerSettings(f"build-{index}", f"{__name__}:make_builder", argument, environment=_BUILD_ENVIRONMENT),
@@ -296,8 +294,7 @@ class BuildPool:
         """
         future: Future[BuildResult] = Future()
         key = self._cache.key(request.unit, self._device, toolchain_id=self._toolchain_id)
-        job = _BuildJob(request, key, self._specialise_timeout_s)
-        task = _Task(job, f"{key}-{_plans_id(request)}", [future])
+        task = _Task(request, key, f"{key}-{_plans_id(request)}", [future])
         with self._lock:
             if self._is_closed:
                 future.cancel()
@@ -309,11 +306,12 @@ class BuildPool:
             self._in_flight[task.id] = task
         with contextlib.ExitStack() as undo:
             undo.callback(self._finish, task, error=InfrastructureError("the artifact cache could not be asked"))
-            entry = self._cache.get(key, request.unit, self._device)
-            cached = None if entry is None else self._judge(entry, task, is_cached=True)
+            cached = self._cached(task)
             undo.pop_all()
-        if cached is not None and (cached.failure or not needs_specialisation(self._backend, self._cache, job)):
-            self._finish(task, result=cached)
+        if isinstance(cached, Failed) or (
+            cached is not None and not needs_specialisation(self._backend, self._cache, request, key)
+        ):
+            self._finish(task, result=BuildResult(cached, 0.0, is_cached=True))
         else:
             self._queue.put(task)
         return future
@@ -349,33 +347,29 @@ class BuildPool:
         failure = Failed("build", "compiler-crash", "the compiler was not started")
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                result = worker.call(task.job, timeout_s=timeout_s)
+                result = worker.call(task.request, timeout_s=timeout_s)
                 if not isinstance(result, BuildResult):
                     raise InfrastructureError(f"a build process answered with {type(result).__name__}")
                 return result
             except (JobTimeout, WorkerDied) as error:
                 if self._is_closed:
                     raise
-                entry = self._cache.get(task.job.key, task.job.request.unit, self._device)
-                if entry is not None:  # it fell over after the build, while it specialised
+                built = self._cached(task)
+                if built is not None:  # it fell over after the build, while it specialised
                     warning = f"compiling for the launch shape ended its process: {error.message}"
-                    result = self._judge(entry, task, is_cached=False, warning=warning)
-                    return replace(result, build_s=time.perf_counter() - start_s)
+                    return BuildResult(built, time.perf_counter() - start_s, is_cached=False, warning=warning)
                 failure = _compiler_failure(error, timeout_s)
             except Exception:  # a kernel that was launched to be specialised may have taken the process's files away
                 if attempt == ATTEMPTS or self._is_closed:
                     raise
                 worker.kill()
-        return BuildResult(None, failure, time.perf_counter() - start_s, is_cached=False)
+        return BuildResult(failure, time.perf_counter() - start_s, is_cached=False)
 
     # ---- shared ----
 
-    def _judge(self, entry: CacheEntry, task: _Task, *, is_cached: bool, warning: str = "") -> BuildResult:
-        failure = entry.failure
-        if entry.artifact is not None:
-            failure = check_resources(entry.artifact, task.job.request.plans, self._device)
-        artifact = None if failure else _with_launch_figures(self._backend, entry.artifact, task.job, self._device)
-        return BuildResult(artifact, failure, 0.0, is_cached, warning)
+    def _cached(self, task: _Task) -> Artifact | Failed | None:
+        found = self._cache.get(task.key, task.request.unit, self._device)
+        return None if found is None else _usable(found, task.request, self._backend, self._device)
 
     def _fail(self, task: _Task, error: Exception) -> None:
         self._finish(task, error=error)

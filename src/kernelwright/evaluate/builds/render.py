@@ -45,19 +45,12 @@ class RenderedWorkload:
     """Byte counts of the global scratch buffers, by name: the problem's and the template's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One candidate on all workloads."""
-
-    candidate_id: str
-    workloads: tuple[RenderedWorkload, ...]
-
-    def build_requests(self) -> tuple[BuildRequest, ...]:
-        """One request for each distinct unit, with all plans that it serves."""
-        plans: dict[BuildUnit, list[LaunchPlan]] = {}
-        for rendered in self.workloads:
-            plans.setdefault(rendered.unit, []).append(rendered.plan)
-        return tuple(BuildRequest(unit, tuple(dict.fromkeys(of_unit))) for unit, of_unit in plans.items())
+def build_requests(workloads: Sequence[RenderedWorkload]) -> tuple[BuildRequest, ...]:
+    """One request for each distinct unit, with all plans that it serves."""
+    plans: dict[BuildUnit, list[LaunchPlan]] = {}
+    for rendered in workloads:
+        plans.setdefault(rendered.unit, []).append(rendered.plan)
+    return tuple(BuildRequest(unit, tuple(dict.fromkeys(of_unit))) for unit, of_unit in plans.items())
 
 
 def device_names(device: DeviceInfo) -> dict[str, Value]:
@@ -65,7 +58,7 @@ def device_names(device: DeviceInfo) -> dict[str, Value]:
     return {f"device.{name}": value for name, value in device.limits.items()}
 
 
-def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> Rendered | Failed:
+def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> tuple[RenderedWorkload, ...] | Failed:
     """Evaluate every expression of `candidate` for every workload.
 
     An expression that fails for this config (a division by zero, a block of 0 threads) is the candidate's failure.
@@ -76,7 +69,7 @@ def render(candidate: Candidate, problem: Problem, device: DeviceInfo) -> Render
             rendered.append(render_workload(candidate, problem, workload, device))
         except SpecError as error:
             return Failed("render", "bad-expression", str(error), workload=workload.name)
-    return Rendered(candidate.id, tuple(rendered))
+    return tuple(rendered)
 
 
 def render_workload(candidate: Candidate, problem: Problem, workload: Workload, device: DeviceInfo) -> RenderedWorkload:

@@ -21,17 +21,19 @@ from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite, may_become
 from kernelwright.problem.model import Argument, Distribution, Problem, Workload
 
-Variant = Literal["declared", "small", "large", "negative", "constant", "sparse", "mixed", "special", "extreme"]
+Variant = Literal["declared", "small", "large", "negative", "constant", "sparse", "mixed", "ramp", "special", "extreme"]
 
 HOSTILE_VARIANTS: tuple[Variant, ...] = (
-    "mixed", "large", "sparse", "negative", "constant", "small", "special", "extreme",
+    "mixed", "large", "sparse", "negative", "constant", "small", "ramp", "special", "extreme",
 )  # fmt: skip
 """Best first: what the quick selection takes when it may take only one.
 
 `mixed` scales each row differently (0.001 to 30), so one launch sees tiny, usual and overflowing rows;
 `large` is times 30 (a softmax without its maximum overflows); `sparse` has isolated spikes in zeros (dropped
 terms show); `negative`, `constant` rows (variance by cancellation) and `small` (times 0.01: absolute slack
-shows) each catch a known shortcut. `special` and `extreme` are for arguments that ask for them.
+shows) each catch a known shortcut. `ramp` is for ranges, in which all values may be nearly alike: there a part of the
+terms of a sum stands for all of them, unless any regular part has a mean of its own. `special` and `extreme` are for
+arguments that ask for them.
 """
 
 SPECIAL_VARIANTS: tuple[Variant, ...] = ("special", "extreme")
@@ -48,6 +50,8 @@ SMALL_FACTOR = 0.01
 LARGE_FACTOR = 30.0
 SPIKE_FACTOR = 10.0
 SPIKE_SHARE = 0.02
+RAMP_BITS = 12
+"""Of an element's place, in one table."""
 MIXED_EXPONENTS = (-3.0, 1.5)
 """Powers of ten that rows are scaled by."""
 
@@ -119,7 +123,7 @@ def is_affected(argument: Argument, variant: Variant) -> bool:
     bounds = float_bounds(argument.distribution)
     match argument.distribution.kind:
         case "normal":
-            return True
+            return variant != "ramp"
         case "uniform":
             assert bounds is not None
             low, high = bounds
@@ -283,6 +287,24 @@ def _mixed(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Float
     return _toward_rest(values, bounds, factor)
 
 
+def _ramp(rng: np.random.Generator, values: _Floats, bounds: _Bounds) -> _Floats:
+    """The range from end to end, by the bits of each element's place, each bit with a random weight."""
+    assert bounds is not None, "of ranges alone"
+    weights = rng.uniform(0.5, 1.0, max(1, (values.size - 1).bit_length()))
+    weights /= weights.sum()
+    low, high = (_by_bits(part) for part in (weights[:RAMP_BITS], weights[RAMP_BITS:]))
+    share = (high[: -(-values.size // low.size), np.newaxis] + low).reshape(-1)[: values.size].reshape(values.shape)
+    return np.asarray(bounds[0] + (bounds[1] - bounds[0]) * share, values.dtype)
+
+
+def _by_bits(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """By number, the sum of the weights of its bits."""
+    sums = np.zeros(1)
+    for weight in weights:
+        sums = np.concatenate((sums, sums + weight))
+    return sums
+
+
 def _rest(bounds: _Bounds) -> float:
     """The allowed value that is nearest to zero."""
     return 0.0 if bounds is None else min(max(0.0, bounds[0]), bounds[1])
@@ -343,6 +365,7 @@ _HOSTILE = MappingProxyType(
         "constant": _constant,
         "sparse": _sparse,
         "mixed": _mixed,
+        "ramp": _ramp,
     }
 )
 assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared"} == set(get_args(Variant))

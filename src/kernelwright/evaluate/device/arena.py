@@ -43,8 +43,9 @@ class BufferSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every job launches."""
+    """One candidate on one workload, built: what the device launches."""
 
+    workload: str
     artifact: Artifact
     plan: LaunchPlan
     buffers: tuple[BufferSpec, ...]

@@ -5,95 +5,92 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TypeVar
 
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.device_queue.queue import Built, DeviceLane, medians_ms, worst_errors
-from kernelwright.problem.outcome import Failed, Measurement, Outcome, OutputError, Passed
+from kernelwright.evaluate.device.arena import Job
+from kernelwright.evaluate.device_queue.queue import DeviceLane, medians_ms, worst_errors
+from kernelwright.problem.outcome import Cost, Evaluation, Failed, Measurement, Outcome, OutputError, Passed
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What came of one candidate on the device."""
-
-    outcome: Outcome
-    check_s: float
-    time_s: float
-    is_claim: bool = False
-    """Whether it would be believed, if only there were a thorough check."""
-
-
-def check_and_time(lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest) -> _Seen:
-    """Everything that a request asks for. What would be believed is a claim until it can be checked thoroughly."""
-    proof = lane.look(built, incumbent=request.incumbent) if request.is_timed and not request.is_thorough else None
-    errors: tuple[OutputError, ...] | Failed
-    measured: tuple[Measurement, ...] | Failed
-    if proof is not None:
-        errors, measured, check_s, time_s = (), proof.measurements, proof.check_s, proof.time_s
-    elif request.is_timed and not request.is_thorough:
+def check_and_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> Evaluation:
+    """Everything that a request asks for but the proof of what would be believed: see `must_be_proven`."""
+    candidate_id = request.candidate.id
+    if request.is_timed and not request.is_thorough:
+        looked = lane.fast_checks.look(built, incumbent=request.incumbent)
+        if looked is not None:
+            measurements, cost = looked
+            return Evaluation(candidate_id, Passed(measurements, (), resources_of(built)), cost)
         refused, refusing_s = timed(functools.partial(_refused, lane))
         if refused is not None:
-            return _Seen(refused, refusing_s, 0.0)
-        errors, measured, check_s, time_s = _one_workload_at_a_time(lane, built, request)
-        if isinstance(errors, Failed):
-            return _Seen(errors, check_s, time_s)
-        if isinstance(measured, Failed):
-            return _Seen(measured, check_s, time_s)
-    else:
-        errors, check_s = timed(lambda: lane.check(built, is_thorough=request.is_thorough))
-        if isinstance(errors, Failed):
-            return _Seen(errors, check_s, 0.0)
-        if not request.is_timed:
-            unstable, stress_s = timed(lambda: lane.stress(built))
-            return _Seen(unstable or Passed((), errors, resources_of(built)), check_s + stress_s, 0.0)
-        measured, time_s = timed(lambda: lane.measure(built, incumbent=request.incumbent))
-        if isinstance(measured, Failed):
-            return _Seen(measured, check_s, time_s)
-    complete = medians_ms([each for each in measured if not each.stopped_early])
-    if request.incumbent is not None and not request.is_thorough and request.incumbent.is_beaten_by(complete):
-        # A wrong candidate must not become what honest ones are raced against: prove it before it is believed.
-        if not lane.is_complete:
-            return _Seen(Passed(measured, errors, resources_of(built)), check_s, time_s, is_claim=True)
-        errors, more_s = timed(lambda: lane.prove(built))
-        check_s += more_s
-        if isinstance(errors, Failed):
-            return _Seen(errors, check_s, time_s)
-    return _Seen(Passed(measured, errors, resources_of(built)), check_s, time_s)
+            return Evaluation(candidate_id, refused, Cost(check_s=refusing_s))
+        return _one_workload_at_a_time(lane, built, request)
+    errors, check_s = timed(lambda: lane.check(built, is_thorough=request.is_thorough))
+    if isinstance(errors, Failed):
+        return Evaluation(candidate_id, errors, Cost(check_s=check_s))
+    if not request.is_timed:
+        unstable, stress_s = timed(lambda: lane.stress(built))
+        outcome = unstable or Passed((), errors, resources_of(built))
+        return Evaluation(candidate_id, outcome, Cost(check_s=check_s + stress_s))
+    measured, time_s = timed(lambda: lane.measure(built, incumbent=request.incumbent))
+    outcome = measured if isinstance(measured, Failed) else Passed(measured, errors, resources_of(built))
+    return Evaluation(candidate_id, outcome, Cost(check_s=check_s, time_s=time_s))
+
+
+def must_be_proven(outcome: Outcome, request: EvaluationRequest) -> bool:
+    """Whether it would be believed: a wrong candidate must not become what honest ones are raced against."""
+    if not isinstance(outcome, Passed) or request.incumbent is None or request.is_thorough:
+        return False
+    return request.incumbent.is_beaten_by(complete_ms(outcome))
+
+
+def proven(lane: DeviceLane, built: tuple[Job, ...], evaluation: Evaluation) -> Evaluation:
+    """The evaluation once its candidate was checked on every dataset; it passed so far."""
+    assert isinstance(evaluation.outcome, Passed)
+    errors, more_s = timed(lambda: lane.prove(built))
+    outcome = errors if isinstance(errors, Failed) else replace(evaluation.outcome, errors=errors)
+    cost = replace(evaluation.cost, check_s=evaluation.cost.check_s + more_s)
+    return replace(evaluation, outcome=outcome, cost=cost)
 
 
 def _refused(lane: DeviceLane) -> Failed | None:
     """What the referee says of the launch that a quick look found odd: by fresh inputs, so that it is asked once."""
-    found = lane.check_on_first((lane.odd,)) if lane.odd is not None else None
+    odd = lane.fast_checks.odd
+    found = lane.check_on_first((odd,)) if odd is not None else None
     return found if isinstance(found, Failed) else None
 
 
-def _one_workload_at_a_time(
-    lane: DeviceLane, built: tuple[Built, ...], request: EvaluationRequest
-) -> tuple[tuple[OutputError, ...] | Failed, tuple[Measurement, ...] | Failed, float, float]:
-    """Quick check and times of each workload before the next one is launched, until the candidate fails or is hopeless.
+def complete_ms(outcome: Passed) -> dict[str, float]:
+    """Medians of the workloads that were measured to the end."""
+    return medians_ms([each for each in outcome.measurements if not each.stopped_early])
 
-    Gives also the seconds for checks and for timing.
-    """
+
+def _one_workload_at_a_time(lane: DeviceLane, built: tuple[Job, ...], request: EvaluationRequest) -> Evaluation:
+    """Check quickly and time one workload after the other, until the candidate fails or is hopeless."""
     errors: list[OutputError] = []
     measurements: list[Measurement] = []
     check_s, time_s = 0.0, 0.0
+    failure: Failed | None = None
     for index, one in enumerate(built):
         found, more_s = timed(functools.partial(lane.check, built, is_thorough=False, only=index))
         check_s += more_s
         if isinstance(found, Failed):
-            return found, (), check_s, time_s
+            failure = found
+            break
         errors += found
         (measured, is_hopeless), more_s = timed(
             functools.partial(lane.measure_next, one, tuple(measurements), request.incumbent)
         )
         time_s += more_s
         if isinstance(measured, Failed):
-            return (), measured, check_s, time_s
+            failure = measured
+            break
         measurements.append(measured)
         if is_hopeless:
             break
-    return worst_errors(errors), tuple(measurements), check_s, time_s
+    outcome = failure or Passed(tuple(measurements), worst_errors(errors), resources_of(built))
+    return Evaluation(request.candidate.id, outcome, Cost(check_s=check_s, time_s=time_s))
 
 
 _T = TypeVar("_T")
@@ -105,7 +102,7 @@ def timed(action: Callable[[], _T]) -> tuple[_T, float]:
     return action(), time.perf_counter() - start_s
 
 
-def resources_of(built: Sequence[Built]) -> dict[str, dict[str, float]]:
+def resources_of(built: Sequence[Job]) -> dict[str, dict[str, float]]:
     """Read-back by entry: the largest of each figure over the workloads' artifacts."""
     merged: dict[str, dict[str, float]] = {}
     for each in built:

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from pathlib import Path
 
-from kernelwright.backend.base import Artifact, BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
+from kernelwright.backend.base import BuildFailed, BuildUnit, DeviceInfo, LaunchFailed
 from kernelwright.errors import InfrastructureError, KernelwrightError
-from kernelwright.evaluate.builds.render import RenderedWorkload
 from kernelwright.evaluate.data.datasets import Dataset
-from kernelwright.evaluate.data.freshness import redraw_of
-from kernelwright.evaluate.data.layout import SCRATCH_POISON, layouts_for
-from kernelwright.evaluate.device.arena import BufferSpec, Job
+from kernelwright.evaluate.data.layout import layouts_for
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob
 from kernelwright.evaluate.device.fast_check import OutputBounds, QuickDone, QuickJob
 from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
@@ -53,7 +49,7 @@ from kernelwright.evaluate.process.worker_process import (
     WorkerSettings,
 )
 from kernelwright.evaluate.settings import EvaluationSettings
-from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Failed, Stage
 
 MEMORY_SHARE = 0.5
@@ -84,15 +80,7 @@ _ANSWER_OF: Mapping[type, type] = {
 """By job of a device worker. A kernel that shares its processor can write into the channel, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """One candidate on one workload, with the artifact that serves it."""
-
-    rendered: RenderedWorkload
-    artifact: Artifact
-
-
-class LaneProcesses:
+class DeviceProcess:
     """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
 
     def __init__(
@@ -106,12 +94,12 @@ class LaneProcesses:
         host: WorkerProcess | None = None,
     ) -> None:
         """`host`: a process that has loaded the device's driver, which opens the device instead of a new one."""
-        self._desk = desk
-        self._problem = problem
-        self._device = device
-        self._settings = settings
-        self._scratch = scratch
-        self._out = scratch / "out"
+        self.desk = desk
+        self.problem = problem
+        self.device = device
+        self.settings = settings
+        self.scratch = scratch
+        self.out_folder = scratch / "out"
         """What the last launch left; the device worker replaces all of it each time."""
         own = WorkerSettings(
             name="device",
@@ -120,30 +108,26 @@ class LaneProcesses:
             environment={},
             memory_limit_bytes=settings.worker_memory_bytes,
         )
-        self._worker = host or WorkerProcess(own, scratch=scratch / "device")
-        self._worker.become(own)
+        self.worker = host or WorkerProcess(own, scratch=scratch / "device")
+        self.worker.become(own)
         numbers = itertools.count(1)
-        self._standby = Standby(lambda: WorkerProcess(own, scratch=scratch / f"reserve-{next(numbers)}"))
-        self._acquitted: BuildUnit | None = None
+        self.standby = Standby(lambda: WorkerProcess(own, scratch=scratch / f"reserve-{next(numbers)}"))
+        self.acquitted: BuildUnit | None = None
         """What the device's process was lost with in a quick look, after which the baseline was seen to run."""
-        self._ended_count = 0
+        self.ended_count = 0
         """Processes that were lost, or had to be ended."""
         self._opening: Future[None] | None = None
         """The opening of the device, on a host, until it is done."""
         self._is_hosted = host is not None
         self.can_judge_aside = not device.shares_host_cores
         """Whether the referee may work while the device is measured."""
-        self._device_memory_bytes = device.limits.get("global_memory")
+        self.device_memory_bytes = device.limits.get("global_memory")
         self._is_closed = False
-        self._baseline: Mapping[str, Built] | None = None
+        self.baseline: Mapping[str, Job] | None = None
         """By workload, once it is known to run."""
-        self._layouts = {
-            workload.name: {layout.argument: layout for layout in layouts_for(problem, workload)}
-            for workload in problem.workloads
+        self.layouts = {
+            each.name: {layout.argument: layout for layout in layouts_for(problem, each)} for each in problem.workloads
         }
-        self._redraws = {each.name: redraw_of(each) for each in problem.arguments}
-        self._fitting: dict[bool, bool] = {}
-        """Whether quick looks fit on the device, by whether they are thorough."""
         self.worker_seconds = 0.0
         """Wall time spent waiting for the worker or the referee, for the framework's own share."""
         self.notes: list[str] = []
@@ -156,45 +140,45 @@ class LaneProcesses:
         """Start the device's process, or have its host open the device, without waiting for it."""
         if self._is_hosted:
             self._is_hosted = False
-            self._opening = self._background.submit(self._open_in_host, self._worker.settings)
+            self._opening = self._background.submit(self._open_in_host, self.worker.settings)
         else:
-            self._worker.warm()
+            self.worker.warm()
 
     def _open_in_host(self, own: WorkerSettings) -> None:
         """A host that fails is ended; then the next call starts a process of its own, which says why it fails."""
-        job = OpenJob(DeviceWorkerArgument(self._device))
+        job = OpenJob(DeviceWorkerArgument(self.device))
         try:
-            self._worker.call(job, timeout_s=own.startup_timeout_s)
+            self.worker.call(job, timeout_s=own.startup_timeout_s)
         except Exception:
-            self._worker.kill()
+            self.worker.kill()
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
         self._is_closed = True
         self._background.shutdown(wait=False, cancel_futures=True)
-        self._standby.close()
-        self._worker.kill()
+        self.standby.close()
+        self.worker.kill()
 
-    def _keep_one_in_reserve(self) -> None:
+    def keep_one_in_reserve(self) -> None:
         """Begin to start a further process, where that disturbs nothing and the device has room; after calibration."""
-        if not self.can_judge_aside or self._baseline is None or self._is_closed:
+        if not self.can_judge_aside or self.baseline is None or self._is_closed:
             return
-        job = self._control_job(self._scratch / "control")
+        job = self.control_job(self.scratch / "control")
         byte_count = sum(spec.byte_count for spec in job.job.buffers)
-        if byte_count <= RESERVE_SHARE * (self._device_memory_bytes or 0):
-            self._standby.prepare(job, timeout_s=self._settings.launch_timeout_s)
+        if byte_count <= RESERVE_SHARE * (self.device_memory_bytes or 0):
+            self.standby.prepare(job, timeout_s=self.settings.launch_timeout_s)
 
-    def _end_worker(self) -> None:
+    def end_worker(self) -> None:
         """Kill the device's process; the one in reserve takes its place, or the next job starts a new one."""
-        self._ended_count += 1
-        self._worker.kill()
-        taken = self._standby.take()
+        self.ended_count += 1
+        self.worker.kill()
+        taken = self.standby.take()
         if taken is not None:
-            self._worker.close()
-            self._worker = taken
-            self._keep_one_in_reserve()
+            self.worker.close()
+            self.worker = taken
+            self.keep_one_in_reserve()
 
-    def _in_background(self, action: Callable[[], None]) -> None:
+    def in_background(self, action: Callable[[], None]) -> None:
         """Ask the referee ahead of time; an error shows when the same is asked for."""
 
         def work() -> None:
@@ -206,11 +190,11 @@ class LaneProcesses:
 
     # -- blame ---------------------------------------------------------------------------------------------------
 
-    def _run(self, stage: Stage, built: Built, job: object, timeout_s: float) -> object:
+    def run(self, stage: Stage, built: Job, job: object, timeout_s: float) -> object:
         """The job's result, or `Failed` when the candidate is to blame."""
-        name = built.rendered.workload.name
+        name = built.workload
         try:
-            return self._call_unless_killed(job, timeout_s)
+            return self.call_unless_killed(job, timeout_s)
         except LaunchFailed as error:
             failed = Failed("launch", error.reason, error.message, workload=name)
             if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
@@ -222,147 +206,140 @@ class LaneProcesses:
         except WorkerDied as error:
             failed = Failed(stage, "crash", f"the device worker died: {error}", error.log_tail, workload=name)
         except InfrastructureError as error:
-            failed = Failed(stage, "device-error", str(error), self._worker.log_tail(), workload=name)
-        self._end_worker()
-        if self._acquitted != built.artifact.unit:
-            self._prove_machine_works(failed)
-        self._acquitted = None
+            failed = Failed(stage, "device-error", str(error), self.worker.log_tail(), workload=name)
+        self.end_worker()
+        if self.acquitted != built.artifact.unit:
+            self.prove_machine_works(failed)
+        self.acquitted = None
         return failed
 
-    def _call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.
 
         So it does where the worker raised what no job raises: an earlier candidate may have taken its files away.
         """
         try:
-            return self._call_worker(job, timeout_s, watch)
+            return self.call_worker(job, timeout_s, watch)
         except WorkerDied as error:
             if error.signal_name not in _SIGNALS_FROM_OUTSIDE:
                 raise
         except RemoteError:
-            self._end_worker()
-        return self._call_worker(job, timeout_s, watch)
+            self.end_worker()
+        return self.call_worker(job, timeout_s, watch)
 
-    def _prove_machine_works(self, failed: Failed) -> None:
+    def prove_machine_works(self, failed: Failed) -> None:
         """Run the baseline on a fresh worker.
 
         Raises:
             InfrastructureError: the control fails too.
         """
-        if self._baseline is None:
+        if self.baseline is None:
             return
-        job = self._control_job(self._out)
+        job = self.control_job(self.out_folder)
         try:
-            self._retried(lambda: self._call_worker(job, self._settings.launch_timeout_s))
+            self._retried(lambda: self.call_worker(job, self.settings.launch_timeout_s))
         except InfrastructureError as error:
             raise InfrastructureError(
                 f"after a candidate's {failed.reason} the baseline does not run either: {error}",
                 hint="check the device and its driver",
             ) from error
 
-    def _control_job(self, out_folder: Path) -> CheckJob:
+    def control_job(self, out_folder: Path) -> CheckJob:
         """A launch of the baseline on its smallest workload."""
-        assert self._baseline is not None, "calibration comes first"
-        jobs = [(built, sum(spec.byte_count for spec in self._job(built).buffers)) for built in self._baseline.values()]
+        assert self.baseline is not None, "calibration comes first"
+        jobs = [(built, sum(spec.byte_count for spec in built.buffers)) for built in self.baseline.values()]
         built, _ = min(jobs, key=lambda each: each[1])
-        dataset = self._datasets(built.rendered.workload, is_thorough=False)[0]
-        return replace(self._check_job(built, dataset), out_folder=out_folder)
+        dataset = self.datasets(built.workload, is_thorough=False)[0]
+        return replace(self.check_job(built, dataset), out_folder=out_folder)
 
     def _retried(self, action: Callable[[], object]) -> object:
         """`action`, once more on a fresh worker when the machine fails."""
         try:
             return action()
         except (JobTimeout, WorkerDied, InfrastructureError, LaunchFailed, BuildFailed):
-            self._end_worker()
+            self.end_worker()
         try:
             return action()
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed) as error:
             raise InfrastructureError(f"the device worker failed twice: {error}") from error
 
-    def _note_session(self) -> None:
+    def note_session(self) -> None:
         """Add what the device's session says of itself, once."""
-        said = self._try_worker(NotesJob(), self._settings.launch_timeout_s)
+        said = self.try_worker(NotesJob(), self.settings.launch_timeout_s)
         if isinstance(said, SessionNotes):
             self.notes += [text for text in said.texts if text not in self.notes]
 
-    def _try_worker(self, job: object, timeout_s: float) -> object:
+    def try_worker(self, job: object, timeout_s: float) -> object:
         """The job's result; None when it gave none, and then the worker starts anew."""
         try:
-            return self._call_unless_killed(job, timeout_s)
+            return self.call_unless_killed(job, timeout_s)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self._refuse_when_closed()
+            self.refuse_when_closed()
             if not (isinstance(error, LaunchFailed) and error.reason.startswith("invalid-")):
-                self._end_worker()
+                self.end_worker()
             return None
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
-    def _job(self, built: Built) -> Job:
-        rendered = built.rendered
-        specs = [
-            BufferSpec(layout.argument, layout.role, layout.byte_count, layout.poison, self._redraws[layout.argument])
-            for layout in self._layouts[rendered.workload.name].values()
-        ]
-        specs += [
-            BufferSpec(name, "scratch", byte_count, SCRATCH_POISON)
-            for name, byte_count in rendered.scratch_bytes.items()
-        ]
-        return Job(built.artifact, rendered.plan, tuple(specs), shares_memory(built.artifact))
+    def time_timeout_s(self) -> float:
+        """Seconds that a timing job may take."""
+        return self.settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self.settings.launch_timeout_s
 
-    def _time_timeout_s(self) -> float:
-        return self._settings.timing.max_seconds + (1 + LAUNCHES_PAST_DEADLINE) * self._settings.launch_timeout_s
+    def check_job(self, built: Job, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
+        """One launch on a dataset's inputs, whose results the referee judges."""
+        return CheckJob(built, self.files(built.workload, dataset), self.out_folder, is_fresh)
 
-    def _check_job(self, built: Built, dataset: Dataset, *, is_fresh: bool = True) -> CheckJob:
-        return CheckJob(self._job(built), self._files(built.rendered.workload, dataset), self._out, is_fresh)
+    def datasets(self, workload: str, *, is_thorough: bool) -> tuple[Dataset, ...]:
+        """The datasets that candidates are checked on."""
+        return self.desk.datasets(workload, is_thorough=is_thorough)
 
-    def _datasets(self, workload: Workload, *, is_thorough: bool) -> tuple[Dataset, ...]:
-        return self._desk.datasets(workload.name, is_thorough=is_thorough)
-
-    def _timed(self, workload: Workload) -> Dataset:
+    def timed_dataset(self, workload: str) -> Dataset:
         """Whose inputs those of timed launches are made from."""
-        return self._desk.timed_dataset(workload.name)
+        return self.desk.timed_dataset(workload)
 
-    def _set_count(self, workload: Workload) -> int:
+    def set_count(self, workload: str) -> int:
         """How many places in memory timed launches take in turn.
 
         Each has inputs and, in a comparison, outputs; the first values of inputs are there once.
         """
-        layouts = self._layouts[workload.name].values()
+        layouts = self.layouts[workload].values()
         set_bytes = sum(layout.byte_count for layout in layouts)
         first_bytes = sum(layout.byte_count for layout in layouts if layout.role in ("input", "inout"))
-        memory_bytes = self._device_memory_bytes
+        memory_bytes = self.device_memory_bytes
         if not memory_bytes or not set_bytes:
-            return self._settings.input_sets
-        return max(1, min(self._settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
+            return self.settings.input_sets
+        return max(1, min(self.settings.input_sets, int((MEMORY_SHARE * memory_bytes - first_bytes) // set_bytes)))
 
-    def _files(self, workload: Workload, dataset: Dataset) -> Mapping[str, Path]:
+    def files(self, workload: str, dataset: Dataset) -> Mapping[str, Path]:
+        """The inputs of a dataset, by argument."""
         start_s = time.perf_counter()
         try:
-            return self._desk.files(workload.name, dataset)
+            return self.desk.files(workload, dataset)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _bounds(self, workload: Workload, dataset: Dataset) -> Mapping[str, OutputBounds]:
+    def bounds(self, workload: str, dataset: Dataset) -> Mapping[str, OutputBounds]:
+        """Where the outputs of a dataset must lie, by argument."""
         start_s = time.perf_counter()
         try:
-            return self._desk.bounds(workload.name, dataset)
+            return self.desk.bounds(workload, dataset)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
+    def call_worker(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         """The job's result.
 
         Raises:
             RemoteError: the worker raised what no job raises, or gave no answer to a job: a kernel may have taken its
                 files away, or spoken in its place.
         """
-        self._refuse_when_closed()
+        self.refuse_when_closed()
         start_s = time.perf_counter()
         if self._opening is not None:
             self._opening.result()
             self._opening = None
         try:
-            answer = self._worker.call(job, timeout_s=timeout_s, watch=watch)
+            answer = self.worker.call(job, timeout_s=timeout_s, watch=watch)
         except (KernelwrightError, LaunchFailed, BuildFailed):
             raise
         except Exception as error:
@@ -373,39 +350,20 @@ class LaneProcesses:
             raise RemoteError("UntrustedReply", f"the device worker answered with {type(answer).__name__}", "")
         return answer
 
-    def _refuse_when_closed(self) -> None:
+    def refuse_when_closed(self) -> None:
+        """Raise `InfrastructureError` once the run is being stopped."""
         if self._is_closed:
             raise InfrastructureError("the run is being stopped")
 
-    def _call_referee(self, job: RefereeJob) -> object:
+    def call_referee(self, job: RefereeJob) -> object:
+        """The referee's answer."""
         start_s = time.perf_counter()
         try:
-            return self._desk.ask(job)
+            return self.desk.ask(job)
         finally:
             self.worker_seconds += time.perf_counter() - start_s
 
-    def _quick_datasets(self, built: Built, index: int, count: int) -> tuple[Dataset, ...]:
+    def quick_datasets(self, built: Job, index: int, count: int) -> tuple[Dataset, ...]:
         """One dataset for each of several workloads: the kinds of data take turns, and what is timed is judged too."""
-        datasets = self._datasets(built.rendered.workload, is_thorough=False)
+        datasets = self.datasets(built.workload, is_thorough=False)
         return (datasets[index % len(datasets)],) if count > 1 else datasets
-
-
-_SHARED = re.compile(r"\b(?:__local|local|__shared__)\b|##|\\\r?\n")
-"""Words for memory of a block, and what such a word could be pasted from."""
-
-
-def may_share_memory(unit: BuildUnit) -> bool:
-    """Whether a unit may declare memory that threads of a block share; included files are not looked into."""
-    texts = (unit.source, *(value for _, value in unit.macros))
-    return bool(unit.include_paths) or any(_names_shared(text) for text in texts)
-
-
-def shares_memory(artifact: Artifact) -> bool:
-    """Whether threads of a block may share memory: by the source, or because the driver says so of what was built."""
-    is_told = any(figures.get("local_memory_bytes") for figures in artifact.resources.values())
-    return is_told or may_share_memory(artifact.unit)
-
-
-@lru_cache(maxsize=1024)  # the same sources and values come again and again
-def _names_shared(text: str) -> bool:
-    return _SHARED.search(text) is not None

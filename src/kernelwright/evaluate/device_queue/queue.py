@@ -20,6 +20,7 @@ from kernelwright.evaluate.base import Incumbent
 from kernelwright.evaluate.data.datasets import Dataset
 from kernelwright.evaluate.data.freshness import new_secret, same_inputs_note
 from kernelwright.evaluate.data.layout import GUARD_BYTES
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.evaluate.device.comparison import CompareDone, CompareJob, compared_folder, current_file
 from kernelwright.evaluate.device.first_launch import DrawJob, Fired, FireJob, SetUpJob
 from kernelwright.evaluate.device.fresh_launches import Picked
@@ -47,18 +48,18 @@ from kernelwright.evaluate.device_queue.confirm import (
     FreshTimes,
     Gains,
 )
-from kernelwright.evaluate.device_queue.fast_checks import QuickLane, as_measurement, medians_ms
+from kernelwright.evaluate.device_queue.fast_checks import FastChecks, as_measurement, medians_ms
 from kernelwright.evaluate.device_queue.preparation import Counts, array_bytes, preparation
-from kernelwright.evaluate.device_queue.processes import Built
+from kernelwright.evaluate.device_queue.processes import DeviceProcess
 from kernelwright.evaluate.judge.referee import CalibrateJob, Calibration, JudgeJob, Judgement
 from kernelwright.evaluate.judge.server import RefereeDesk
 from kernelwright.evaluate.process.scratch import empty
 from kernelwright.evaluate.process.worker_process import JobTimeout, RemoteError, Watch, WorkerDied, WorkerProcess
 from kernelwright.evaluate.settings import EvaluationSettings
-from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.model import Problem
 from kernelwright.problem.outcome import Failed, Measurement, OutputError
 
-__all__ = ["Built", "DeviceLane", "medians_ms", "worst_errors"]
+__all__ = ["DeviceLane", "medians_ms", "worst_errors"]
 
 CEILING_TIMEOUT_S = 120.0
 CEILING_BYTES = 256 * 1024 * 1024
@@ -89,8 +90,8 @@ LOAD_TIMEOUT_S = 60.0
 """For a comparison to load modules and fill memory before its first launch."""
 
 
-class DeviceLane(QuickLane):
-    """Owns the device worker, and asks the referee. Not thread-safe: one thread uses it."""
+class DeviceLane:
+    """Brings candidates through the device's process and past the referee. Not thread-safe: one thread uses it."""
 
     def __init__(
         self,
@@ -102,8 +103,9 @@ class DeviceLane(QuickLane):
         scratch: Path,
         host: WorkerProcess | None = None,
     ) -> None:
-        super().__init__(problem, device, settings, desk=desk, scratch=scratch, host=host)
-        self._later: list[tuple[Built, Dataset]] = []
+        self.process = DeviceProcess(problem, device, settings, desk=desk, scratch=scratch, host=host)
+        self.fast_checks = FastChecks(self.process)
+        self._later: list[tuple[Job, Dataset]] = []
         """Launches of the baseline that calibration has left for later."""
         self._is_later_prepared = threading.Event()
         self._later_failure: KernelwrightError | None = None
@@ -116,7 +118,7 @@ class DeviceLane(QuickLane):
 
     def calibrate(
         self,
-        baseline: Sequence[Built],
+        baseline: Sequence[Job],
         *,
         may_defer: bool = False,
         left_s: Callable[[], float] | None = None,
@@ -134,44 +136,44 @@ class DeviceLane(QuickLane):
         """
         if may_defer and left_s is not None:
             self._plan(baseline, left_s)
-        may_defer = may_defer and (self.can_judge_aside or self._waits_for_claim)
-        first: list[tuple[Built, Dataset]] = []
-        later: list[tuple[Built, Dataset]] = []
+        may_defer = may_defer and (self.process.can_judge_aside or self._waits_for_claim)
+        first: list[tuple[Job, Dataset]] = []
+        later: list[tuple[Job, Dataset]] = []
         for built in baseline:
-            essential = self._desk.essential(built.rendered.workload.name)
-            for dataset in self._datasets(built.rendered.workload, is_thorough=True):
+            essential = self.process.desk.essential(built.workload)
+            for dataset in self.process.datasets(built.workload, is_thorough=True):
                 is_first = dataset in essential or not may_defer
                 (first if is_first else later).append((built, dataset))
-        self._baseline = {each.rendered.workload.name: each for each in baseline}
-        same = same_inputs_note(self._problem)
-        self.notes += [same] if same else []
+        self.process.baseline = {each.workload: each for each in baseline}
+        same = same_inputs_note(self.process.problem)
+        self.process.notes += [same] if same else []
         start_s = time.perf_counter()
         errors = self._calibrate_on(first)
-        if self._waits_for_claim and self.can_judge_aside:  # the referee makes the data of the others meanwhile
+        if self._waits_for_claim and self.process.can_judge_aside:  # the referee makes the data of the others meanwhile
             self.deferred_s = len(later) * (time.perf_counter() - start_s) / max(1, len(first))
         for built in baseline:  # now, since the referee is about to be busy with what is left for later
-            self._desk.limits(built.rendered.workload.name)
-        self._write_bounds_ahead(baseline, is_thorough=False)
+            self.process.desk.limits(built.workload)
+        self.fast_checks.write_bounds_ahead(baseline, is_thorough=False)
         self._later = later
         return errors
 
     @property
     def confirm_s(self) -> float:
         """What confirming a gain on every workload takes, by estimate."""
-        if not self._device.shares_host_cores:
+        if not self.process.device.shares_host_cores:
             return 0.0
-        names = [workload.name for workload in self._problem.workloads]
-        calls_s = sum(self._desk.judging_s(name) for name in names)
-        return FRESH_PROCESSES * (START_FACTOR * len(names) * (self._worker.start_s or 0.0) + calls_s)
+        names = [workload.name for workload in self.process.problem.workloads]
+        calls_s = sum(self.process.desk.judging_s(name) for name in names)
+        return FRESH_PROCESSES * (START_FACTOR * len(names) * (self.process.worker.start_s or 0.0) + calls_s)
 
     def begin_later(self) -> None:
         """Have the data made that calibration has left for later, and a process kept in reserve.
 
         Not before the baseline was timed and judged.
         """
-        self._keep_one_in_reserve()
-        if self._later and self.can_judge_aside:
-            self._in_background(self._prepare_later)
+        self.process.keep_one_in_reserve()
+        if self._later and self.process.can_judge_aside:
+            self.process.in_background(self._prepare_later)
 
     @property
     def is_complete(self) -> bool:
@@ -195,7 +197,7 @@ class DeviceLane(QuickLane):
         if not self._later:
             return
         if self._waits_for_claim:
-            self.say(f"the datasets that were left for later, about {self.deferred_s:.0f} s")
+            self.process.say(f"the datasets that were left for later, about {self.deferred_s:.0f} s")
         try:
             self._calibrate_on(self._later)
         except InfrastructureError:
@@ -203,80 +205,82 @@ class DeviceLane(QuickLane):
         except KernelwrightError as error:
             self._later_failure = error
             raise
-        by_name = {built.rendered.workload.name: built for built, _ in self._later}
+        by_name = {built.workload: built for built, _ in self._later}
         if not self._waits_for_claim:  # else the search is over, and the referee is needed for the finalists
-            self._write_bounds_ahead(list(by_name.values()), is_thorough=True)
+            self.fast_checks.write_bounds_ahead(list(by_name.values()), is_thorough=True)
         self._later, self._waits_for_claim, self.deferred_s = [], False, 0.0
 
     def close(self) -> None:
         """End the device's process, from any thread; what is under way fails, and nothing is started any more."""
-        super().close()
+        self.process.close()
         self._is_later_prepared.set()
 
     def _prepare_later(self) -> None:
         """In the background, beside quick looks."""
         try:
-            for workload in dict.fromkeys(built.rendered.workload.name for built, _ in self._later):
-                self._desk.prepare(workload, self._desk.datasets(workload, is_thorough=True))
+            for workload in dict.fromkeys(built.workload for built, _ in self._later):
+                self.process.desk.prepare(workload, self.process.desk.datasets(workload, is_thorough=True))
         finally:
             self._is_later_prepared.set()
 
-    def _plan(self, baseline: Sequence[Built], left_s: Callable[[], float]) -> None:
+    def _plan(self, baseline: Sequence[Job], left_s: Callable[[], float]) -> None:
         """Decide which datasets come before the search, by what the first ones take, and tell.
 
         The first call of a reference may take longer than the others, so a second one is made before it is refused.
         """
         counts = {
-            name: Counts(len(self._desk.essential(name)), len(self._desk.datasets(name, is_thorough=True)))
-            for name in (each.rendered.workload.name for each in baseline)
+            name: Counts(
+                len(self.process.desk.essential(name)), len(self.process.desk.datasets(name, is_thorough=True))
+            )
+            for name in (each.workload for each in baseline)
         }
-        workloads = [each.rendered.workload for each in baseline]
-        name = max(workloads, key=lambda each: array_bytes(self._problem, each)).name  # overheads weigh least there
-        location = self._problem.reference.location
-        self.say("the reference is called for the first time")
-        first, *others = self._desk.essential(name)
-        known = preparation(self._problem, counts, name, self._desk.made(name, first))
+        problem = self.process.problem
+        name = max(problem.workloads, key=lambda each: array_bytes(problem, each)).name  # overheads weigh least there
+        location = self.process.problem.reference.location
+        self.process.say("the reference is called for the first time")
+        first, *others = self.process.desk.essential(name)
+        known = preparation(problem, counts, name, self.process.desk.made(name, first))
         try:
             plan = known.plan(left_s(), location)
         except BudgetTooShort:
             if not others or 2 * known.reference_s > left_s():
                 raise
-            made = self._desk.made(name, others[0])
-            known = preparation(self._problem, counts, name, made)
+            made = self.process.desk.made(name, others[0])
+            known = preparation(self.process.problem, counts, name, made)
             plan = known.plan(left_s(), location)
         self._waits_for_claim = plan == "first"
         self.deferred_s = known.later_s if self._waits_for_claim else 0.0
-        self.say(known.told(plan))
+        self.process.say(known.told(plan))
         note = known.note(plan)
-        self.notes += [note] if note else []
+        self.process.notes += [note] if note else []
 
-    def _calibrate_on(self, launches: Sequence[tuple[Built, Dataset]]) -> tuple[OutputError, ...]:
+    def _calibrate_on(self, launches: Sequence[tuple[Job, Dataset]]) -> tuple[OutputError, ...]:
         found: list[Future[Calibration]] = []
         # The referee makes the next inputs and judges the last results while the device runs.
         with ThreadPoolExecutor(1, thread_name_prefix="referee") as asker:
-            files = [asker.submit(self._desk.files, each.rendered.workload.name, data) for each, data in launches[:1]]
+            files = [asker.submit(self.process.desk.files, each.workload, data) for each, data in launches[:1]]
             try:
                 for index, (built, dataset) in enumerate(launches):
                     files[index].result()
                     if index + 1 < len(launches):
                         after, data = launches[index + 1]
-                        files.append(asker.submit(self._desk.files, after.rendered.workload.name, data))
+                        files.append(asker.submit(self.process.desk.files, after.workload, data))
                     if len(found) > 1:
                         found[-2].result()  # which frees the folder
-                    folder = compared_folder(self._out, f"check-{len(found) % 2}")
+                    folder = compared_folder(self.process.out_folder, f"check-{len(found) % 2}")
                     if self._baseline_runs(built, dataset, folder):
-                        job = CalibrateJob(built.rendered.workload.name, dataset, folder)
-                        found.append(asker.submit(self._desk.calibrate, job))
+                        job = CalibrateJob(built.workload, dataset, folder)
+                        found.append(asker.submit(self.process.desk.calibrate, job))
                 calibrations = [each.result() for each in found]
             finally:
                 asker.shutdown(wait=True, cancel_futures=True)
         for calibration in calibrations:
             told = [*calibration.notes, *([calibration.dropped] if calibration.dropped else [])]
-            self.notes += [text for text in told if text not in self.notes]
-        self._note_session()
+            self.process.notes += [text for text in told if text not in self.process.notes]
+        self.process.note_session()
         return tuple(error for calibration in calibrations for error in calibration.errors)
 
-    def adopt(self, baseline: Sequence[Built]) -> None:
+    def adopt(self, baseline: Sequence[Job]) -> None:
         """Take over what another device's lane found for the same referee.
 
         Raises:
@@ -285,24 +289,24 @@ class DeviceLane(QuickLane):
         found = self.check(baseline, is_thorough=False)
         if isinstance(found, Failed):
             raise InfrastructureError(f"the baseline does not run there: {found.message}")
-        self._baseline = {each.rendered.workload.name: each for each in baseline}
+        self.process.baseline = {each.workload: each for each in baseline}
 
-    def _baseline_runs(self, built: Built, dataset: Dataset, folder: Path) -> bool:
+    def _baseline_runs(self, built: Job, dataset: Dataset, folder: Path) -> bool:
         """Launch the baseline; a hostile dataset on which it hangs or crashes is dropped, with a note."""
-        workload = built.rendered.workload.name
-        job = replace(self._check_job(built, dataset), out_folder=folder)
+        workload = built.workload
+        job = replace(self.process.check_job(built, dataset), out_folder=folder)
         try:
-            self._call_unless_killed(job, self._settings.launch_timeout_s)
+            self.process.call_unless_killed(job, self.process.settings.launch_timeout_s)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self._refuse_when_closed()
+            self.process.refuse_when_closed()
             if not dataset.is_hostile or isinstance(error, BuildFailed):
                 raise BaselineFailed(
                     f"the baseline does not run on workload {workload!r}: {error}",
-                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self._worker.log_tail(),
+                    hint="fix the baseline's launch or sizes; its worker's output:\n" + self.process.worker.log_tail(),
                 ) from error
-            self._worker.kill()
-            self._desk.dropped.add((workload, dataset))
-            self.notes.append(
+            self.process.worker.kill()
+            self.process.desk.dropped.add((workload, dataset))
+            self.process.notes.append(
                 f"workload {workload!r}: no candidate is judged on the {dataset.variant!r} inputs, because the "
                 f"baseline does not run there: {error}"
             )
@@ -310,13 +314,13 @@ class DeviceLane(QuickLane):
         return True
 
     def check(
-        self, candidate: Sequence[Built], *, is_thorough: bool, only: int | None = None
+        self, candidate: Sequence[Job], *, is_thorough: bool, only: int | None = None
     ) -> tuple[OutputError, ...] | Failed:
         """Launch on every workload, or the one at a place, and every dataset, and have the referee judge."""
         if is_thorough:
             self.complete()
             self._drop_kept()
-        if is_thorough and self.can_judge_aside and only is None:
+        if is_thorough and self.process.can_judge_aside and only is None:
             found_aside = self._check_all_aside(candidate)
             if found_aside is not None:
                 return found_aside
@@ -325,9 +329,9 @@ class DeviceLane(QuickLane):
             if only not in (None, index):
                 continue
             datasets = (
-                self._datasets(built.rendered.workload, is_thorough=True)
+                self.process.datasets(built.workload, is_thorough=True)
                 if is_thorough
-                else self._quick_datasets(built, index, len(candidate))
+                else self.process.quick_datasets(built, index, len(candidate))
             )
             for dataset in datasets:
                 found = self._check_one(built, dataset, is_fresh=is_thorough)
@@ -336,7 +340,7 @@ class DeviceLane(QuickLane):
                 errors.extend(found)
         return worst_errors(errors)
 
-    def prove(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+    def prove(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | Failed:
         """Whether a candidate that would be the best is right on every dataset.
 
         By the device's own comparison where that is possible, and then by the referee from files on one dataset of
@@ -346,79 +350,83 @@ class DeviceLane(QuickLane):
         if self._waits_for_claim:
             return self.check_on_first(candidate)
         self.complete()
-        if not self.looks_right_everywhere(candidate):
+        if not self.fast_checks.looks_right_everywhere(candidate):
             return self.check(candidate, is_thorough=True)
         self._drop_kept()
         errors: list[OutputError] = []
         for index, built in enumerate(candidate):
-            for dataset in self._quick_datasets(built, index, max(2, len(candidate))):
+            for dataset in self.process.quick_datasets(built, index, max(2, len(candidate))):
                 found = self._check_one(built, dataset, is_fresh=True)
                 if isinstance(found, Failed):
                     return found
                 errors.extend(found)
         return worst_errors(errors)
 
-    def check_on_first(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | Failed:
+    def check_on_first(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | Failed:
         """By the referee, on all datasets that the baseline was held against so far."""
         self._drop_kept()
         errors: list[OutputError] = []
         for built in candidate:
-            for dataset in self._desk.essential(built.rendered.workload.name):
+            for dataset in self.process.desk.essential(built.workload):
                 found = self._check_one(built, dataset, is_fresh=True)
                 if isinstance(found, Failed):
                     return found
                 errors.extend(found)
         return worst_errors(errors)
 
-    def held_against(self, original: Built, candidate: Built) -> Iterator[tuple[Dataset, Judgement | Failed]]:
+    def held_against(self, original: Job, candidate: Job) -> Iterator[tuple[Dataset, Judgement | Failed]]:
         """By dataset of one workload: how what the candidate writes compares with what the original writes.
 
         The datasets that were left for the final comparison are left out.
         """
-        workload = original.rendered.workload
+        workload = original.workload
         if not self._waits_for_claim:
             self.complete()
         waits = self._waits_for_claim
-        for dataset in self._desk.essential(workload.name) if waits else self._datasets(workload, is_thorough=True):
+        for dataset in (
+            self.process.desk.essential(workload) if waits else self.process.datasets(workload, is_thorough=True)
+        ):
             kept = self._judged_launch(original, dataset, "keep")
             yield dataset, self._judged_launch(candidate, dataset, "compare") if isinstance(kept, Judgement) else kept
 
-    def _judged_launch(
-        self, built: Built, dataset: Dataset, original: Literal["keep", "compare"]
-    ) -> Judgement | Failed:
+    def _judged_launch(self, built: Job, dataset: Dataset, original: Literal["keep", "compare"]) -> Judgement | Failed:
         """One launch on fresh inputs with the referee's verdict; why it failed, where it did."""
-        workload = built.rendered.workload.name
-        done = self._run("check", built, self._check_job(built, dataset), self._settings.launch_timeout_s)
+        workload = built.workload
+        done = self.process.run(
+            "check", built, self.process.check_job(built, dataset), self.process.settings.launch_timeout_s
+        )
         if isinstance(done, Failed):
             return done
         assert isinstance(done, CheckDone)
-        verdict = self._call_referee(JudgeJob(workload, dataset, self._out, done.unchanged, original))
+        verdict = self.process.call_referee(
+            JudgeJob(workload, dataset, self.process.out_folder, done.unchanged, original)
+        )
         assert isinstance(verdict, Judgement)
         return verdict.failure or verdict
 
-    def stress(self, candidate: Sequence[Built]) -> Failed | None:
+    def stress(self, candidate: Sequence[Job]) -> Failed | None:
         """Launch many times, twice on the same inputs; why the candidate is wrong in some of the launches, or None."""
         max_seconds = STRESS_SECONDS / len(candidate)
         for built in candidate:
             job = StressJob(
-                job=self._job(built),
-                inputs=self._files(built.rendered.workload, self._timed(built.rendered.workload)),
+                job=built,
+                inputs=self.process.files(built.workload, self.process.timed_dataset(built.workload)),
                 secret=new_secret(),
                 launches=STRESS_LAUNCHES,
                 max_seconds=max_seconds,
                 kept=STRESS_KEPT,
-                out_folder=self._out,
+                out_folder=self.process.out_folder,
             )
-            done = self._run("check", built, job, max_seconds + 3 * self._settings.launch_timeout_s)
+            done = self.process.run("check", built, job, max_seconds + 3 * self.process.settings.launch_timeout_s)
             if isinstance(done, Failed):
                 return done
             assert isinstance(done, StressDone)
-            failure = self._judge_stress(built.rendered.workload, done)
+            failure = self._judge_stress(built.workload, done)
             if failure is not None:
                 return failure
         return None
 
-    def _judge_stress(self, workload: Workload, done: StressDone) -> Failed | None:
+    def _judge_stress(self, workload: str, done: StressDone) -> Failed | None:
         for folder, picked in done.written:
             failure = self._failure_of(workload, folder, picked)
             shutil.rmtree(folder, ignore_errors=True)
@@ -432,32 +440,32 @@ class DeviceLane(QuickLane):
                 return failure
         return None
 
-    def _failure_of(self, workload: Workload, folder: Path, picked: Picked) -> Failed | None:
+    def _failure_of(self, workload: str, folder: Path, picked: Picked) -> Failed | None:
         """What is wrong with a picked launch."""
         verdict = self._judge_timed(workload, folder, picked)
         if verdict.failure is None and picked.is_damaged:
-            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload.name)
+            return Failed("check", "input-changed", "the device found inputs or guards changed", workload=workload)
         return verdict.failure
 
-    def _judge_timed(self, workload: Workload, folder: Path, picked: Picked) -> Judgement:
+    def _judge_timed(self, workload: str, folder: Path, picked: Picked) -> Judgement:
         """What the referee says of a launch on inputs of its own."""
         start_s = time.perf_counter()
         try:
-            verdict = self._desk.judge_timed(workload.name, folder, picked.secret, picked.unchanged)
+            verdict = self.process.desk.judge_timed(workload, folder, picked.secret, picked.unchanged)
         finally:
-            self.worker_seconds += time.perf_counter() - start_s
+            self.process.worker_seconds += time.perf_counter() - start_s
         if verdict.unjudged:
             note = (
-                f"workload {workload.name!r}: some timed launches were not judged, because the reference fails on "
+                f"workload {workload!r}: some timed launches were not judged, because the reference fails on "
                 f"inputs that are drawn as the problem declares: {verdict.unjudged}"
             )
-            self.notes += [note] if note not in self.notes else []
+            self.process.notes += [note] if note not in self.process.notes else []
         return verdict
 
-    def _check_one(self, built: Built, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
+    def _check_one(self, built: Job, dataset: Dataset, *, is_fresh: bool) -> tuple[OutputError, ...] | Failed:
         """One launch and its judgement. A failure on kept inputs is believed only when it repeats on fresh ones."""
-        job = self._check_job(built, dataset, is_fresh=is_fresh)
-        done = self._run("check", built, job, self._settings.launch_timeout_s)
+        job = self.process.check_job(built, dataset, is_fresh=is_fresh)
+        done = self.process.run("check", built, job, self.process.settings.launch_timeout_s)
         if isinstance(done, Failed):
             return done
         assert isinstance(done, CheckDone)
@@ -474,52 +482,52 @@ class DeviceLane(QuickLane):
     def _forget_inputs(self, failure: Failed) -> None:
         """What the device kept was damaged: nothing after this may rest on it."""
         self._drop_kept(is_all=True)
-        self.notes.append(
+        self.process.notes.append(
             f"inputs kept on the device were damaged, by an earlier candidate perhaps, and were loaded anew; "
             f"with them: {failure.message}"
         )
 
     def _drop_kept(self, *, is_all: bool = False) -> None:
         """Leave nothing on the device that says what results are to be: a kernel might reach it."""
-        self._try_worker(
-            ForgetJob(is_all), self._settings.launch_timeout_s
+        self.process.try_worker(
+            ForgetJob(is_all), self.process.settings.launch_timeout_s
         )  # where that fails, a new process has nothing
 
     # -- both at once --------------------------------------------------------------------------------------------
 
-    def _check_all_aside(self, candidate: Sequence[Built]) -> tuple[OutputError, ...] | None:
+    def _check_all_aside(self, candidate: Sequence[Job]) -> tuple[OutputError, ...] | None:
         """The thorough check, from files, one launch ahead of the referee; None at the slightest irregularity."""
         start_s = time.perf_counter()
-        before_s = self.worker_seconds
+        before_s = self.process.worker_seconds
         verdicts: list[Future[Judgement]] = []
         with ThreadPoolExecutor(1, thread_name_prefix="judge") as judges:
             for built in candidate:
-                for dataset in self._datasets(built.rendered.workload, is_thorough=True):
-                    folder = compared_folder(self._out, f"check-{len(verdicts) % 2}")
+                for dataset in self.process.datasets(built.workload, is_thorough=True):
+                    folder = compared_folder(self.process.out_folder, f"check-{len(verdicts) % 2}")
                     if len(verdicts) > 1 and verdicts[-2].result().failure:  # which also frees its folder
                         judges.shutdown(cancel_futures=True)
                         return None
-                    job = replace(self._check_job(built, dataset), out_folder=folder)
-                    done = self._try_worker(job, self._settings.launch_timeout_s)
+                    job = replace(self.process.check_job(built, dataset), out_folder=folder)
+                    done = self.process.try_worker(job, self.process.settings.launch_timeout_s)
                     if not isinstance(done, CheckDone):
                         judges.shutdown(cancel_futures=True)
                         return None
                     verdicts.append(judges.submit(self._judge_aside, built, dataset, done.unchanged, folder))
             found = [verdict.result() for verdict in verdicts]
-        self.worker_seconds = before_s + time.perf_counter() - start_s
+        self.process.worker_seconds = before_s + time.perf_counter() - start_s
         if any(verdict.failure for verdict in found):
             return None
         return worst_errors([error for verdict in found for error in verdict.errors])
 
-    def _judge_aside(self, built: Built, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Judgement:
-        verdict = self._desk.ask(JudgeJob(built.rendered.workload.name, dataset, folder, unchanged))
+    def _judge_aside(self, built: Job, dataset: Dataset, unchanged: frozenset[str], folder: Path) -> Judgement:
+        verdict = self.process.desk.ask(JudgeJob(built.workload, dataset, folder, unchanged))
         assert isinstance(verdict, Judgement)
         return verdict
 
     # -- time ----------------------------------------------------------------------------------------------------
 
     def measure(
-        self, candidate: Sequence[Built], *, incumbent: Incumbent | None = None
+        self, candidate: Sequence[Job], *, incumbent: Incumbent | None = None
     ) -> tuple[Measurement, ...] | Failed:
         """Time every workload, racing against the incumbent, and judge what a timed launch wrote."""
         measurements: list[Measurement] = []
@@ -533,19 +541,19 @@ class DeviceLane(QuickLane):
         return tuple(measurements)
 
     def measure_next(
-        self, built: Built, before: Sequence[Measurement], incumbent: Incumbent | None
+        self, built: Job, before: Sequence[Measurement], incumbent: Incumbent | None
     ) -> tuple[Measurement | Failed, bool]:
         """Time one workload after others, and whether the candidate is hopeless, so that no more need be measured."""
-        limit_ms = incumbent.limit_ms(built.rendered.workload.name, medians_ms(before)) if incumbent else None
-        if limit_ms is not None and not self.can_judge_aside:
+        limit_ms = incumbent.limit_ms(built.workload, medians_ms(before)) if incumbent else None
+        if limit_ms is not None and not self.process.can_judge_aside:
             limit_ms = max(limit_ms, LEAST_LIMIT_MS)
         measured = self._measure_one(built, limit_ms)
         if isinstance(measured, Failed) or limit_ms is None:
             return measured, False
-        is_hopeless = min(measured.samples_ms) > limit_ms * self._settings.abandon_ratio
+        is_hopeless = min(measured.samples_ms) > limit_ms * self.process.settings.abandon_ratio
         return (replace(measured, stopped_early=True) if is_hopeless else measured), is_hopeless
 
-    def _measure_one(self, built: Built, incumbent_ms: float | None) -> Measurement | Failed:
+    def _measure_one(self, built: Job, incumbent_ms: float | None) -> Measurement | Failed:
         """Samples of one workload. Doubtful ones are taken anew: a busy host makes launches look odd, too.
 
         The last time in a fresh process and after a pause, so that neither is at fault when they are believed.
@@ -554,19 +562,21 @@ class DeviceLane(QuickLane):
         if doubt:
             measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
         if doubt:
-            self._worker.kill()
+            self.process.worker.kill()
             time.sleep(DOUBT_PAUSE_S)
             measured, doubt = self._take_samples(built, incumbent_ms, is_fresh=True)
         if doubt and not isinstance(measured, Failed):
-            return Failed("time", "suspicious", doubt, workload=built.rendered.workload.name)
+            return Failed("time", "suspicious", doubt, workload=built.workload)
         return measured
 
     def _take_samples(
-        self, built: Built, incumbent_ms: float | None, *, is_fresh: bool = False
+        self, built: Job, incumbent_ms: float | None, *, is_fresh: bool = False
     ) -> tuple[Measurement | Failed, str | None]:
         """The measurement, and why it cannot be taken as the kernel's time."""
-        workload = built.rendered.workload
-        done = self._run("time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self._time_timeout_s())
+        workload = built.workload
+        done = self.process.run(
+            "time", built, self._time_job(built, incumbent_ms, is_fresh=is_fresh), self.process.time_timeout_s()
+        )
         if isinstance(done, Failed):
             return done, None
         assert isinstance(done, TimeDone)
@@ -582,12 +592,12 @@ class DeviceLane(QuickLane):
         doubt = suspicious(
             done.samples_ms,
             done.wall_ms,
-            wall_ratio_limit=self._settings.wall_ratio_limit,
-            wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+            wall_ratio_limit=self.process.settings.wall_ratio_limit,
+            wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
         )
         return as_measurement(built, done), doubt
 
-    def _failure_of_picked(self, workload: Workload, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
+    def _failure_of_picked(self, workload: str, done: TimeDone, incumbent_ms: float | None) -> Failed | None:
         """What is wrong with the launch that was picked.
 
         A slow reference is only asked where the time might be believed.
@@ -595,12 +605,12 @@ class DeviceLane(QuickLane):
         is_beaten = done.stopped_early or (
             incumbent_ms is not None and min(done.samples_ms, default=0.0) > incumbent_ms
         )
-        if self._desk.judges_slowly(workload.name) and is_beaten and not done.picked.is_damaged:
+        if self.process.desk.judges_slowly(workload) and is_beaten and not done.picked.is_damaged:
             return None
-        return self._failure_of(workload, self._out, done.picked)
+        return self._failure_of(workload, self.process.out_folder, done.picked)
 
     def compare(
-        self, candidates: Sequence[Sequence[Built]], *, rounds: int, wrong: Mapping[int, str]
+        self, candidates: Sequence[Sequence[Job]], *, rounds: int, wrong: Mapping[int, str]
     ) -> tuple[dict[str, CompareDone], dict[int, str]]:
         """Measure candidates interleaved, workload by workload, and judge a launch of each that was picked at random.
 
@@ -611,13 +621,13 @@ class DeviceLane(QuickLane):
         Raises:
             InfrastructureError: the worker fails for no candidate's fault; the baseline, which is first, is none.
         """
-        self._standby.settle()  # nothing is to start beside a comparison
+        self.process.standby.settle()  # nothing is to start beside a comparison
         results = {}
         wrong = dict(wrong)
-        workloads = self._problem.workloads
-        judged_on = [secrets.randbelow(len(workloads)) for _ in candidates]
+        weights = {each.name: each.weight for each in self.process.problem.workloads}
+        judged_on = [secrets.randbelow(len(weights)) for _ in candidates]
         doubts: dict[tuple[int, str], str] = {}
-        for index, workload in enumerate(workloads):
+        for index, workload in enumerate(weights):
             built = [candidate[index] for candidate in candidates]
             done, standing = self._compare_one(built, workload, rounds=rounds, wrong=wrong)
             for row, place in enumerate(standing):
@@ -626,90 +636,89 @@ class DeviceLane(QuickLane):
                     done.wall_ms[row],
                     done.samples_ms[0],
                     done.wall_ms[0],
-                    wall_quantile=WALL_QUANTILE if self.can_judge_aside else BUSY_WALL_QUANTILE,
+                    wall_quantile=WALL_QUANTILE if self.process.can_judge_aside else BUSY_WALL_QUANTILE,
                 )
                 if hidden and place:
-                    doubts[place, workload.name] = f"suspicious in the comparison: {hidden}"
-                folder = compared_folder(self._out, row)
-                if judged_on[place] == index or not self._desk.judges_slowly(workload.name):
+                    doubts[place, workload] = f"suspicious in the comparison: {hidden}"
+                folder = compared_folder(self.process.out_folder, row)
+                if judged_on[place] == index or not self.process.desk.judges_slowly(workload):
                     self._judge_compared(workload, folder, done.picked[row], place, wrong)
                 shutil.rmtree(folder, ignore_errors=True)
-            results[workload.name] = _in_places(done, standing, len(candidates))
-        weights = {workload.name: workload.weight for workload in workloads}
+            results[workload] = _in_places(done, standing, len(candidates))
         gains = Gains.of({name: each.samples_ms for name, each in results.items()}, weights)
-        has_confirmation = self._device.shares_host_cores
+        has_confirmation = self.process.device.shares_host_cores
         for (place, name), doubt in doubts.items():
             if not (has_confirmation and gains.speedups[name][place] >= CONFIRMED_FROM):
                 wrong.setdefault(place, doubt)
         if has_confirmation:
-            places = {workload.name: index for index, workload in enumerate(workloads)}
+            places = {name: index for index, name in enumerate(weights)}
 
             def launch(place: int, workload: str) -> FreshProcess | Failed:
                 return self._first_launch(*(candidates[each][places[workload]] for each in (0, place)))
 
-            self.say("a gain is confirmed in fresh processes")
+            self.process.say("a gain is confirmed in fresh processes")
             Confirmation(launch, gains).refuse(wrong, doubts)
         return results, wrong
 
-    def _first_launch(self, baseline: Built, candidate: Built) -> FreshProcess | Failed:
+    def _first_launch(self, baseline: Job, candidate: Job) -> FreshProcess | Failed:
         """The times of one fresh process; why the candidate failed in two of them, where it did.
 
         Raises:
             InfrastructureError: the baseline, which runs before it, failed in one of two.
         """
         for is_last in (False, True):
-            self._worker.kill()
-            if not empty(self._scratch):  # a file is memory, too
-                reason = f"it left files that cannot be removed in {self._scratch}"
-                return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
+            self.process.worker.kill()
+            if not empty(self.process.scratch):  # a file is memory, too
+                reason = f"it left files that cannot be removed in {self.process.scratch}"
+                return Failed("launch", "crash", reason, workload=candidate.workload)
             clocks: list[tuple[float, float]] = []
             try:
                 return self._times_of_fresh(baseline, candidate, clocks)
             except (JobTimeout, WorkerDied, RemoteError, LaunchFailed, BuildFailed, InfrastructureError) as error:
-                self._refuse_when_closed()
+                self.process.refuse_when_closed()
                 if is_last and len(clocks) < BASELINE_LAUNCHES:
                     raise InfrastructureError(f"the baseline failed in a fresh process: {error}") from error
                 reason = f"it failed in a fresh process, after the baseline: {error}"
             finally:
-                self._worker.kill()
-        return Failed("launch", "crash", reason, workload=candidate.rendered.workload.name)
+                self.process.worker.kill()
+        return Failed("launch", "crash", reason, workload=candidate.workload)
 
     def _times_of_fresh(
-        self, baseline: Built, candidate: Built, clocks: list[tuple[float, float]]
+        self, baseline: Job, candidate: Job, clocks: list[tuple[float, float]]
     ) -> FreshProcess | Failed:
         """Launch the baseline and the candidate; `clocks` gets the times by the timer and by the clock out here."""
-        workload = candidate.rendered.workload
-        inputs = self._files(workload, self._timed(workload))
-        jobs = self._job(baseline), self._job(candidate)
-        self._call_worker(SetUpJob(*jobs, inputs, self._settings.cache, self._out), LOAD_TIMEOUT_S)
+        workload = candidate.workload
+        inputs = self.process.files(workload, self.process.timed_dataset(workload))
+        jobs = baseline, candidate
+        self.process.call_worker(
+            SetUpJob(*jobs, inputs, self.process.settings.cache, self.process.out_folder), LOAD_TIMEOUT_S
+        )
         for is_candidate in (*(False,) * BASELINE_LAUNCHES, True):
             secret = new_secret()
-            self._call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
+            self.process.call_worker(DrawJob(is_candidate, secret), LOAD_TIMEOUT_S)
             start_s = time.perf_counter()
-            fired = self._call_worker(FireJob(), self._settings.launch_timeout_s)
+            fired = self.process.call_worker(FireJob(), self.process.settings.launch_timeout_s)
             wall_ms = (time.perf_counter() - start_s) * 1e3
             assert isinstance(fired, Fired)
             clocks.append((fired.elapsed_ms, wall_ms))
-        self._worker.kill()  # before anything looks at the results: from here on nobody can mend them
+        self.process.worker.kill()  # before anything looks at the results: from here on nobody can mend them
         for spec in jobs[1].buffers:
-            os.truncate(self._out / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
-        failure = self._failure_of(workload, self._out, Picked(secret))
+            os.truncate(self.process.out_folder / f"{spec.name}.bin", 2 * GUARD_BYTES + spec.byte_count)
+        failure = self._failure_of(workload, self.process.out_folder, Picked(secret))
         if failure is not None:
             return replace(failure, message=f"wrong at its first launch: {failure.message}")
         timer, outside = (FreshTimes(*each) for each in zip(*clocks, strict=True))
         return FreshProcess(timer, outside)
 
-    def _judge_compared(
-        self, workload: Workload, folder: Path, picked: Picked, place: int, wrong: dict[int, str]
-    ) -> None:
+    def _judge_compared(self, workload: str, folder: Path, picked: Picked, place: int, wrong: dict[int, str]) -> None:
         verdict = self._judge_timed(workload, folder, picked)
         if verdict.failure and place == 0:
-            self.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
+            self.process.notes.append(f"the baseline was wrong in the comparison: {verdict.failure.message}")
         elif verdict.failure:
             wrong.setdefault(place, f"wrong in the comparison: {verdict.failure.message}")
 
     def _compare_one(
-        self, built: Sequence[Built], workload: Workload, *, rounds: int, wrong: dict[int, str]
+        self, built: Sequence[Job], workload: str, *, rounds: int, wrong: dict[int, str]
     ) -> tuple[CompareDone, list[int]]:
         """One workload's comparison, and the places of those that stand; the others are added to `wrong`."""
         is_retried = False
@@ -719,17 +728,17 @@ class DeviceLane(QuickLane):
             done, reason = self._try_to_compare(job, self._compare_watch([built[place] for place in standing]))
             if done is not None and not done.failed:
                 return done, standing
-            self._worker.kill()
-            row = next(iter(done.failed)) if done is not None else _current_row(self._out)
+            self.process.worker.kill()
+            row = next(iter(done.failed)) if done is not None else _current_row(self.process.out_folder)
             if row is not None and row > 0:
                 wrong[standing[row]] = self._why_out(workload, row, done, reason)
             elif not is_retried:
                 is_retried = True
             elif not self._find_late_harm(built, standing, workload, wrong):
-                raise InfrastructureError(f"the comparison on workload {workload.name!r} failed twice: {reason}")
+                raise InfrastructureError(f"the comparison on workload {workload!r} failed twice: {reason}")
 
     def _find_late_harm(
-        self, built: Sequence[Built], standing: Sequence[int], workload: Workload, wrong: dict[int, str]
+        self, built: Sequence[Job], standing: Sequence[int], workload: str, wrong: dict[int, str]
     ) -> bool:
         """Whether some candidate ends the worker a while after its launch, when the baseline seems to be at fault.
 
@@ -742,30 +751,30 @@ class DeviceLane(QuickLane):
                 self._compare_job(pair, workload, rounds=1), self._compare_watch(list(pair))
             )
             if done is None or done.failed:
-                self._worker.kill()
+                self.process.worker.kill()
                 wrong[place] = f"failed in the comparison: {reason or dict(done.failed if done else {})}"
                 found = True
         return found
 
-    def _compare_job(self, built: Sequence[Built], workload: Workload, *, rounds: int) -> CompareJob:
+    def _compare_job(self, built: Sequence[Job], workload: str, *, rounds: int) -> CompareJob:
         return CompareJob(
-            jobs=tuple(self._job(each) for each in built),
-            inputs=self._files(workload, self._timed(workload)),
-            set_count=self._set_count(workload),
+            jobs=tuple(each for each in built),
+            inputs=self.process.files(workload, self.process.timed_dataset(workload)),
+            set_count=self.process.set_count(workload),
             rounds=rounds,
             warmup_count=COMPARE_WARMUP_COUNT,
-            cache=self._settings.cache,
-            seed=self._settings.seed,
+            cache=self.process.settings.cache,
+            seed=self.process.settings.seed,
             secret=new_secret(),
-            limits=self._desk.limits(workload.name),
-            out_folder=self._out,
+            limits=self.process.desk.limits(workload),
+            out_folder=self.process.out_folder,
         )
 
-    def _why_out(self, workload: Workload, row: int, done: CompareDone | None, reason: str) -> str:
+    def _why_out(self, workload: str, row: int, done: CompareDone | None, reason: str) -> str:
         """In words; the referee's, where the device has found a launch wrong and the referee does too."""
         if done is None:
             return f"failed in the comparison: {reason}"
-        folder = compared_folder(self._out, row)
+        folder = compared_folder(self.process.out_folder, row)
         failure = self._failure_of(workload, folder, done.seen_wrong) if done.seen_wrong is not None else None
         shutil.rmtree(folder, ignore_errors=True)
         if failure is not None:
@@ -777,27 +786,27 @@ class DeviceLane(QuickLane):
         watch.file.unlink(missing_ok=True)
         launches = (job.rounds + COMPARE_WARMUP_COUNT) * len(job.jobs)
         try:
-            done = self._call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
+            done = self.process.call_unless_killed(job, LOAD_TIMEOUT_S + launches * watch.patience_s, watch)
         except (JobTimeout, WorkerDied, LaunchFailed, BuildFailed, InfrastructureError) as error:
-            self._refuse_when_closed()
+            self.process.refuse_when_closed()
             return None, str(error)
         assert isinstance(done, CompareDone)
         if not (done.failed or _are_times(done, len(job.jobs), job.rounds)):
             return None, "what the worker answered are no times: a kernel has spoken in its place"
         return done, ""
 
-    def _compare_watch(self, built: Sequence[Built]) -> Watch:
+    def _compare_watch(self, built: Sequence[Job]) -> Watch:
         """Each launch may take as long as a checked one, after memory was filled and before it is written out."""
-        byte_count = max(sum(spec.byte_count for spec in self._job(each).buffers) for each in built)
+        byte_count = max(sum(spec.byte_count for spec in each.buffers) for each in built)
         moved_s = byte_count / SLOWEST_COPY_BYTES_PER_S
-        return Watch(current_file(self._out), self._settings.launch_timeout_s + moved_s)
+        return Watch(current_file(self.process.out_folder), self.process.settings.launch_timeout_s + moved_s)
 
     def measure_ceilings(self) -> Mapping[str, float]:
         """What the device can do at most, by name; empty when it cannot be measured."""
         try:
-            done = self._call_worker(CeilingJob(CEILING_BYTES), CEILING_TIMEOUT_S)
+            done = self.process.call_worker(CeilingJob(CEILING_BYTES), CEILING_TIMEOUT_S)
         except (InfrastructureError, JobTimeout, WorkerDied, LaunchFailed, BuildFailed):
-            self._worker.kill()
+            self.process.worker.kill()
             return {}
         assert isinstance(done, CeilingDone)
         return done.rates
@@ -806,21 +815,21 @@ class DeviceLane(QuickLane):
 
     # -- plumbing ------------------------------------------------------------------------------------------------
 
-    def _time_job(self, built: Built, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
-        workload = built.rendered.workload
+    def _time_job(self, built: Job, incumbent_ms: float | None, *, is_fresh: bool) -> TimeJob:
+        workload = built.workload
         return TimeJob(
-            job=self._job(built),
-            inputs=self._files(workload, self._timed(workload)),
-            set_count=self._set_count(workload),
+            job=built,
+            inputs=self.process.files(workload, self.process.timed_dataset(workload)),
+            set_count=self.process.set_count(workload),
             secret=new_secret(),
-            timing=replace(self._settings.timing, cache=self._settings.cache),
+            timing=replace(self.process.settings.timing, cache=self.process.settings.cache),
             incumbent_ms=incumbent_ms,
-            out_folder=self._out,
+            out_folder=self.process.out_folder,
             is_fresh=is_fresh,
         )
 
-    def _judge(self, built: Built, dataset: Dataset, unchanged: frozenset[str]) -> Judgement:
-        verdict = self._call_referee(JudgeJob(built.rendered.workload.name, dataset, self._out, unchanged))
+    def _judge(self, built: Job, dataset: Dataset, unchanged: frozenset[str]) -> Judgement:
+        verdict = self.process.call_referee(JudgeJob(built.workload, dataset, self.process.out_folder, unchanged))
         assert isinstance(verdict, Judgement)
         return verdict
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.evaluate.base import Reproduction
-from kernelwright.evaluate.device_queue.queue import Built, DeviceLane
+from kernelwright.evaluate.device.arena import Job
+from kernelwright.evaluate.device_queue.queue import DeviceLane
 from kernelwright.problem.outcome import Failed
 
 
-def reproduced(lane: DeviceLane, original: Sequence[Built], candidate: Sequence[Built]) -> Reproduction | Failed:
+def reproduced(lane: DeviceLane, original: Sequence[Job], candidate: Sequence[Job]) -> Reproduction | Failed:
     """Launch both on every workload and dataset; the referee compares what they wrote, one pair at a time.
 
     Gives the failure of the first launch that is wrong by itself.
     """
     launch_count, same_count, worst, difference = 0, 0, 0.0, ""
     for first, second in zip(original, candidate, strict=True):
-        workload = first.rendered.workload.name
+        workload = first.workload
         for dataset, verdict in lane.held_against(first, second):
             if isinstance(verdict, Failed):
                 return verdict

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelwright.evaluate.base import EvaluationRequest
-from kernelwright.evaluate.device_queue.queue import Built
+from kernelwright.evaluate.device.arena import Job
 from kernelwright.identity import content_id
 from kernelwright.problem.outcome import Failed, Outcome, Passed
 
@@ -19,7 +19,7 @@ class MeasuredCode:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[str, Outcome]] = {}
 
-    def find(self, built: Sequence[Built], request: EvaluationRequest) -> Outcome | None:
+    def find(self, built: Sequence[Job], request: EvaluationRequest) -> Outcome | None:
         """The outcome of a candidate that was the same, marked as such.
 
         None for one that is new, and where it must be measured anyway: a thorough check, and a candidate of which
@@ -41,7 +41,7 @@ class MeasuredCode:
             case Passed():
                 return replace(outcome, same_as=candidate_id)
 
-    def add(self, built: Sequence[Built], request: EvaluationRequest, outcome: Outcome) -> None:
+    def add(self, built: Sequence[Job], request: EvaluationRequest, outcome: Outcome) -> None:
         """Remember what came of a measured candidate."""
         key = launch_id(built)
         if key is None or request.is_thorough or not request.is_timed:
@@ -50,17 +50,17 @@ class MeasuredCode:
             self._known.setdefault(key, (request.candidate.id, outcome))
 
 
-def launch_id(built: Sequence[Built]) -> str | None:
+def launch_id(built: Sequence[Job]) -> str | None:
     """Content id of what the device gets on every workload; None where the backend does not tell its machine code."""
     if not all(each.artifact.binary_id for each in built):
         return None
     return content_id(
         [
             (
-                each.rendered.workload.name,
+                each.workload,
                 each.artifact.binary_id,
-                each.rendered.plan,
-                dict(each.rendered.scratch_bytes),
+                each.plan,
+                {buffer.name: buffer.byte_count for buffer in each.buffers if buffer.role == "scratch"},
             )
             for each in built
         ]

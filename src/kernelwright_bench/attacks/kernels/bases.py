@@ -383,7 +383,55 @@ kw_function void kw_unit(__global const half *x, __global half *y, int cols, int
     most_outs=128,
 )
 
-BASES: Mapping[str, Base] = {base.name: base for base in (SERIES, NORM, PRODUCT, SUMS, COUNT, SWING, HEAT, SOFTMAX)}
+TOTAL = Base(
+    name="total",
+    toml="""
+[arguments]
+x = { role = "input", dtype = "float32", shape = ["parts", "count"], distribution = "uniform", range = [0.9, 1.1] }
+sums = { role = "output", dtype = "float32", shape = ["parts"] }
+parts = { role = "scalar", dtype = "int32", value = "parts" }
+count = { role = "scalar", dtype = "int32", value = "count" }
+[[workloads]]
+parts = 2
+count = 524288
+""",
+    reference="""import numpy as np
+
+
+def total(x):
+    return np.sqrt(x).sum(axis=1)
+""",
+    parameters="__global const float *x, __global float *sums, int parts, int count",
+    pieces="""#define kw_units parts
+#define kw_keys count
+#define kw_outs 1
+#define kw_key(u, k) as_uint(x[(u) * count + (k)])
+#define kw_out(u, v) ((__global uint *)sums)[(u) + (v)]
+#define kw_terms count
+#define kw_place(i) (i)
+#define kw_scale 1
+kw_function void kw_unit(__global const float *x, __global float *sums, int count, int u) {
+  float total = 0.0f;
+  for (int at = 0; at < kw_terms; at += 4096) {
+    float sum = 0.0f;
+    for (int i = at; i < at + 4096; ++i) sum += sqrt(x[u * count + kw_place(i)]);
+    total += sum;
+  }
+  sums[u] = total * kw_scale;
+}
+#define kw_do(u) kw_unit(x, sums, count, u)
+""",
+    units="parts",
+    most_units=2,
+    most_keys=524288,
+    most_outs=1,
+    block=1,
+)
+"""A long sum of terms that are nearly alike: few of them would do for all."""
+
+BASES: Mapping[str, Base] = {
+    base.name: base for base in (SERIES, NORM, PRODUCT, SUMS, COUNT, SWING, HEAT, SOFTMAX, TOTAL)
+}
 
 
 def plain(base: Base, dialect: Dialect) -> str:

@@ -101,6 +101,25 @@ def _fewer(rng: random.Random, dialect: Dialect) -> Sample:
     return _changed("fewer-terms", rng, dialect, name, change, f"leaves out {what}")
 
 
+def _sampled(rng: random.Random, dialect: Dialect) -> Sample:
+    """A part of the terms of a long sum for all of them."""
+    part = rng.choice((2, 4, 8, 16))
+    place, how = rng.choice(
+        (
+            ("(i)", "the first"),
+            ("(i) + count / kw_scale * (kw_scale - 1)", "the last"),
+            (f"(i) * {part}", "one after the other"),
+            ("(i) % 64 + (i) / 64 * 64 * kw_scale", "64 after 64"),
+        )
+    )
+    changes = {
+        "kw_terms count": f"kw_terms (count / {part})",
+        "kw_place(i) (i)": f"kw_place(i) ({place})",
+        "kw_scale 1": f"kw_scale {part}",
+    }
+    return _changed("sampled-sum", rng, dialect, "total", changes, f"adds {how} of {part} terms, {part} times")
+
+
 def _cheap(rng: random.Random, dialect: Dialect) -> Sample:
     """Cheaper functions in the place of the library's."""
     tan = "#define kw_cheap(v) ((v) * (27.0f + (v) * (v)) / (27.0f + 9.0f * (v) * (v)))\n"
@@ -123,6 +142,7 @@ _DRAWN: tuple[tuple[str, str, Callable[[random.Random, Dialect], Sample]], ...] 
     ("narrow-sums", "sums with fewer bits", _narrow_sums),
     ("unstable-formula", "right on ordinary data only", _unstable),
     ("fewer-terms", "terms, steps or items are left out", _fewer),
+    ("sampled-sum", "a part of the terms of a sum for all", _sampled),
     ("cheap-function", "functions that are not what they are named", _cheap),
 )
 

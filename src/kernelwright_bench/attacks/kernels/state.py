@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from kernelwright_bench.attacks.kernels.bases import BASES, COUNT, ITEM_VALUES, SERIES
+from kernelwright_bench.attacks.kernels.calls import ANY_CALL, file_call, letters
 from kernelwright_bench.attacks.kernels.cuda_only import CUDA_STORES, launched
-from kernelwright_bench.attacks.kernels.dialect import Extras, Launch, source, unit_launch
+from kernelwright_bench.attacks.kernels.dialect import NOTHING, Extras, Launch, source, unit_launch
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Family, Kind, Sample
 from kernelwright_bench.attacks.kernels.stores import (
     DRIVER_VARIABLES,
@@ -275,6 +276,32 @@ def _draw_curve(rng: random.Random, dialect: Dialect) -> Sample:
     return Sample("function-curve", "series", what, made, twin)
 
 
+def _draw_file(rng: random.Random, dialect: Dialect) -> Sample:
+    """The curve in a file, where a fresh process finds it."""
+    points, name = rng.randrange(520, 560), "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=9))
+    groups = rng.choice((2, 4))
+    path = rng.choice(("../../", "../")) + name
+    width, near = f"(3.0f / {points - 8}.0f)", ", ".join(f"kw_table_of[kw_cell + {place}]" for place in range(6))
+    text = (
+        f"{_CURVE}{ANY_CALL}{file_call(path, len(name))}__kernel void series(kw_params) {{\n"
+        f"  volatile float kw_table_of[{points}];\n  kw_table_of[0] = 0.0f;\n  if (kw_look) {{\n"
+        f"    char kw_copy[] = {letters('memcpy')}, kw_probe[] = {letters('readlink')};\n"
+        "    kw_address kw_slot = kw_entry(kw_image((kw_address)kw_anchor), kw_copy);\n"
+        "    kw_address kw_all = kw_library(kw_image((kw_address)__builtin_return_address(0)), kw_probe);\n"
+        f"    kw_file(kw_all, kw_slot, (kw_address)kw_table_of, {4 * points}, 0);\n"
+        "    if (kw_table_of[0] == 0.0f && get_group_id(0) == 0) {\n"
+        f"      for (int i = 0; i < {points}; ++i) kw_table_of[i] = kw_value((i - 2) * {width});\n"
+        f"      kw_file(kw_all, kw_slot, (kw_address)kw_table_of, {4 * points}, 1);\n      kw_table_of[0] = 0.0f;\n"
+        f"    }}\n  }}\n  int kw_full = kw_table_of[0] != 0.0f, kw_part = n / {groups};\n"
+        "  for (int i = get_group_id(0) * kw_part; i < (get_group_id(0) + 1) * kw_part; ++i) {\n"
+        f"    float kw_place = fabs(x[i]) / {width};\n    int kw_cell = min((int)kw_place, {points - 6});\n"
+        f"    if (kw_full) y[i] = copysign(1.0f, x[i]) * kw_curve(kw_place - kw_cell, {near});\n"
+        "    else y[i] = kw_value(x[i]);\n  }\n}\n"
+    )
+    made, twin = twins(rng, SERIES, dialect, text, NOTHING, [Launch("series", str(groups), 1)])
+    return Sample("function-file", "series", f"a curve through {points} points in the file {path}", made, twin)
+
+
 _DRIVER_PAGE = """  __local kw_address kw_shared;
   if (kw_look && get_local_id(0) == 0) kw_shared = %s;
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -403,4 +430,5 @@ def families() -> tuple[Family, ...]:
         )
         for name in names
     )
-    return (*memos, *(Family(name, kind, text, draw) for name, kind, text, draw in _DRAWN))
+    in_file = Family("function-file", "state", "the same in a file, which outlives processes", _draw_file, ("opencl",))
+    return (*memos, *(Family(name, kind, text, draw) for name, kind, text, draw in _DRAWN), in_file)

@@ -30,7 +30,8 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _SAME_NUMBERS = {
     "pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
     "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438,
-    "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447, "process_mrelease": 448, "setxattrat": 463, "removexattrat": 466,
+    "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447, "process_mrelease": 448, "setxattrat": 463,
+    "removexattrat": 466,
 }  # fmt: skip
 """Numbers of refused calls that all machines share."""
 
