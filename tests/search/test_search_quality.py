@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped]
 
+from kernelwright.problem.config import Config
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.search.base import Prior
 from kernelwright.search.registry import create
 from kernelwright.space.feasible import Space
-from kernelwright.space.parameter import Constraint
+from kernelwright.space.parameter import Constraint, Parameter
 from kernelwright.testing.synthetic import (
     MATMUL_CONSTRAINTS,
     MATMUL_PARAMETERS,
@@ -67,6 +68,28 @@ def test_finds_better_configs_than_random_search(searcher: str, objective: str) 
         bests(searcher, objective, budget), bests("random", objective, budget), alternative="less"
     )
     assert test.pvalue < 0.01
+
+
+@pytest.mark.thorough
+def test_the_surrogate_is_better_than_random_search_within_a_few_evaluations() -> None:
+    test = stats.mannwhitneyu(bests("surrogate", "matmul", 12), bests("random", "matmul", 12), alternative="less")
+    assert test.pvalue < 0.05
+
+
+def test_parameters_with_one_value_change_nothing_that_the_surrogate_asks() -> None:
+    fixed = [Parameter(f"FIXED{number}", (number,), number) for number in range(20)]
+    names = [parameter.name for parameter in MATMUL_PARAMETERS]
+    constraints = [Constraint(name, Expression.parse(text)) for name, text in MATMUL_CONSTRAINTS.items()]
+    wide = Space.build([*MATMUL_PARAMETERS, *fixed], constraints)
+
+    def value(config: Config) -> float | None:
+        return OBJECTIVES["matmul"](Config({name: config[name] for name in names}))
+
+    def asked(space: Space) -> list[list[object]]:
+        seen = drive(create("surrogate", space, seed=3), value, budget=16)
+        return [[observation.config[name] for name in names] for observation in seen]
+
+    assert asked(wide) == asked(matmul_space())
 
 
 def test_the_surrogate_learns_to_avoid_failures() -> None:
