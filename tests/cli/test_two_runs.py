@@ -120,6 +120,16 @@ def test_runs_without_a_common_workload_or_any_time_are_refused(call: Call, in_t
     assert "has measured nothing" in err
 
 
+def test_a_run_without_a_best_is_compared_in_what_it_has(call: Call, in_tmp: Path) -> None:
+    events = sample_events(evaluations=20)
+    first, second = recorded(in_tmp / "first", events, "1"), recorded(in_tmp / "second", events[:3], "2")
+    status, out, _ = call("compare", first, second, "--out", in_tmp / "two.html")
+    assert status == 0
+    assert "Configurations do not compare: B recorded none as the best." in out
+    assert "configuration, A -> B" not in out
+    assert "There are no two configurations to compare" in (in_tmp / "two.html").read_text(encoding="utf-8")
+
+
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31mred\u202e"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from kernelwright.errors import BudgetTooShort
 from kernelwright.evaluate.base import EvaluationRequest, Incumbent
+from kernelwright.evaluate.device.lock import DeviceLock
 from kernelwright.evaluate.device_queue.preparation import Counts, Preparation, preparation
 from kernelwright.evaluate.judge.jobs import Prepared
 from kernelwright.evaluate.judge.kept_results import KeptResults
@@ -196,3 +199,27 @@ def test_without_a_limit_in_time_every_dataset_comes_first(
     runner, subject = runner_of(saxpy, 50.0)
     runner.keep_to(None, lambda _text: None)
     assert runner.calibrate(subject.baseline).cost.deferred_s == 0.0
+
+
+@pytest.mark.opencl
+def test_a_wait_for_another_runs_turn_on_the_device_is_told(
+    saxpy: Path, runner_of: Callable[[Path, float], tuple[LocalRunner, TuningProblem]]
+) -> None:
+    runner, _ = runner_of(saxpy, 0.001)
+    told: list[str] = []
+    waits = threading.Event()
+
+    def say(text: str) -> None:
+        told.append(text)
+        if text.startswith("waiting for"):
+            waits.set()
+
+    runner.keep_to(600.0, say)
+    (station,) = runner._stations
+    with DeviceLock(station.device.id):
+        waiting = threading.Thread(target=runner.complete, daemon=True)
+        waiting.start()
+        assert waits.wait(60.0)
+    waiting.join(60.0)
+    assert not waiting.is_alive()
+    assert f"waiting for process {os.getpid()}, which measures on {station.device.id}" in told

@@ -1,4 +1,4 @@
-"""A reference in C: found without compiling it, compiled and called as a Python one is, wrong ones named with their line."""
+"""A reference in C: found without compiling it, compiled and called as a Python one is; wrong ones are named."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kernelwright.errors import UsageError
-from kernelwright.tuning.settings import Budget, TuneSettings, as_budget, parse_budget
+from kernelwright.tuning.settings import Budget, TuneSettings, as_budget, bare_number_words, parse_budget
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,15 @@ def test_a_setting_of_another_kind_says_what_was_expected(settings: dict[str, ob
 def test_a_limit_of_another_kind_says_what_was_expected(limit: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="expected"):
         Budget(**limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["60", "60, no-gain", "gain<1%,60"])
+def test_a_budget_without_a_unit_says_what_it_means(text: str) -> None:
+    told = bare_number_words(text)
+    assert "60 evaluations" in told
+    assert "60 seconds are 60s" in told
+
+
+@pytest.mark.parametrize("text", ["60s", "1h, 5m", "60 evals", "gain<1%", "floor>97%"])
+def test_a_budget_with_its_unit_needs_no_words(text: str) -> None:
+    assert bare_number_words(text) == ""

@@ -328,3 +328,18 @@ def test_memory_that_is_read_after_the_next_join_keeps_its_join() -> None:
     assert isinstance(ROW_REGISTERS.apply(_rows(late, "opencl")), NotApplicable)
     seen = CHAINS["cuda"].replace("* scale", "* scale + s[0]")
     assert isinstance(ROW_REGISTERS.apply(_rows(seen, "cuda")), NotApplicable)
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+def test_one_gathered_element_beside_a_row_leaves_it_a_row(runner: Runner) -> None:
+    source = "__kernel void f(__global const float *x, __global const int *at, __global float *y, const int n) {" + (
+        CHAIN.replace("const float high = s[0]", "m = s[0]").replace("high", "m")
+        + "\n  if (t == 0) y[r] = log(s[0]) + m - x[r * n + at[r]];\n}"
+    )
+    arguments = {"x": "in float32 rows,n", "at": "in int32 rows", "y": "out float32 rows", "n": "int32 =n"}
+    subject = subject_of(source, arguments, ("rows",), ("64",), ROW_SIZES)
+    assert subject.pattern.kind == "row-wise"
+    result = ROW_REGISTERS.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(runner, subject, result, ROW_SIZES, count=3, rtol=1e-4) >= 3

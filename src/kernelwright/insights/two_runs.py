@@ -98,7 +98,7 @@ def compare_runs(first: Path, second: Path) -> TwoRuns:
     views = RunView.read(first), RunView.read(second)
     common = _comparable((first, second), views)
     results = TuneResult(views[0]), TuneResult(views[1])
-    configs = tuple(dict(each.best_config or {}) for each in results)
+    configs = _best_config(views[0]), _best_config(views[1])
     sources = _best_source(views[0]), _best_source(views[1])
     diff = difference(sources[0], sources[1], f"A: {first}", f"B: {second}") if all(sources) else []
     same = views[0].started.problem_id == views[1].started.problem_id
@@ -107,9 +107,9 @@ def compare_runs(first: Path, second: Path) -> TwoRuns:
     return TwoRuns(
         sides=(_side("A", first, views[0], shared), _side("B", second, views[1], shared)),
         is_same_problem=same,
-        notes=(*shared, *_notes((first, second), views, common), NOT_SIDE_BY_SIDE),
+        notes=(*shared, *_notes((first, second), views, common), *_bare(configs), NOT_SIDE_BY_SIDE),
         workloads=tuple(_pair(name, results) for name in common),
-        configuration=_changes(configs[0], configs[1]),
+        configuration=_changes(configs[0], configs[1]) if all(configs) else (),
         same_parameters=sum(configs[1].get(name) == value for name, value in configs[0].items()),
         settings=_changes(_flat(views[0].started.settings), _flat(views[1].started.settings)),
         diff=tuple(diff),
@@ -143,6 +143,17 @@ def _comparable(folders: tuple[Path, Path], views: tuple[RunView, RunView]) -> l
             hint="name two runs with a workload of the same name and sizes",
         )
     return common
+
+
+def _best_config(view: RunView) -> Mapping[str, Value]:
+    """The config that the verdict is about, else the best of the search; empty: nothing passed."""
+    return (OptimizeResult(view) if is_optimize_run(view) else TuneResult(view)).best_config or {}
+
+
+def _bare(configs: tuple[Mapping[str, Value], ...]) -> Iterator[str]:
+    missing = [name for name, config in zip("AB", configs, strict=True) if not config]
+    if missing:
+        yield f"Configurations do not compare: {' and '.join(missing)} recorded none as the best."
 
 
 def _sizes(record: Mapping[str, float] | None) -> dict[str, float] | None:

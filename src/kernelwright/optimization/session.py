@@ -194,7 +194,7 @@ class Session:
     def say(self, text: str) -> None:
         """Tell what is done next, in any thread."""
         self._doing = text
-        self._parts.listener.on_progress(dataclasses.replace(self._progress, doing=text))
+        self._parts.listener.on_progress(dataclasses.replace(self._progress, step=text))
 
     def _clock_from(self, earlier_s: float) -> RunClock:
         """A clock that begins now, with what earlier sessions have spent; a replay has the recorded times."""

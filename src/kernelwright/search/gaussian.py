@@ -192,7 +192,7 @@ class GaussianProcess:
             left = each.left(count)
             for number, start in enumerate(starts):
                 prior = each.kernel.along(self.sample[:, start], self.sample[:, targets])
-                covariance = prior - each.white[:count, start] @ each.white[:count, targets]
+                covariance = prior - np.einsum("r,rs->s", each.white[:count, start], each.white[:count, targets])
                 told[number] += float(covariance @ covariance) / (float(left[start]) + NOISE)
         return int(starts[int(told.argmax())])
 

@@ -31,6 +31,8 @@ class Progress:
     """Nodes of the tree so far in `optimize`; 0 for a run without a tree."""
     doing: str = ""
     """What `optimize` does to which node, in words."""
+    step: str = ""
+    """What of a phase takes its time just now, in words, told as it begins."""
     floor_share: float | None = None
     """The least time that the device allows over the time of the best so far; None where that is unknown."""
 

@@ -409,7 +409,7 @@ class _Session:
     def _say(self, text: str) -> None:
         """Tell what is done next, in any thread."""
         self._doing = text
-        self._listener.on_progress(dataclasses.replace(self._progress, doing=text))
+        self._listener.on_progress(dataclasses.replace(self._progress, step=text))
 
     def run_replay(
         self, recorded: Recording, baseline: BaselineMeasured, searcher: Searcher, problem_id: str

@@ -21,7 +21,7 @@ def recognise(analysis: Analysis) -> Pattern:
     blockers = _blockers(analysis, indices)
     if not indices.writes and not blockers:
         return Pattern("generic", evidence=("It stores nothing in global memory.",))
-    gathered = _gather(indices)
+    gathered = None if _is_beside_rows(indices) else _gather(indices)
     verdict = gathered or recognise_reduction(indices) or recognise_map(indices)
     if verdict.pattern is None:
         return Pattern("generic", near=verdict.near, missing=blockers)
@@ -50,6 +50,19 @@ def _blockers(analysis: Analysis, indices: Indices) -> tuple[str, ...]:
         if loop.ends_early
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _is_beside_rows(indices: Indices) -> bool:
+    """Whether all that is gathered are single elements, outside of the loops that reduce, of arrays nobody writes."""
+    facts = indices.facts
+    written = {write.array for write in indices.writes}
+    reads = [t for t in indices.reads if any(indices.is_data(name) for name in t.atoms)]
+    if not facts.reductions or any(t.access.loops or t.array in written for t in reads):
+        return False
+    if any(indices.is_data(name) for t in indices.writes for name in t.atoms):
+        return False
+    reduced = {index for each in facts.reductions for index in each.sources.accesses}
+    return not any(t.access.index in reduced for t in reads)
 
 
 def _gather(indices: Indices) -> Recognition | None:

@@ -32,7 +32,8 @@ def run_compare(first: Path, second: Path, *, out: Path | None, is_json: bool) -
     console = open_console()
     _print_claims(found, console)
     _print_workloads(found, console)
-    _print_changes("configuration", found.configuration, console)
+    if found.configuration or found.same_parameters:
+        _print_changes("configuration", found.configuration, console)
     _print_changes("settings", found.settings, console)
     _print_source(found, console)
     if page is not None:

@@ -53,10 +53,6 @@ class _ProgressView(RunListener, Protocol):
     ) -> None: ...
 
 
-_TELLING = ("baseline", "compare")
-"""Phases in which what is done is told as it begins."""
-
-
 def open_progress(*, is_json: bool) -> _ProgressView:
     """The view that fits: nothing, a live line, or plain lines. All of them write to standard error."""
     if is_json or is_quiet() or sys.stderr is None:  # None: it was closed before we began
@@ -155,8 +151,7 @@ def status_line(progress: Progress) -> str:
         return f"{progress.doing or _PHASES['expand']}{_left(progress)}"
     if progress.phase != "search":
         left = _left(progress) if progress.phase == "compare" else ""
-        doing = progress.doing if progress.phase in _TELLING else ""
-        return f"{doing or _PHASES.get(progress.phase, progress.phase)}{left}"
+        return f"{progress.step or _PHASES.get(progress.phase, progress.phase)}{left}"
     rate = progress.evaluated_count / progress.spent_s if progress.spent_s > 0 else 0.0
     parts = [f"{_configurations(progress.evaluated_count)} tried"]
     if progress.failed_count:
@@ -275,7 +270,7 @@ class PlainView:
     def __init__(self) -> None:
         self._last_line_s = 0.0
         self._phase = ""
-        self._doing = ""
+        self._step = ""
         self._last_line = ""
         self._best: float | None = None
         self._course = _Course()
@@ -284,7 +279,7 @@ class PlainView:
         """Tell of gains at once, of the rest from time to time."""
         told = self._course.told(progress, event)
         text = describe(event, progress)
-        if text and not (isinstance(event, Noted) and event.text == self._doing):  # told as it began
+        if text and not (isinstance(event, Noted) and event.text == self._step):  # told as it began
             self._print(text)
             if isinstance(event, ActionChosen):
                 self._phase = "expand"  # whose own line would say the same
@@ -302,8 +297,8 @@ class PlainView:
             self._move(told)
 
     def _move(self, progress: Progress) -> None:
-        is_new = progress.phase != self._phase or (progress.phase in _TELLING and progress.doing != self._doing)
-        self._doing = progress.doing
+        is_new = progress.phase != self._phase or progress.step != self._step
+        self._step = progress.step
         if is_new or time.monotonic() - self._last_line_s > PLAIN_INTERVAL_S:
             self._phase = progress.phase
             self._print(status_line(progress))

@@ -128,7 +128,8 @@ def _find(subject: Subject, known: Collection[str]) -> _Join:
     region = body.statements[first : last + 1]
     stored = _stored(subject, region) if is_stored else None
     used = tuple(each for each in shared if any(_mentions(s, {d.name for d in each.declarators}) for s in region))
-    _refuse_late_readers(body.statements, first, following, used)
+    before = [each for each in body.statements[:first] if each not in shared and not _calls(each, known)]
+    _refuse_other_uses(before, body.statements[following:] if following is not None else (), used)
     places = _places(subject, body.statements[:first], region, names | {own}, value, stored)
     after = body.statements[last + 1 :]
     readers = after if following is None else body.statements[last + 1 : following]
@@ -158,32 +159,24 @@ def _bounds(
     return first, max(index for index in meeting if index < read), following
 
 
-def _refuse_late_readers(
-    statements: Sequence[nodes.Statement], first: int, following: int | None, shared: Sequence[nodes.Declaration]
+def _refuse_other_uses(
+    before: Sequence[nodes.Statement], later: Sequence[nodes.Statement], shared: Sequence[nodes.Declaration]
 ) -> None:
-    """Shared memory of a join may be used outside of it only where the next join stores in it anew.
+    """Shared memory of a join may be used outside of it only where the next join, the first of `later`, stores in it.
 
     Raises:
         Unfit: it is used before, or what is left in it may be read later.
     """
     names = {each.name for declaration in shared for each in declaration.declarators}
-    if any(_mentions(each, names) for each in statements[:first] if each not in shared and not _is_call(each)):
+    if any(_mentions(each, names) for each in before):
         raise Unfit("shared memory is used before")
-    if following is None or not any(_mentions(each, names) for each in statements[following:]):
+    if not any(_mentions(each, names) for each in later):
         return
-    match statements[following]:
+    match later[0]:
         case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Element() as target, value=value)):
             if names == {nodes.root_name(target)} and not _mentions(value, names):
                 return
     raise Unfit("shared memory is used after the next join")
-
-
-def _is_call(node: nodes.Statement) -> bool:
-    """Whether a statement is what this module puts in place of a join."""
-    match node:
-        case nodes.Declaration(declarators=(nodes.Declarator(initial=nodes.Call()),)):
-            return True
-    return False
 
 
 def _calls(node: nodes.Node, functions: Collection[str]) -> bool:
@@ -375,24 +368,54 @@ def _kernel_edits(subject: Subject, found: _Join, name: str, joined: str) -> lis
             if not any(_mentions(s, {d.name for d in each.declarators}) for s in later)
         ]  # fmt: skip
     call = f"{name}({', '.join(arguments)});"
-    if found.result is not None:
+    taken = _taken_back(found)
+    if taken is not None:
+        call = f"{given} = {call}"
+        edits.append((taken.place.span, ""))
+    elif found.result is not None:
         call = f"const {found.c_type} {joined} = {call}"
     elif found.is_returned:
         call = f"{found.own} = {call}"
     edits.append((Span(found.region[0].place.span.start, found.region[-1].place.span.end), call))
-    aliases = {each.name: query_text(each.initial) for _, each in found.places if each.initial is not None}
+    if taken is None and found.result is not None:
+        edits += [
+            (_exact(each), joined) for statement in found.readers for each in nodes.walk(statement)
+            if isinstance(each, nodes.Element) and nodes.same(each, found.result)
+        ]  # fmt: skip
     if len(found.readers) < len(found.after):
         edits += [(each.place.span, "") for each in _needless_barriers(subject, found)]
+    return edits + _first_thread_edits(found)
+
+
+def _first_thread_edits(found: _Join) -> list[tuple[Span, str]]:
+    """Names for the thread's place in `== 0`, spelled out."""
+    edits = []
+    aliases = {each.name: query_text(each.initial) for _, each in found.places if each.initial is not None}
     for statement in found.after:
         for each in nodes.walk(statement):
             match each:
-                case nodes.Element() if found.result is not None and nodes.same(each, found.result):
-                    if statement in found.readers:
-                        edits.append((_exact(each), joined))
                 case nodes.Binary(operator="==", left=nodes.Name(name=alias) as left, right=nodes.Literal(value=0)):
                     if aliases.get(alias) in _FIRST_THREAD:
                         edits.append((_exact(left), aliases[alias]))
     return edits
+
+
+def _taken_back(found: _Join) -> nodes.Statement | None:
+    """The only reader of the result, where it puts the result into the variable that went in."""
+    readers = [each for each in found.readers if _reads(each, found.result)]
+    match readers, found.value:
+        case [
+            nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=to), value=value))
+        ], nodes.Name(name=own) if to == own and found.result is not None and nodes.same(value, found.result):
+            between = found.readers[: found.readers.index(readers[0])]
+            return None if any(_mentions(each, {own}) for each in between) else readers[0]
+    return None
+
+
+def _reads(node: nodes.Node, element: nodes.Element | None) -> bool:
+    return element is not None and any(
+        isinstance(each, nodes.Element) and nodes.same(each, element) for each in nodes.walk(node)
+    )
 
 
 def _needless_barriers(subject: Subject, found: _Join) -> list[nodes.Statement]:
