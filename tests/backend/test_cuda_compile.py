@@ -125,8 +125,8 @@ def test_limit_is_known_from_the_cache_the_second_time(compiler, tmp_path):
         first, second = (pool.submit(request).result(timeout=120) for _ in range(2))
     finally:
         pool.close()
-    assert (first.failure.stage, first.failure.reason) == ("resources", "too-much-local-memory")
-    assert second.failure == first.failure
+    assert (first.built.stage, first.built.reason) == ("resources", "too-much-local-memory")
+    assert second.built == first.built
     assert (first.is_cached, second.is_cached) == (False, True)
 
 
@@ -167,7 +167,7 @@ def test_macros_that_change_no_code_give_the_same_binary_and_the_cache_keeps_tha
         for _ in range(2):
             for factor in ("1", "2", "7"):
                 request = BuildRequest(unit(compiler, source, "scale", macros=[("FACTOR", factor)]))
-                artifact = pool.submit(request).result(timeout=120).artifact
+                artifact = pool.submit(request).result(timeout=120).built
                 assert ids.setdefault(factor, artifact.binary_id) == artifact.binary_id != ""
     finally:
         pool.close()
@@ -269,7 +269,7 @@ def test_launch_figures_come_with_every_build_cached_or_not(compiler, tmp_path):
     def occupancy(threads):
         plan = LaunchPlan((PlanStep("scale", (1, 1, 1), (threads, 1, 1), 0, ()),))
         result = pool.submit(BuildRequest(unit(compiler, SCALE, "scale"), (plan,))).result(timeout=120)
-        return result.is_cached, result.artifact.resources["scale"]["occupancy"]
+        return result.is_cached, result.built.resources["scale"]["occupancy"]
 
     try:
         assert occupancy(1024) == (False, 1.0)

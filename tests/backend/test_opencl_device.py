@@ -28,6 +28,7 @@ from kernelwright.errors import InfrastructureError
 from kernelwright.evaluate.builds.artifact_cache import ArtifactCache
 from kernelwright.evaluate.builds.pool import BuildPool, check_resources
 from kernelwright.evaluate.process.worker_process import JobTimeout, WorkerDied, WorkerProcess, WorkerSettings
+from kernelwright.problem.outcome import Failed
 
 pytestmark = pytest.mark.opencl
 
@@ -423,8 +424,8 @@ def worker(opencl_device, tmp_path_factory):
 def launch(pool, worker, source, *arguments, inputs=None, timeout_s=30.0, grid=(1, 1, 1), block=(1, 1, 1)):
     plan = LaunchPlan((step("k", *arguments, grid=grid, block=block),))
     result = pool.submit(BuildRequest(unit(source, "k"), (plan,))).result(timeout=60)
-    assert result.failure is None, result.failure
-    return worker.call((result.artifact, plan, inputs or {}), timeout_s=timeout_s)
+    assert not isinstance(result.built, Failed), result.built
+    return worker.call((result.built, plan, inputs or {}), timeout_s=timeout_s)
 
 
 def good_launch(pool, worker):
@@ -439,8 +440,8 @@ def test_pool_and_worker_work_together(pool, worker):
 
 def test_pool_reports_the_compile_error_with_its_line(pool):
     result = pool.submit(BuildRequest(unit("\n\n__kernel void k() { oops; }", "k"))).result(timeout=60)
-    assert (result.failure.stage, result.failure.reason) == ("build", "compile-error")
-    assert result.failure.message.startswith("kernel.cl:3:")
+    assert (result.built.stage, result.built.reason) == ("build", "compile-error")
+    assert result.built.message.startswith("kernel.cl:3:")
 
 
 @pytest.mark.parametrize(
@@ -467,7 +468,7 @@ def test_kernel_that_never_ends_is_a_timeout(pool, worker):
 
 def test_artifact_is_small_to_send(pool):
     result = pool.submit(BuildRequest(unit(SCALE, "scale"))).result(timeout=60)
-    assert len(pickle.dumps(result.artifact)) < 4000
+    assert len(pickle.dumps(result.built)) < 4000
 
 
 # ---- the probe ----
