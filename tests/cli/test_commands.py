@@ -315,7 +315,8 @@ def test_a_run_of_a_newer_format_is_refused(run: Path, call: Call) -> None:
 def test_plain_progress_lines_where_there_is_no_terminal(beatable_saxpy: Path, in_tmp: Path, call: Call) -> None:
     status, out, err = call("tune", beatable_saxpy, "--budget", 2, "--searcher", "random", "--no-report")
     assert status == 0
-    lines = err.splitlines()
+    first, *lines = err.splitlines()
+    assert first == "--budget 2: 2 evaluations, without a limit in time; 2 seconds are 2s"
     assert lines[0] == "reading the problem, looking for devices"
     assert any(line.startswith("baseline: small ") for line in lines)
     assert any(re.search(r"^\d+ configurations? tried, .*/s.* left$", line) for line in lines)

@@ -81,8 +81,8 @@ def infer(file: Path, given: Given) -> Inferred:
         )
     source = read_text(file, what="the kernel source")
     refuse_header(source, file)
-    entry, said = split_instance(given.entry or "")
-    signature = find_kernel(source, language, file=file, entry=entry or None)
+    entry, said = (None, ()) if given.entry is None else split_instance(given.entry)
+    signature = find_kernel(source, language, file=file, entry=entry)
     text = instance_text(source, language, signature.name, said)
     if text is None and given.asks:
         raise SpecError(

@@ -155,7 +155,7 @@ def run_optimize(words: OptimizeWords) -> int:
     """Optimise and show; exit status 0 also when the baseline is kept, 1 when nothing passed, 130 when interrupted."""
     settings = words.settings()
     refuse_idle_caps(words, [settings.model])
-    tell_bare_budget(words.budget)
+    tell_bare_budget(words.budget, is_json=words.is_json)
     with stopping_in_words(words.run):
         with open_progress(is_json=words.is_json) as view:
             result = optimize(words.problem, settings=settings, run=words.run, listener=view, earlier_s=since_start_s())

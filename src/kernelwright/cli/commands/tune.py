@@ -86,17 +86,17 @@ class TuneWords:
         )
 
 
-def tell_bare_budget(text: str) -> None:
-    """Say what a budget without a unit means, which may not be what was meant."""
+def tell_bare_budget(text: str, *, is_json: bool) -> None:
+    """Say to a person what a budget without a unit means, which may not be what was meant."""
     words = bare_number_words(text)
-    if words and not is_quiet():
+    if words and not (is_json or is_quiet()):
         typer.echo(words, err=True)
 
 
 def run_tune(words: TuneWords) -> int:
     """Tune and show; the exit status is 0 when something passed, 1 when nothing did, 130 when interrupted."""
     settings = words.settings()
-    tell_bare_budget(words.budget)
+    tell_bare_budget(words.budget, is_json=words.is_json)
     with stopping_in_words(words.run, advice=REPLAY_AGAIN if words.replay is not None else ""):
         note_foreign_priors(words.priors, words.problem)
         with open_progress(is_json=words.is_json) as view:

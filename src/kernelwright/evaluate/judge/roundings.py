@@ -46,7 +46,7 @@ PRODUCTS_MAX = 1 << 24
 CHAIN = 1 << 16
 """Terms that are added one after the other, at most: parts of longer sums are. A float32 total of millions of terms
 leaves whole terms out; what such a sum is off by would hide that a kernel adds a sample of them."""
-ALIKE_SHARE = 0.99
+ALIKE_SHARE = 0.75
 ALIKE_PLACES = 4.0
 ALIKE_MOST = 2.0**-7
 """A sum has terms that are rounded alike where more than this part of them differ from their neighbour, if at all, by
