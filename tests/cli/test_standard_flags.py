@@ -13,20 +13,9 @@ import typer.main
 
 from kernelwright.cli.help import COMMANDS as TASKS
 from kernelwright.cli.help import GROUPS, GroupedCommand
-from kernelwright.cli.main import app, main
+from kernelwright.cli.main import app
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def invoke(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return int(exit_.value.code or 0), captured.out, captured.err
-
-    return invoke
 
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.cli.main import main
 from kernelwright.problem.config import Config
 from kernelwright.problem.model import Workload
 from kernelwright.store.event import Event, FinalistsCompared, RunStarted
@@ -22,17 +21,6 @@ from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.tuning.tune import tune
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def invoke(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as exit_:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return int(exit_.value.code or 0), captured.out, captured.err
-
-    return invoke
 
 
 def cost(config: Config, workload: Workload) -> float:

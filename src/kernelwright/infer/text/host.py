@@ -144,13 +144,13 @@ def _is_wrapped(text: str) -> bool:
     return text.startswith("(") and text.endswith(")") and _is_closed(text[1:-1])
 
 
-def split_commas(text: str) -> list[str]:
+def split_commas(text: str, *, opening: str = "([{", closing: str = ")]}") -> list[str]:
     """The parts between commas that are in no bracket."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
-        if letter in "([{":
+        if letter in opening:
             depth += 1
-        elif letter in ")]}":
+        elif letter in closing:
             depth -= 1
         elif letter == "," and depth == 0:
             parts.append(text[start:index].strip())

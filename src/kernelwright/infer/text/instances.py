@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from kernelwright.infer.text.host import split_commas
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import definitions_of, masked, matching, tokens_of
 
@@ -32,7 +33,7 @@ _PARAMETER = re.compile(
 def split_instance(entry: str) -> tuple[str, tuple[str, ...]]:
     """`scale<float, 4>` as the kernel's name and the template's arguments; none for a name alone."""
     name, _, rest = entry.partition("<")
-    return name.strip(), tuple(each.strip() for each in _parts(rest.strip().removesuffix(">")))
+    return name.strip(), tuple(_parts(rest.strip().removesuffix(">")))
 
 
 def instance_text(source: str, language: Language, kernel: str, said: Sequence[str]) -> str | None:
@@ -71,7 +72,7 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
         listed = matching(code, head.end() - 1)
         opening = -1 if listed is None else code.find("{", listed)
         body = None if opening < 0 or code[listed:opening].strip() else matching(code, opening)
-        parameters = [_PARAMETER.fullmatch(each.strip()) for each in _parts(code[match.end() + 1 : closing - 1])]
+        parameters = [_PARAMETER.fullmatch(each) for each in _parts(code[match.end() + 1 : closing - 1])]
         if body is None or not all(parameters):
             return None
         names = [(each["name"], (each["default"] or "").strip()) for each in parameters if each is not None]
@@ -85,7 +86,7 @@ def _launched(code: str, kernel: str) -> Iterator[tuple[str, ...]]:
     for match in re.finditer(rf"\b{re.escape(kernel)}\s*(?=<(?!<))", code):
         closing = _angle_end(code, match.end())
         if closing is not None and re.match(r"\s*(?:<<<|\()", code[closing:]):
-            found.add(tuple(each.strip() for each in _parts(code[match.end() + 1 : closing - 1])))
+            found.add(tuple(_parts(code[match.end() + 1 : closing - 1])))
     if not found and re.search(rf"\b{re.escape(kernel)}\s*<<<", code):
         found.add(())  # all parameters have defaults, or follow from what is passed
     if len(found) == 1:
@@ -129,14 +130,8 @@ def _replaced(text: str, values: Mapping[str, str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """What commas separate outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for index, letter in enumerate(text):
-        depth += (letter in "(<[{") - (letter in ")>]}")
-        if letter == "," and depth == 0:
-            parts.append(text[start:index])
-            start = index + 1
-    return [each for each in (*parts, text[start:]) if each.strip()]
+    """What commas separate, of a template's arguments or parameters."""
+    return [each for each in split_commas(text, opening="([{<", closing=")]}>") if each]
 
 
 def _angle_end(code: str, opening: int) -> int | None:
