@@ -33,6 +33,7 @@ from kernelwright.scaffold.guesses import argument_names
 from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.source.normal.normal_form import normal_form
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""
@@ -94,6 +95,8 @@ def infer(file: Path, given: Given) -> Inferred:
         source, signature = text, find_kernel(text, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
     analysis = analyse(source, language, entry=signature.name, file=file)
+    if analysis.facts.opaque:
+        analysis = analyse(normal_form(source, language, signature.name), language, entry=signature.name, file=file)
     for halvings in range(given.halvings, given.halvings + _HALVINGS):
         found = _Inference(file, source, language, signature, analysis, given, halvings).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS

@@ -24,9 +24,15 @@ _TYPE_WORDS = frozenset((
     "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
 ))  # fmt: skip
 _HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
-_CONSTANT = r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)"
+_NAMED_IN_FILE = (
+    r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)|\b__device__\b[^;{{}}]*?\b{name}\s*\([^;{{}}]*\{{"
+    r"|\b(?:struct|using)\s+{name}\b"
+)
+"""Constants, functions of the device and types."""
 _PARAMETER = re.compile(
-    r"(?:typename|class|[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<default>.+))?", re.DOTALL
+    r"(?:(?:typename|class|[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>[A-Za-z_]\w*)"
+    r"|[\w:\s]+\(\s*\*\s*(?P<function>\w+)\)\s*\(.*\))\s*(?:=\s*(?P<default>.+))?",
+    re.DOTALL,
 )
 
 
@@ -75,7 +81,11 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
         parameters = [_PARAMETER.fullmatch(each) for each in _parts(code[match.end() + 1 : closing - 1])]
         if body is None or not all(parameters):
             return None
-        names = [(each["name"], (each["default"] or "").strip()) for each in parameters if each is not None]
+        names = [
+            (each["name"] or each["function"], (each["default"] or "").strip())
+            for each in parameters
+            if each is not None
+        ]
         return match.start(), names, closing, body
     return None
 
@@ -111,7 +121,7 @@ def _is_closed(text: str, code: str) -> bool:
     macros = {each.name for each in definitions_of(code)}
     words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", text))
     return bool(text) and all(
-        word in _TYPE_WORDS or word in macros or re.search(_CONSTANT.format(name=word), code) for word in words
+        word in _TYPE_WORDS or word in macros or re.search(_NAMED_IN_FILE.format(name=word), code) for word in words
     )
 
 

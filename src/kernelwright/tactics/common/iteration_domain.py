@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.patterns.ownership import owns_elements
 from kernelwright.analysis.polynomial import Polynomial, named
+from kernelwright.analysis.polynomial import number as constant
 from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import declaration_start, refuse_hidden_branches
-from kernelwright.tactics.common.launches import Extent, extents, is_number, only_shape
+from kernelwright.tactics.common.launches import Extent, extents, is_number, number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
 AXES = ("x", "y", "z")
@@ -46,9 +48,9 @@ def require_independent(subject: Subject) -> None:
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
     _refuse_shared_arguments(subject, written)
-    both = sorted(written & read)
-    if both and not _is_in_place(subject, both):
-        raise Unfit(f"{both[0]} is read and written: a thread may read what another one stores")
+    for array in sorted(written & read):
+        if not has_own(subject, array):
+            raise Unfit(f"{array} is read and written: a thread may read what another one stores")
 
 
 def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
@@ -62,25 +64,15 @@ def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
                 raise Unfit(f"a launch passes the array of {name} twice")
 
 
-def _is_in_place(subject: Subject, arrays: list[str]) -> bool:
-    """Whether every thread reads only elements that it writes itself."""
-    facts = subject.analysis.facts
-    for array in arrays:
-        forms = {access.element for access in facts.accesses if access.array == array}
-        if len(forms) != 1 or None in forms or subject.pattern.kind != "elementwise":
-            return False
-        if not _is_one_to_one(subject, next(iter(forms))):
-            return False
-    return True
-
-
-def _is_one_to_one(subject: Subject, element: Polynomial | None) -> bool:
-    """Whether different threads (and iterations) have different elements: the recogniser's `same index, in place`."""
-    roles = subject.pattern.roles
-    arrays = [a.array for a in subject.analysis.facts.accesses if a.element == element and a.kind != "read"]
-    return all(roles.get(array) in ("same index, in place", "output") for array in arrays) and (
-        subject.pattern.confidence == "certain"
-    )
+def has_own(subject: Subject, array: str) -> bool:
+    """Whether every thread touches only elements of an array that no other one touches."""
+    covered = zip(AXES, extents(only_shape(subject)), strict=True)
+    launched = {
+        axis: None if (threads := number(each.block)) is None else constant(threads)
+        for axis, each in covered
+        if not (is_number(each.grid, 1) and is_number(each.block, 1))
+    }
+    return owns_elements(subject.analysis, array, launched)
 
 
 @dataclass(frozen=True, slots=True)

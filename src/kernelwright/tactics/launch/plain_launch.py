@@ -54,7 +54,7 @@ class Plainly:
         try:
             plain = plain_subject(subject)
         except Unfit:
-            return first
+            return first if subject.normal is None else self.apply(subject.normal)
         made = self.inner.apply(plain)
         if isinstance(made, NotApplicable):
             return first
