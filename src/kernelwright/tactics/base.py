@@ -63,6 +63,8 @@ class DeviceFacts:
     """OpenCL: whether `cl_khr_subgroup_shuffle` may be used. CUDA and HIP always have shuffles."""
     has_half_arithmetic: bool = False
     """OpenCL: `cl_khr_fp16`."""
+    compiler_macros: tuple[tuple[str, str], ...] = ()
+    """What the compiler itself defines, as far as it was asked: name and text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,9 @@ class Subject:
     @cached_property
     def normal(self) -> Subject | None:
         """The same kernel in normal form; None where it is in it already."""
-        text = normal_form(self.source, self.language, self.entry, self.defines)
+        text = normal_form(
+            self.source, self.language, self.entry, {**dict(self.device.compiler_macros), **self.defines}
+        )
         return None if text == self.source else replace(self, source=text)
 
     @cached_property

@@ -1,6 +1,8 @@
-"""Macros that are more than a number, as what they stand for, wherever the kernel's own text uses them."""
+"""Macros that are more than a number, as what they stand for, and conditionals that are decided, as what is read."""
 
 from __future__ import annotations
+
+import re
 
 from kernelwright.source.edits import Edit
 from kernelwright.source.normal.draft import Draft
@@ -21,7 +23,7 @@ def expand_macros(draft: Draft) -> list[Edit]:
     edits = []
     for name, uses in expanded.uses.items():
         macro = expanded.macros.get(name)
-        if macro is None or macro.value is not None:
+        if macro is None or macro.value is not None or any(each.span.contains(macro.span) for each in expanded.unclear):
             continue
         for use in uses:
             if not any(span.contains(use) for span in spans):
@@ -32,3 +34,19 @@ def expand_macros(draft: Draft) -> list[Edit]:
                 continue  # what stands where among them is not known any more
             edits.append(Edit(whole, " ".join(texts or marks)))
     return edits
+
+
+def drop_conditionals(draft: Draft) -> list[Edit]:
+    """Conditionals inside of functions without what is not compiled; those that a parameter decides on stay."""
+    expanded = draft.tree.expanded
+    spans = [each.place.span for each in draft.reached]
+    parameters = {name for name, macro in expanded.macros.items() if macro.is_parameter}
+    edits: dict[Span, Edit] = {}
+    for each in expanded.decided:
+        if not any(span.contains(each.span) for span in spans) or each.names & parameters:
+            continue
+        for left_out in each.left_out:
+            if not any(other.contains(left_out) for other in edits):
+                edits = {span: edit for span, edit in edits.items() if not left_out.contains(span)}
+                edits[left_out] = Edit(left_out, re.sub(r"[^\n]+", "", draft.at(left_out)))
+    return list(edits.values())

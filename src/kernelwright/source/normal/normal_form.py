@@ -20,7 +20,7 @@ from kernelwright.source.normal.broadcasts import share_early
 from kernelwright.source.normal.draft import Draft
 from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
-from kernelwright.source.normal.macros import expand_macros
+from kernelwright.source.normal.macros import drop_conditionals, expand_macros
 from kernelwright.source.normal.objects import copy_fields, split_objects
 from kernelwright.source.syntax import read
 
@@ -29,7 +29,7 @@ MAX_STEPS = 150
 MAX_BYTES = 200_000
 
 _STEPS: tuple[Callable[[Draft], list[Edit]], ...] = (
-    expand_macros, resolve_aliases, instantiate, inline_calls, decide_branches, replace_references, copy_fields,
+    drop_conditionals, expand_macros, resolve_aliases, instantiate, inline_calls, decide_branches, replace_references, copy_fields,
     split_objects, share_early,
 )  # fmt: skip
 
