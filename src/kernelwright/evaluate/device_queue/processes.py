@@ -1,8 +1,8 @@
 """A device's process, and who is to blame when one of them fails: what every job of a lane goes through.
 
 A worker that dies or hangs is suspect, not guilty: the baseline is run on a fresh worker, and only if that works is the
-candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised. A candidate with which a worker
-died that had run others is tried once more alone: one of them may have damaged the process.
+candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised. Where other candidates had run
+in the worker that died, the candidate is tried once more alone: one of them may have damaged the process.
 """
 
 from __future__ import annotations
