@@ -481,8 +481,8 @@ def check(
 
       kernelwright check tuned --junit check.xml
     """
-    from kernelwright.cli.outside.check import run_check
     from kernelwright.cli.commands.dispatch import parse_loss
+    from kernelwright.cli.outside.check import run_check
 
     status = run_check(folders, device=device, rounds=rounds, loss=parse_loss(loss), junit=junit, is_json=json)
     raise typer.Exit(status)
