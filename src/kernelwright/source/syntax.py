@@ -59,7 +59,7 @@ class _FileReader:
         self.functions: list[nodes.Function] = []
         self.constants: list[nodes.Constant] = []
         self.arrays: list[nodes.FileArray] = []
-        self.types: dict[str, str] = {}
+        self.types = self.lowering.types
         self.structs: list[nodes.Struct] = []
         self.opaque: list[nodes.OpaqueStatement] = []
 

@@ -371,11 +371,12 @@ class RuleTactic:
         try:
             return _with_own_names(subject, self.rule(subject))
         except Unfit as unfit:
+            first = NotApplicable(self.name, self.family, unfit.reason, unfit.is_already_so)
             if unfit.is_already_so or subject.normal is None:
-                return NotApplicable(self.name, self.family, unfit.reason, unfit.is_already_so)
+                return first
             result = self.apply(subject.normal)
             if isinstance(result, NotApplicable):
-                return result
+                return result if subject.analysis.facts.opaque else first
             return replace(result, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
         except SpecError as error:
             return NotApplicable(self.name, self.family, f"its launch cannot be written down anew: {error}")

@@ -135,8 +135,8 @@ def _of_call(draft: Draft, found: _Broadcast) -> list[Edit]:
     parameters = ", ".join(in_one_line(draft.text(each)) for each in helper.parameters)
     given = ", ".join(each.name for each in helper.parameters)
     text = (
-        f" static __device__ __forceinline__ {c_type} {own}({parameters}) {{ {shared} {c_type} {first}[1]; const {c_type} "
-        f"one = {helper.name}({given}); if (threadIdx.x == 0) {first}[0] = one; __syncthreads(); "
+        f" static __device__ __forceinline__ {c_type} {own}({parameters}) {{ {shared} {c_type} {first}[1]; "
+        f"const {c_type} one = {helper.name}({given}); if (threadIdx.x == 0) {first}[0] = one; __syncthreads(); "
         f"return {first}[0]; }}"
     )
     arguments = ", ".join(draft.text(each) for each in call.arguments)

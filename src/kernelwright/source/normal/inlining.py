@@ -69,6 +69,16 @@ def meets(draft: Draft, function: nodes.Function) -> bool:
     return False
 
 
+def _calls_itself(draft: Draft, function: nodes.Function) -> bool:
+    waiting, seen = [function], set[str]()
+    while waiting:
+        for each in nodes.walk(waiting.pop().body):
+            if isinstance(each, nodes.Call) and each.function in draft.helpers and each.function not in seen:
+                seen.add(each.function)
+                waiting.append(draft.helpers[each.function])
+    return function.name in seen
+
+
 def _called(draft: Draft, function: nodes.Function, node: nodes.Node) -> _Called | None:
     match node:
         case nodes.MethodCall(receiver=nodes.Name() as receiver, method=method, arguments=arguments):
@@ -79,7 +89,7 @@ def _called(draft: Draft, function: nodes.Function, node: nodes.Node) -> _Called
             return _method(draft, function, nodes.Name(node.place, name), "operator()", arguments)
         case nodes.Call(function=name) if name in draft.helpers:
             helper = draft.helpers[name]
-            if helper is function or meets(draft, helper):
+            if helper is function or meets(draft, helper) or _calls_itself(draft, helper):
                 return None
             values = template_values(draft, function, helper, node)
             return _Called(helper, node.arguments, values) if _is_to_inline(draft, helper, values) else None

@@ -54,7 +54,8 @@ def template_values(draft: Draft, caller: nodes.Function, callee: nodes.Function
         Kept: the call does not say.
     """
     names = [each.name for each in callee.template_parameters]
-    values = {name: draft.text(each) for name, each in zip(names, call.template_arguments, strict=False)}
+    given = [each.name if isinstance(each, nodes.Name) else draft.text(each) for each in call.template_arguments]
+    values = dict(zip(names, given, strict=False))
     for parameter, argument in zip(callee.parameters, call.arguments, strict=False):
         words = re.findall(r"[A-Za-z_]\w*", parameter.c_type)
         if not set(words) & (set(names) - values.keys()):
@@ -76,7 +77,8 @@ def type_of(draft: Draft, function: nodes.Function, node: nodes.Expression, *, i
         case nodes.Call(function=name) if instance_of(draft, name) is not None:
             return name
         case nodes.Call(function=name, template_arguments=given) if given:
-            text = f"{name}<{', '.join(map(draft.text, given))}>"
+            words = (each.name if isinstance(each, nodes.Name) else draft.text(each) for each in given)
+            text = f"{name}<{', '.join(words)}>"
             return text if instance_of(draft, text) is not None else None
         case nodes.Literal(text=text, value=value):
             return "int" if value is not None else "float" if _FLOAT.fullmatch(text) else None

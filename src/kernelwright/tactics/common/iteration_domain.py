@@ -65,7 +65,17 @@ def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
 
 
 def has_own(subject: Subject, array: str) -> bool:
-    """Whether every thread touches only elements of an array that no other one touches."""
+    """Whether every thread touches only elements of an array that no other one touches.
+
+    Every place of it is the same function of the thread and of loops that count alike: threads that met at one element
+    would race in the kernel as it is. Or different threads are proved to have different elements.
+    """
+    atoms = subject.analysis.facts.atoms
+    forms = {_in_common(subject, each.element) for each in subject.analysis.facts.accesses if each.array == array}
+    form = next(iter(forms))
+    kinds = set() if form is None else {atoms[name].kind for name in form.names}
+    if len(forms) == 1 and "thread" in kinds and kinds <= {"thread", "loop", "size"}:
+        return True
     covered = zip(AXES, extents(only_shape(subject)), strict=True)
     launched = {
         axis: None if (threads := number(each.block)) is None else constant(threads)
@@ -73,6 +83,21 @@ def has_own(subject: Subject, array: str) -> bool:
         if not (is_number(each.grid, 1) and is_number(each.block, 1))
     }
     return owns_elements(subject.analysis, array, launched)
+
+
+def _in_common(subject: Subject, element: Polynomial | None) -> Polynomial | None:
+    """An element in which loops that count alike, one after the other, have the same index."""
+    if element is None:
+        return None
+    first: dict[tuple[object, ...], str] = {}
+    for loop in subject.analysis.facts.loops:
+        first.setdefault((loop.start, loop.operator, loop.bound, loop.step, loop.parent), loop.atom)
+    names = {
+        loop.atom: named(first[loop.start, loop.operator, loop.bound, loop.step, loop.parent])
+        for loop in subject.analysis.facts.loops
+        if loop.atom in element.names
+    }
+    return element.replaced(names)
 
 
 @dataclass(frozen=True, slots=True)
