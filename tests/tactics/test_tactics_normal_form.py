@@ -112,7 +112,8 @@ CASES = {
     b.store(y + i);
   }} else for (int j = i; j < n; ++j) y[j] = x[j] * 3.0f;
 }}""", "coarsen", MAP, ("ceil_div(n, 128)",), ("32",)),
-    "macros": _map(f"""#define LOOP(i, n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += blockDim.x * gridDim.x)
+    "macros": _map(f"""#define FIRST blockIdx.x * blockDim.x + threadIdx.x
+#define LOOP(i, n) for (int i = FIRST; i < (n); i += blockDim.x * gridDim.x)
 #define LOAD(p) __ldg(p)
 {HEAD} LOOP(i, n) {{ y[i] = LOAD(x + i) * 2.0f; }} }}"""),
     "macros of OpenCL": _map("""#define SIGMOID(v) (1.0f / (1.0f + exp(-(v))))
