@@ -188,7 +188,9 @@ class Subject:
 
     @cached_property
     def normal(self) -> Subject | None:
-        """The same kernel in normal form; None where it is in it already."""
+        """The same kernel in normal form; None where it is in it already, or a tactic has arranged it anew."""
+        if set(self.history) - _NAMED_APART:
+            return None
         text = normal_form(
             self.source, self.language, self.entry, {**dict(self.device.compiler_macros), **self.defines}
         )
