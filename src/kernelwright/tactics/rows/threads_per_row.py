@@ -12,11 +12,12 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
+from kernelwright.tactics.common.combiners import combined_variables, combining_lines, starts_from
 from kernelwright.tactics.common.dialect import Dialect, dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads, joined_variables
+from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads
 from kernelwright.tactics.common.thread_queries import thread_queries
 from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
@@ -250,8 +251,13 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     """
     header = header_of(row, loop)
     types = declared_types(row.subject)
-    joined = joined_variables(loop, types)
-    refuse_kept_arrays(row.subject, loop)
+    kept = {} if row.headers else _private_arrays(row.subject, loop)
+    if kept and _walks_own(loop, header, kept):
+        _keep_loop(row, loop, header)
+        return
+    joined = combined_variables(loop, types, kept)
+    if row.headers:
+        refuse_kept_arrays(row.subject, loop)
     row.loops += 1
     source = row.subject.source
     declared = loop.initial.declarators[0] if isinstance(loop.initial, nodes.Declaration) else None
@@ -259,12 +265,13 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     start, bound = start_of(row, loop), header.bound.place.span.text(source)
     if header.operator == "<=":
         bound = f"({bound}) + 1"
-    body = wide_body(row, loop, header, joined, types)
+    is_plain = not kept and all(each.leader is None for each in joined)
+    body = wide_body(row, loop, header, joined, types) if is_plain else None
     pad = indent(source, loop.place.span.start)
-    lines = joins_before(row, joined)
-    lines += [
+    lines = [
         "if (kw_live) {",
         f"  const {declared.c_type} kw_from = {start}, kw_to = {bound};",
+        *(f"  {line}" for line in joins_before(row, joined)),
         f"  {declared.c_type} kw_full = kw_from;",
     ]
     row.lone_loops += body is None
@@ -285,6 +292,8 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     for mark in loop.pragmas:
         row.plan.replace(mark.span, "")
     row.joined += joined
+    if any(each.extent for each in joined):  # each element is joined by itself: only threads that run in step are quick
+        row.plan.constraint("private arrays", f"{row.lanes_name} <= 32")
 
 
 def plain_header(loop: nodes.Loop) -> LoopHeader:
@@ -319,6 +328,49 @@ def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
     for node in nodes.walk(loop):
         if isinstance(node, nodes.Name) and node.name in kept - own:
             raise Unfit(f"{node.name} keeps values of a row between loops")
+
+
+def _private_arrays(subject: Subject, loop: nodes.Loop) -> dict[str, str]:
+    """A thread's own arrays that outlive a loop which uses them, with their extents."""
+    own = nodes.declared_names(loop)
+    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
+    found = {}
+    for each in nodes.walk(subject.analysis.function.body):
+        if isinstance(each, nodes.Declarator) and each.extents and each.name in used - own and not each.is_shared:
+            extent = each.extents[0]
+            if len(each.extents) != 1 or extent is None or each.initial is not None or not each.place.is_exact:
+                raise Unfit(f"{each.name} keeps values of a row in a way that is not followed")
+            found[each.name] = extent.place.span.text(subject.source)
+    return found
+
+
+def _walks_own(loop: nodes.Loop, header: LoopHeader, arrays: Mapping[str, str]) -> bool:
+    """Whether a loop's index is the place in each of a thread's own arrays."""
+    places = [n.index for n in nodes.walk(loop) if isinstance(n, nodes.Element) and nodes.root_name(n.base) in arrays]
+    uses = [n for n in nodes.walk(loop) if isinstance(n, nodes.Name) and n.name in arrays]
+    return len(uses) == len(places) and all(
+        isinstance(each, nodes.Name) and each.name == header.variable for each in places
+    )
+
+
+def _keep_loop(row: RowSharing, loop: nodes.Loop, header: LoopHeader) -> None:
+    """A loop over a thread's own arrays, which are the same in all threads of a row, and walked whole by each.
+
+    Where it stores, each thread stores its share.
+    """
+    facts = row.subject.analysis.facts
+    fact = next((each for each in facts.loops if each.span == loop.place.span and not each.inlined_in), None)
+    if fact is None:
+        raise Unfit("a loop over a private array is not understood")
+    row.loops += 1
+    row.lone_loops += 1
+    touches = [a for a in facts.accesses if fact.index in a.loops and a.kind != "read" and a.space != "private"]
+    if touches:
+        if nodes.assigned_names(loop.body) - nodes.declared_names(loop):
+            raise Unfit("a loop over a private array stores and joins")
+        row.plan.insert(
+            loop.body.place.span.start, f"if (kw_live && (int)({header.variable}) % {row.lanes_name} == kw_lane) "
+        )
 
 
 def lanes_of(
@@ -370,9 +422,15 @@ def wide_body(
 
 def joins_before(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     """Before a loop: all threads of a row but one start from what changes nothing."""
-    if row.headers:
-        return []
-    return [f"if (kw_lane != 0) {each.name} = {each.identity};" for each in joined if not each.is_idempotent]
+    starts = [] if row.headers else [(each, starts_from(each, joined)) for each in joined]
+    lines = []
+    for each, start in starts:
+        if each.extent:
+            lines.append(f"if (kw_lane != 0) for (int kw_d = 0; kw_d < {each.extent}; ++kw_d) {each.name}[kw_d] = 0;")
+        elif start:
+            is_led = "" if not each.is_idempotent else " && kw_to > kw_from"
+            lines.append(f"if (kw_lane != 0{is_led}) {each.name} = {start};")
+    return lines
 
 
 def _vector_loop(row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
@@ -400,13 +458,17 @@ def _vector_loop(row: RowSharing, declared: nodes.Declarator, joined: tuple[Join
 
 def joins_after(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     """After a loop: what the threads of a row have becomes one."""
-    if row.headers:
+    if row.headers or not joined:
         return []
-    return [
-        f"if ({row.lanes_name} > 1) {each.name} = "
-        f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}({each.name}, kw_part_{_word(each.c_type)}, kw_lane);"
-        for each in joined
-    ]
+
+    def join(each: Joined, texts: list[str]) -> str:
+        name = f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}"
+        return f"{name}({texts[0]}, kw_part_{_word(each.c_type)}, kw_lane)"
+
+    lines = combining_lines(
+        joined, [lambda name: f"kw_own_{name}"], join, "" if row.words.is_opencl else "#pragma unroll"
+    )
+    return [f"if ({row.lanes_name} > 1) {{", *(f"  {line}" for line in lines), "}"]
 
 
 def _word(c_type: str) -> str:
