@@ -163,7 +163,15 @@ __kernel void f(__global const float *m, __global float *out, int rows, int cols
   float keep[4];
   for (int c = 0; c < 4; ++c) keep[c] = m[r * cols];
   for (int c = 0; c < cols; ++c) out[r * cols + c] = keep[c & 3];
-}""", ALL, "keeps values"),
+}""", ALL),
+    Rows("filled between loops", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float keep[4];
+  for (int c = 0; c < cols; ++c) keep[c & 3] = m[r * cols + c];
+  for (int c = 0; c < cols; ++c) out[r * cols + c] = keep[c & 3];
+}""", ALL, "keep goes from one iteration to the next"),
     Rows("no loop", """
 __kernel void f(__global const float *m, __global float *out, int rows, int cols) {
   int r = get_global_id(0);
@@ -185,7 +193,7 @@ def test_shared_rows_compute_the_same(case: Rows, runner: Runner) -> None:
         assert case.reason in result.reason
         return
     assert isinstance(result, Rewrite), result.reason
-    assert result.header.parameter("VEC") is not None or case.name == "columns, walked down"
+    assert result.header.parameter("VEC") is not None or case.name in ("columns, walked down", "kept between loops")
     done = assert_same(runner, _subject(case), result, SIZES[: 2 * TIMES], count=3 * TIMES)
     assert done >= 4
 
