@@ -109,6 +109,26 @@ __kernel void f(__global const float *m, __global float *out, int rows, int cols
   for (int r = 0; r < rows; ++r) s += m[r * cols + c];
   out[c] = s;
 }""", {"m": "in float32 cols,rows", "out": "out float32 rows", "rows": "int32 =cols", "cols": "int32 =rows"}),
+    Rows("narrow weights", """
+__kernel void f(__global const char *m, __global const float *v, __global const float *scale, __global float *out,
+                int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float dot = 0.0f;
+  for (int c = 0; c < cols; ++c) dot += (float)m[r * cols + c] * v[c];
+  out[r] = dot * scale[r];
+}""", {"m": "in int8 rows,cols", "v": "in float32 cols", "scale": "in float32 rows", "out": "out float32 rows",
+       "rows": "int32 =rows", "cols": "int32 =cols"}),
+    Rows("narrow weights without a cast, a scale for each group", """
+__kernel void f(__global const uchar *m, __global const float *v, __global const float *scale, __global float *out,
+                int rows, int cols, int group) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float dot = 0.0f;
+  for (int c = 0; c < cols; ++c) dot += (m[r * cols + c] - 128) * scale[c / group] * v[c];
+  out[r] = dot;
+}""", {"m": "in uint8 rows,cols", "v": "in float32 cols", "scale": "in float32 cols", "out": "out float32 rows",
+       "rows": "int32 =rows", "cols": "int32 =cols", "group": "int32 =8"}),
     Rows("integers counted", """
 __kernel void f(__global const int *m, __global int *out, int rows, int cols) {
   int r = get_global_id(0);

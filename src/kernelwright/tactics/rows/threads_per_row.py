@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -217,8 +217,13 @@ def _start(subject: Subject, places: Places, name: str) -> RowSharing:
     )
     rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1 if is_cpu else 4, "rows of a block")
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
-    widest = 8 if is_cpu else min(8, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
-    vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
+    widest = 8 if is_cpu else min(16, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    vec = plan.parameter(
+        "VEC",
+        (1, 2, 4, 8, *((16,) if min(narrow, default=4) == 1 else ())),
+        widest,
+        "elements of a row that a thread takes at once",
+    )
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
     return RowSharing(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
@@ -277,7 +282,7 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     row.lone_loops += body is None
     if body is not None:
         row.vector_loops += 1
-        lines += _vector_loop(row, declared, joined, body)
+        lines += _vector_loop(row, declared, joined, body, row.wide[-1].blocks)
     original = loop.body.place.span.text(source)
     if body is not None and not row.words.is_opencl:
         lines.append("#pragma unroll 1")
@@ -391,6 +396,8 @@ def lanes_of(
     )  # fmt: skip
     lanes.pointers |= {n.name for n in nodes.walk(row.subject.analysis.function.body)
                        if isinstance(n, nodes.Declarator) and n.is_pointer}  # fmt: skip
+    if not row.headers and start_of(row, loop) == "0":
+        lanes.blocked = header.variable
     try:
         lanes.settle(statements_of(loop))
     except Unfit:
@@ -433,9 +440,12 @@ def joins_before(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     return lines
 
 
-def _vector_loop(row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
+def _vector_loop(
+    row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str, blocks: Iterable[str]
+) -> list[str]:
     variable, c_type = declared.name, declared.c_type
-    lines = [f"  if (kw_to > kw_from) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
+    whole = "".join(f" && ({each}) % {row.vec} == 0" for each in blocks)
+    lines = [f"  if (kw_to > kw_from{whole}) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
     for each in joined:
         wide = f"kw_{each.c_type}" if row.words.is_opencl else f"kw_lanes<{each.c_type}>"
         first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
@@ -569,7 +579,7 @@ def add_preludes(row: RowSharing) -> None:
             c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
         c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
         mapped = {key for lanes in row.wide for key in lanes.mapped}
-        plan.prelude.append(prelude(words, row.vec, c_types=c_types & _VECTOR_TYPES, mapped=mapped))
+        plan.prelude.append(prelude(words, row.vec, c_types=c_types, mapped=mapped))
         clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
         plan.prelude += clones.values()
     for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
