@@ -102,6 +102,15 @@ def test_what_no_tree_gives_is_refused_with_the_variable(name: str) -> None:
 
 # Rewritten kernels
 
+SKINNY = """
+__kernel void f(__global const float *x, __global const float *w, __global float *out, int tokens, int rows, int cols) {
+  int r = get_global_id(0), t = get_global_id(1);
+  if (r >= rows || t >= tokens) return;
+  float sum = 0.0f;
+  for (int c = 0; c < cols; ++c) sum += x[t * cols + c] * w[r * cols + c];
+  out[t * rows + r] = sum;
+}"""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -223,6 +232,18 @@ def test_cuda_text_compiles(case: Rows, tmp_path: Path) -> None:
     assert isinstance(result, Rewrite), result
     config = {each.name: each.default for each in result.header.parameters}
     assert compile_cuda(result, config, SIZES[0], tmp_path) == ""
+
+
+@pytest.mark.parametrize("block", [["16", "4"], ["8"]])
+def test_rows_may_be_chosen_along_two_axes(block: list[str], runner: Runner) -> None:
+    arguments = {"x": "in float32 tokens,cols", "w": "in float32 rows,cols", "out": "out float32 tokens,rows",
+                 "tokens": "int32 =tokens", "rows": "int32 =rows", "cols": "int32 =cols"}  # fmt: skip
+    sizes = [{"tokens": 3, "rows": 19, "cols": 37}]
+    grid = [f"ceil_div(rows, {block[0]})", f"ceil_div(tokens, {block[1]})" if len(block) > 1 else "tokens"]
+    subject = subject_of(SKINNY, arguments, grid, block, sizes)
+    result = ROWS.apply(subject)
+    assert isinstance(result, Rewrite), result
+    assert assert_same(runner, subject, result, sizes, count=4) == 4
 
 
 def test_an_array_that_several_loops_fill_is_refused() -> None:

@@ -82,8 +82,10 @@ def share(
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     _require_rows_apart(subject)
     places = places_of(subject, fastest="x")
-    if len(places.axes) != 1 or places.axes[0].loop is not None:
-        raise Unfit("a row is not chosen by the thread's place along x alone")
+    if any(each.loop is not None for each in places.axes):
+        raise Unfit("its threads walk several rows in a loop")
+    if places.axes[0].atom != "global.x" or any(each.atom[-2:] not in (".y", ".z") for each in places.axes[1:]):
+        raise Unfit("a row is not chosen by the thread's place along x, y and z alone")
     body = subject.analysis.function.body
     loops = list(_row_loops(body.statements))
     if not loops:
@@ -491,7 +493,7 @@ def _word(c_type: str) -> str:
 def _refuse_other_conditions(row: RowSharing, body: nodes.Block) -> None:
     """Conditions around loops must be the one that stops threads beyond the last row, and becomes true."""
     assert row.places is not None
-    axis = row.places.axes[0]
+    axes = {name: axis for axis in row.places.axes for name in (axis.atom, axis.atom.replace("global.", "block."))}
     facts = row.subject.analysis.facts
     for statement in nodes.walk(body):
         if not isinstance(statement, nodes.If):
@@ -502,10 +504,12 @@ def _refuse_other_conditions(row: RowSharing, body: nodes.Block) -> None:
             continue
         guards = [g for g in facts.guards if g.span == statement.condition.place.span and g.is_complete]
         is_bound = any(
-            g.comparisons and all(c.left.single_name == axis.atom and c.operator == "<" for c in g.comparisons)
-            and len(g.comparisons) == 1 and all(map(row.subject.is_as_said, g.comparisons)) for g in guards
+            g.comparisons and all(map(row.subject.is_as_said, g.comparisons))
+            and all(c.operator == "<" and (c.left.single_name or "") in axes for c in g.comparisons)
+            and len({c.left.single_name for c in g.comparisons}) == len(g.comparisons)
+            and all(is_guarded(row.subject, axes[c.left.single_name or ""]) for c in g.comparisons) for g in guards
         )  # fmt: skip
-        if not is_bound or statement.no is not None or not is_guarded(row.subject, axis):
+        if not is_bound or statement.no is not None:
             raise Unfit("a condition decides whether a row is walked")
         returned = statement.yes
         if isinstance(returned, nodes.Block) and len(returned.statements) == 1:
@@ -536,6 +540,16 @@ def _frame(row: RowSharing) -> None:
         row.plan.constraint("whole", f"({axis.total}) % {row.rows_name} == 0")
         _shrink_rows(row, axis)
         lines += [f"const {integer} kw_x = {wanted};", "const int kw_live = 1;"]
+    for name, other in zip("yz", row.places.axes[1:], strict=False):
+        place = f"({integer}){words.block(other.atom[-1])}"
+        if is_guarded(subject, other):
+            limit = f"({integer})({_bound(subject, other)})"
+            lines[-1] += f"\n  const {integer} kw_{name} = {place} < {limit} ? {place} : {limit} - 1;"
+            live = next(i for i, each in enumerate(lines) if "const int kw_live = " in each)
+            lines[live] = lines[live].replace("kw_live = ", f"kw_live = {place} < {limit} && ")
+        else:
+            lines.append(f"const {integer} kw_{name} = {place};")
+        row.plan.constraint(f"blocks along {name}", f"{other.total} <= 65535")
     for c_type in sorted({each.c_type for each in row.joined}):
         lines.append(
             f"{words.shared} {c_type} kw_parts_{_word(c_type)}[{row.rows_name} * {row.lanes_name}];\n  "
@@ -595,10 +609,12 @@ def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
         plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
     step = only_shape(subject)
     assert row.places is not None
-    plan.header = plan.header.relaunched(
-        step.entry, grid=(f"ceil_div({row.places.axes[0].total}, {row.rows_name})",),
-        block=(row.lanes_name, row.rows_name),
-    )  # fmt: skip
+    first, *others = row.places.axes
+    along = {each.atom[-1]: each.total for each in others}
+    grid = [f"ceil_div({first.total}, {row.rows_name})", along.get("y", "1"), along.get("z", "1")]
+    while grid[-1] == "1" and len(grid) > 1:
+        grid.pop()
+    plan.header = plan.header.relaunched(step.entry, grid=tuple(grid), block=(row.lanes_name, row.rows_name))
     plan.constraint("threads", f"{row.lanes_name} * {row.rows_name} <= 1024")
     if not words.is_opencl:
         plan.constraint("warps", f"{row.lanes_name} == 1 or {row.lanes_name} * {row.rows_name} % 32 == 0")
@@ -617,6 +633,9 @@ def sharing(row: RowSharing) -> Effect:
         if not row.vector_loops:
             return Effect(1.1, "several threads walk a row, none of whose loops becomes SIMD")
         return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
+    reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
+    if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
+        return Effect(1.05, "there are more threads than rows, but neighbouring ones load side by side already")
     return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
 
 
