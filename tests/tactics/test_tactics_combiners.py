@@ -234,7 +234,7 @@ def test_cuda_text_compiles(case: Rows, tmp_path: Path) -> None:
     assert compile_cuda(result, config, SIZES[0], tmp_path) == ""
 
 
-@pytest.mark.parametrize("block", [["16", "4"], ["8"]])
+@pytest.mark.parametrize("block", [pytest.param(["16", "4"], marks=pytest.mark.thorough), ["8"]])
 def test_rows_may_be_chosen_along_two_axes(block: list[str], runner: Runner) -> None:
     arguments = {"x": "in float32 tokens,cols", "w": "in float32 rows,cols", "out": "out float32 tokens,rows",
                  "tokens": "int32 =tokens", "rows": "int32 =rows", "cols": "int32 =cols"}  # fmt: skip
