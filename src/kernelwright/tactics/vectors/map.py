@@ -79,7 +79,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     _cover(plan, subject, places, names)
     _define_sizes(plan, places)
     c_types = {"float"} | {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {_spelled(lanes.resolved(lanes.types.get(a, ""))) for a in subject.analysis.facts.arrays}
+    c_types |= {lanes.resolved(lanes.types.get(a, "")) for a in subject.analysis.facts.arrays}
     one, many = plan.fresh(f"kw_{subject.entry}_one"), plan.fresh(f"kw_{subject.entry}_vector")
     load = store = ""
     if subject.language == "cuda":
@@ -90,7 +90,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
         prelude(
             words,
             names.vec,
-            c_types=c_types & _KNOWN,
+            c_types=c_types,
             mapped=lanes.mapped,
             load=load,
             store=store,
@@ -112,13 +112,6 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
         _effect(subject, lanes, places, int(str(vec_default(plan, names.vec)))),
         properties=("independent",),
     )
-
-
-_KNOWN = frozenset(("float", "double", "int", "uint"))
-
-
-def _spelled(c_type: str) -> str:
-    return {"unsigned": "uint", "unsigned int": "uint"}.get(c_type, c_type)
 
 
 def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
