@@ -203,7 +203,7 @@ def test_report_and_exports_are_written(result: kernelwright.TuneResult, tmp_pat
 def test_paths_may_be_text(result: kernelwright.TuneResult, tmp_path: Path) -> None:
     run = str(result.folder)
     assert kernelwright.write_report(run, str(tmp_path / "report.html")).is_file()
-    assert len(kernelwright.export_run(run, str(tmp_path / "all"))) == 5
+    assert len(kernelwright.export_run(run, str(tmp_path / "all"))) == 6
     assert kernelwright.resume(run).reason == "budget"
     assert kernelwright.replay(run, run=str(tmp_path / "again")).folder == tmp_path / "again"
 

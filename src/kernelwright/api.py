@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from kernelwright.checking.check import check
 from kernelwright.dispatching.measure import probe_dispatch as dispatch
 from kernelwright.errors import KernelwrightError
 from kernelwright.export.run import export_run
@@ -34,6 +35,7 @@ __all__ = [
     "RunView",
     "TuneResult",
     "TuneSettings",
+    "check",
     "dispatch",
     "export_run",
     "load_problem",

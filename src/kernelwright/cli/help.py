@@ -12,7 +12,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Make a kernel faster": ("optimize", "demo", "init", "doctor"),
     "Search and go on": ("tune", "resume", "worker"),
     "Look at runs": ("show", "report", "compare", "profile"),
-    "Use the result": ("export", "dispatch"),
+    "Use the result": ("export", "check", "dispatch"),
     "Look behind it": ("analyse", "memory", "bench"),
 }
 """By title, the commands that the help shows together: by task, and what a new user needs first."""
@@ -25,7 +25,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Device": ("device", "jobs", "runner", "in_flight", "part", "replay"),
     "Spool": ("spool", "create", "until_idle"),
     "Measurement": ("cache", "finalists", "rounds", "probe", "ranges"),
-    "Result": ("run", "out", "formats", "loss", "force", "report", "json", "quiet", "help"),
+    "Result": ("run", "out", "formats", "loss", "to", "junit", "force", "report", "json", "quiet", "help"),
 }
 """By title, the names of the options that the help of a `GroupedCommand` shows together."""
 

@@ -436,7 +436,12 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: RUN/export).")] = None,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="source, header, torch, json, t4, t1; may be repeated (default: all that fit)."),
+        typer.Option(
+            "--format", help="source, header, torch, json, t4, t1, choice; may be repeated (default: all that fit)."
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Only put the choice into this store, for `check`.", metavar="STORE")
     ] = None,
     loss: Annotated[
         str | None, typer.Option(help="What a shape may lose against its best config (default: as probed, else 2%).")
@@ -450,10 +455,43 @@ def export(
     Header, operator and JSON choose a config by sizes; `kernelwright dispatch` measures between the tuned ones.
     """
     from kernelwright.cli.commands.dispatch import parse_loss
-    from kernelwright.export.run import export_run
+    from kernelwright.export.run import export_choice, export_run
 
     share = parse_loss(loss) if loss is not None else None
+    if to is not None:
+        if out is not None or formats:
+            raise UsageError("--to goes without --out and --format: a store holds choices only")
+        print_written([export_choice(run, to, loss=share)], is_json=json)
+        return
     print_written(export_run(run, out or run / "export", formats=formats or None, loss=share), is_json=json)
+
+
+@app.command(cls=GroupedCommand, short_help="Measure whether shipped choices still hold here.")
+def check(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Stores, exported folders or runs.", metavar="FOLDER...", show_default=False)
+    ],
+    device: DeviceOption = None,
+    rounds: RoundsOption = 40,
+    loss: Annotated[str, typer.Option(help="What a choice may lose before it counts as slower.")] = "2%",
+    junit: Annotated[Path | None, typer.Option(help="JUnit XML file to write too.")] = None,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Measure shipped choices against their baselines on this machine now, interleaved, at most 60 s a kernel.
+
+    Exit status 0: all hold, or a better choice is known; 1: one is slower or wrong; 2: one could not be checked.
+
+      kernelwright export runs/matmul-1 --to tuned
+
+      kernelwright check tuned --junit check.xml
+    """
+    from kernelwright.cli.commands.dispatch import parse_loss
+    from kernelwright.cli.outside.check import run_check
+
+    status = run_check(folders, device=device, rounds=rounds, loss=parse_loss(loss), junit=junit, is_json=json)
+    raise typer.Exit(status)
 
 
 @app.command(cls=GroupedCommand, short_help="Measure which sizes each of a few configs should serve.")

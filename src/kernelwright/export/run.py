@@ -18,6 +18,7 @@ from kernelwright.errors import UsageError, UserError
 from kernelwright.export.autotuning.t1 import t1_document
 from kernelwright.export.autotuning.t4 import t4_document
 from kernelwright.export.c_header.header import header_text
+from kernelwright.export.choice import choice_file, choice_of, write_choice
 from kernelwright.export.source import source_text
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import summary_document
@@ -41,13 +42,14 @@ _WRITERS: Mapping[str, _Writer] = MappingProxyType(
         "json": lambda run: {f"{run.identifier}.json": _json(summary_document(run))},
         "t4": lambda run: {f"{run.identifier}.t4.json": _json(t4_document(run))},
         "t1": lambda run: {f"{run.identifier}.t1.json": _json(t1_document(run))},
+        "choice": choice_file,
     }
 )
 
 FORMATS = tuple(_WRITERS)
 """`source`: the winning source, ready to compile. `header`: C/C++ configs with their selection by sizes, and launches.
 `torch`: a folder with a PyTorch operator. `json`: a plain summary, with the dispatch table. `t4`: the community's
-results format. `t1`: its input format."""
+results format. `t1`: its input format. `choice`: what `check` measures again."""
 
 
 def formats_for(language: Language) -> tuple[str, ...]:
@@ -95,6 +97,16 @@ def export_run(
             if formats is not None or name != "torch" or exported.result.best_config is None:
                 raise  # an operator that nobody asked for by name is left out where a kernel cannot become one
     return [_write(Path(out), name, data) for name, data in files.items()]
+
+
+def export_choice(run: Path | str, store: Path | str, *, loss: float | None = None) -> Path:
+    """Put what the run in the folder `run` chose into a store, one file a kernel; gives that file.
+
+    Raises:
+        UserError: nothing won.
+        StoreError: the run cannot be read, or the file cannot be written.
+    """
+    return write_choice(Path(store), choice_of(ExportedRun.read(Path(run), loss=loss)))
 
 
 def _write(folder: Path, name: str, data: bytes) -> Path:

@@ -201,7 +201,7 @@ class RunFolder:
             self.blobs.folder.mkdir(exist_ok=True)
             self.problem_dir.mkdir(exist_ok=True)
             for name, content in files.items():
-                target = self.problem_dir / _checked_name(name)
+                target = self.problem_dir / checked_name(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(target, content)
             write_atomically(self.path / MANIFEST_NAME, manifest(files))
@@ -253,7 +253,12 @@ def default_run_path(problem_name: str, *, folder: Path = DEFAULT_FOLDER, now: d
     raise AssertionError("counting never ends")
 
 
-def _checked_name(name: str) -> PurePosixPath:
+def checked_name(name: str) -> PurePosixPath:
+    """The path of a problem's file inside its folder.
+
+    Raises:
+        StoreError: it would lie outside.
+    """
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts:
         raise StoreError(f"a problem's file cannot be kept as {name!r}: a path inside the folder was expected")

@@ -50,7 +50,7 @@ def template_name(problem: Problem, files: Mapping[str, bytes]) -> str:
 def to_toml(document: Mapping[str, Any]) -> str:
     """`document` as TOML: plain keys first, then its tables, with everything below them inline."""
     plain = {name: value for name, value in document.items() if not isinstance(value, dict) and not _is_tables(value)}
-    lines = [f"{_key(name)} = {_inline(value)}" for name, value in plain.items()]
+    lines = [f"{_key(name)} = {inline_toml(value)}" for name, value in plain.items()]
     for name, value in document.items():
         if name not in plain:
             lines += _table(name, value)
@@ -61,7 +61,7 @@ def _table(name: str, value: Any) -> Iterator[str]:
     for each in value if isinstance(value, list) else [value]:
         yield ""
         yield f"[[{_key(name)}]]" if isinstance(value, list) else f"[{_key(name)}]"
-        yield from (f"{_key(key)} = {_inline(item)}" for key, item in each.items())
+        yield from (f"{_key(key)} = {inline_toml(item)}" for key, item in each.items())
 
 
 def _is_tables(value: object) -> bool:
@@ -77,14 +77,15 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _inline(value: Any) -> str:
+def inline_toml(value: Any) -> str:
+    """A value as TOML, on one line."""
     match value:
         case bool():
             return "true" if value else "false"
         case str():
             return _text(value)
         case dict():
-            return "{ " + ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items()) + " }"
+            return "{ " + ", ".join(f"{_key(key)} = {inline_toml(item)}" for key, item in value.items()) + " }"
         case list():
-            return "[" + ", ".join(_inline(item) for item in value) + "]"
+            return "[" + ", ".join(inline_toml(item) for item in value) + "]"
     return str(value)  # numbers, dates and times are written as TOML reads them

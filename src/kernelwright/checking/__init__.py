@@ -1,0 +1,1 @@
+"""Measures shipped choices again, on this machine now."""

@@ -1,0 +1,1 @@
+"""Commands by which others use what was found: continuous integration, browsers, coding agents."""
