@@ -16,8 +16,10 @@ from kernelwright.infer.words import Words
 from kernelwright.problem.dtypes import dtype_of_c_type
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import KernelParameter, scan_kernels
+from kernelwright.source import nodes
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
 from kernelwright.source.lexer import masked, words_of
+from kernelwright.source.syntax import parse
 
 LEAST_SIZE = 64
 """Sizes below it say how a kernel works (a radius, a block), and stay as they are."""
@@ -242,15 +244,32 @@ class _Program:
             if not parameter.is_pointer and self._value(passed) is not None:
                 own[parameter.name] = self._in_sizes(passed)
         names = []
-        for argument, passed in zip(part.arguments, launch.actuals, strict=False):
+        divisors = self._divisors(launch.kernel)
+        for parameter, argument, passed in zip(
+            self._known[launch.kernel], part.arguments, launch.actuals, strict=False
+        ):  # fmt: skip
             renamed = {name: f"({text})" if not re.fullmatch(r"\w+", text) else text for name, text in own.items()}
             shape = tuple(_renamed(each, renamed) for each in argument.shape)
             value = own.get(argument.name, argument.value) if argument.role == "scalar" else ""
-            names.append(self._named(replace(argument, shape=shape, value=value), passed))
+            made = replace(argument, shape=shape, value=value)
+            if parameter.name in divisors and made.bounds is None:
+                made = replace(made, bounds=(1, 2), note="it divides, so it keeps away from 0")
+            names.append(self._named(made, passed))
         return InferredStep(
             launch.kernel, tuple(self._in_sizes(each) for each in launch.grid), part.launch.block,
             self._in_sizes(launch.shared_bytes) or part.launch.shared_bytes, tuple(names),
         )  # fmt: skip
+
+    def _divisors(self, kernel: str) -> frozenset[str]:
+        """The arrays by whose elements a kernel divides."""
+        functions = parse(self._source.text, self._source.language).functions
+        body = next(each.body for each in functions if each.name == kernel)
+        roots = (
+            nodes.root_name(node.right)
+            for node in nodes.walk(body)
+            if isinstance(node, nodes.Binary) and node.operator == "/" and isinstance(node.right, nodes.Element)
+        )
+        return frozenset(name for name in roots if name is not None)
 
     def _named(self, argument: InferredArgument, passed: str) -> str:
         """What the problem calls an argument; what two launches pass is one."""
@@ -277,7 +296,10 @@ class _Program:
         if before.role == "input" and after.role != "input":
             role = "inout"
         is_larger = self._elements(after) > self._elements(before)
-        return replace(before, role=role, shape=after.shape if is_larger else before.shape)
+        shape = after.shape if is_larger else before.shape
+        return replace(
+            before, role=role, shape=shape, bounds=before.bounds or after.bounds, note=before.note or after.note
+        )
 
     def _elements(self, argument: InferredArgument) -> int:
         total = 1
