@@ -154,6 +154,12 @@ def init(
     entry: Annotated[str | None, typer.Option(help="Which kernel, if the file has several.")] = None,
     grid: Annotated[str | None, typer.Option(help="Blocks along x, y, z, as in 64,8 or rows.")] = None,
     block: Annotated[str | None, typer.Option(help="Threads of a block along x, y, z.")] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="SOURCE is a program of this suite: polybench, hecbench. All its kernels are read."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write into (default: the kernel's name).")] = None,
     *,
     example: Annotated[
@@ -183,7 +189,7 @@ def init(
     from kernelwright.cli.commands.init import run_init
 
     said = KernelWords(source, tuple(words or ()), entry, grid, block, out)
-    run_init(said, is_forced=force, is_json=json)
+    run_init(said, is_forced=force, is_json=json, suite=suite)
 
 
 @app.command(short_help="Print what is understood of a kernel, and what is not.")
