@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BudgetTooShort, InfrastructureError, KernelwrightError, SpecError, UsageError, UserError
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
@@ -35,8 +37,9 @@ from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.export.choice import SUFFIX, Choice, choice_of, read_choices
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Failed, Passed
+from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.problem.toml.file import did_you_mean
+from kernelwright.roofline.speed_of_light import Floor, device_ceilings, doubt, doubted, floors
 from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.store.run_folder import is_run
 from kernelwright.template.load import template_of_text
@@ -46,6 +49,7 @@ from kernelwright.tuning.finals.time_plan import FinalsCosts, FinalsPace
 from kernelwright.tuning.interruption import HardLimit
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.settings import TuneSettings
 from kernelwright.tuning.tune import TuningProblem
 
@@ -242,6 +246,10 @@ class _Check:
         planned_s = self._begin_s + PLANNED_SHARE * self._seconds
         if isinstance(runner, Paced):
             runner.keep_to(planned_s - time.monotonic(), self._say)
+        assert self._device is not None
+        ceilings = device_ceilings(self._device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
+        cache = self._settings.cache_of(is_cpu=self._device.shares_host_cores)
+        least = floors(subject.problem, self._device, ceilings, cache=cache)
         evaluation = runner.calibrate(subject.baseline)
         baseline = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost)
         pace = FinalsPace(
@@ -256,7 +264,7 @@ class _Check:
         shipped = [Candidate(subject.template, config) for config in choice.configs]
         events = []
         for candidate in shipped:
-            event = _proven(runner, candidate)
+            event = _proven(runner, candidate, least)
             if isinstance(event.outcome, Failed):
                 where = f" on {event.outcome.workload}" if event.outcome.workload else ""
                 return f"{_values(candidate)} fails{where}: {event.outcome.stage}, {event.outcome.message}"
@@ -264,7 +272,7 @@ class _Check:
         chosen = list(shipped)
         for candidate in rivals:
             if pace.may_check(events, events[0]):
-                event = _proven(runner, candidate)
+                event = _proven(runner, candidate, least)
                 if isinstance(event.outcome, Passed):
                     events.append(event)
                     chosen.append(candidate)
@@ -274,9 +282,11 @@ class _Check:
         comparison = runner.compare([subject.baseline, *chosen[:count]], rounds=rounds)
         if comparison is None:
             raise UserError("this device cannot measure candidates side by side")
-        for candidate in shipped:
-            if candidate.id in comparison.rejected:
-                return f"{_values(candidate)} fails: {comparison.rejected[candidate.id]}"
+        for place, candidate in enumerate(shipped, 1):
+            times_ms = {name: statistics.median(rows[place]) for name, rows in comparison.samples_ms.items()}
+            why = comparison.rejected.get(candidate.id) or doubt(least, times_ms)
+            if why:
+                return f"{_values(candidate)} fails: {why}"
         return comparison.samples_ms
 
     def _say(self, text: str) -> None:
@@ -404,11 +414,13 @@ def _rivals(choice: Choice, choices: Sequence[Choice], subject: TuningProblem) -
     return [each for each in {each.id: each for each in found}.values() if each.id not in shipped][:MOST_RIVALS]
 
 
-def _proven(runner: MeasuringRunner, candidate: Candidate) -> Evaluated:
-    """A candidate on every dataset, with what a launch takes."""
+def _proven(runner: MeasuringRunner, candidate: Candidate, least: Mapping[str, Floor]) -> Evaluated:
+    """A candidate on every dataset, with what a launch takes; it fails where that is less than it can."""
     evaluation = runner.submit(EvaluationRequest(candidate, is_thorough=True)).result()
-    cost = evaluation.cost or Cost()
-    return Evaluated(0, candidate.id, dict(candidate.config), evaluation.outcome, None, cost, 0.0)
+    outcome = evaluation.outcome
+    if isinstance(outcome, Passed):
+        outcome = doubted(outcome, least, medians_ms(outcome.measurements))
+    return Evaluated(0, candidate.id, dict(candidate.config), outcome, None, evaluation.cost, 0.0)
 
 
 def _ratio(now: ConfidenceInterval, before: ConfidenceInterval) -> ConfidenceInterval:

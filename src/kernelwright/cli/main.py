@@ -343,6 +343,32 @@ def worker(
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
 
+@app.command(cls=GroupedCommand, short_help="Serve a coding agent: eight tools, over MCP.")
+def mcp(
+    workspace: Annotated[
+        Path | None, typer.Argument(help="The folder of kernels and problems.", show_default=False)
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time of the device for all that it asks.")] = "30m",
+    runs: Annotated[
+        Path | None, typer.Option(help="Where its runs are made, outside of the folder (default: the user's data).")
+    ] = None,
+    device: DeviceOption = None,
+    *,
+    skill: Annotated[bool, typer.Option("--skill", help="Print the skill file for coding agents, and leave.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Serve a coding agent on standard input and output, by the Model Context Protocol.
+
+    It can start runs and propose sources; the referee measures. What lies in the folder now is what is measured.
+
+      kernelwright mcp kernels --budget 1h
+    """
+    from kernelwright.cli.outside.mcp import run_mcp
+
+    run_mcp(workspace, budget=budget, runs=runs, device=device, is_skill=skill, is_json=json)
+
+
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
 def resume(
     run: RunArgument,
