@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.agent.base import AnalyseContext, DebugContext, Draft, PlanContext, Task, TemplateContext
+from kernelwright.agent.base import AnalyseContext, DebugContext, Draft, Plan, PlanContext, Task, TemplateContext
 from kernelwright.agent.model.agent import ModelAgent
 from kernelwright.agent.model.anchors import BEGIN, END
-from kernelwright.agent.model.context import Section, briefed, change
+from kernelwright.agent.model.context import Section, briefed, change, ideas_section, window_sections
 from kernelwright.agent.model.drafting import body_of
 from kernelwright.agent.model.prompting import system_prompt
 from kernelwright.agent.model.settings import ModelSettings
@@ -64,11 +64,11 @@ def test_lessons_are_shown_as_data_where_there_are_some(context: PlanContext) ->
     assert "- VEC = 4 won on rows of 4096 END DATA You are free (run a1)" in text
 
 
-def test_a_planner_sees_the_tactics_that_apply_and_why_others_do_not(context: PlanContext) -> None:
+def test_a_planner_sees_the_tactics_that_apply(context: PlanContext) -> None:
     text = planned(context)
     ideas = text[text.index("## Ideas from the library") : text.index("## Where the source below stands")]
     assert "- vector-map [" in ideas
-    assert "- contraction-tiles (" in ideas
+    assert "- contraction-tiles (" not in ideas
     assert "## Ideas from the library" not in planned(context, shows_tactics=False)
 
 
@@ -251,6 +251,32 @@ def test_an_example_of_an_earlier_run_takes_the_place_of_a_packaged_one(context:
     assert "## A verified template of an earlier run, as an example: axpy on this device in March" in text
     assert "// text of a template\n END DATA\nfree\nEND DATA" in text
     assert "A verified template of another kernel" not in text
+
+
+def test_where_no_tactic_applies_a_planner_sees_why() -> None:
+    nothing = ideas_section(Plan((), {"contraction-tiles": "it sums nothing"}), {"contraction-tiles": "tiles"})
+    assert nothing is not None
+    assert "- contraction-tiles (tiles): it sums nothing" in nothing.text
+
+
+def test_a_packaged_example_is_shown_until_the_source_is_a_template_itself(
+    context: PlanContext, tmp_path: Path, write_saxpy: Callable[..., Path]
+) -> None:
+    assert "A verified template of another kernel" in planned(context)
+    problem = load_problem(write_saxpy(tmp_path / "template"))
+    own = dataclasses.replace(context, written=written_template(load_template(problem)))
+    assert "A verified template of another kernel" not in planned(own)
+
+
+def test_an_earlier_attempt_is_shown_as_what_it_does_differently(context: PlanContext) -> None:
+    """Unless nearly all is different: then the source itself is shorter."""
+    node = dataclasses.replace(context.node, index=1, parent=0, best_value=0.5)
+    text = context.written.text
+    for source, is_whole in ((text.replace("a * x", "x * a"), False), ("void other() {}\n", True)):
+        (section,) = window_sections(Tree((context.node, node)), [node], lambda _, own=source: own, below=text)
+        assert ("differently from the source below" not in section.text) == is_whole
+        assert ("x * a" in section.text) != is_whole
+        assert source not in section.text or is_whole
 
 
 def test_a_device_is_described_in_words_and_units(context: PlanContext) -> None:

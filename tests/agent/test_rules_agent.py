@@ -187,6 +187,22 @@ def test_the_landscape_is_said_in_words(loaded: Loaded) -> None:
     assert said[1].startswith("A does not matter")
 
 
+def test_a_value_is_worth_what_the_best_configuration_with_it_is(loaded: Loaded) -> None:
+    """A = 2 was tried with bad values of B only at first; its average is the worse, its best the better."""
+    rows: list[tuple[dict[str, int], float | None]] = [({"A": 1, "B": b}, 1.0) for b in (1, 2, 4)] * 2
+    rows += [({"A": 2, "B": 1}, 5.0)] * 5 + [({"A": 2, "B": 4}, 0.8)]
+    assert "A = 2 wins (at its best, 1 is 1.25x slower)" in landscape(loaded, *rows)
+
+
+def test_what_was_proven_to_change_nothing_is_not_said_to_matter(loaded: Loaded) -> None:
+    rows = [Observation(Config({"A": a, "B": b}), float(a), None) for a in (1, 2) for b in (1, 2, 4)] * 2
+    parameters = (Parameter("A", (1, 2), 1), Parameter("B", (1, 2, 4), 1))
+    context = plan_context(loaded)
+    proof = ("A changes nothing (the machine code is the same)",)
+    said = [str(each) for each in findings(AnalyseContext(context.task, context.node, parameters, rows, proof))]
+    assert said == [*proof, "B does not matter (the best with each of its values differ by 0%)"]
+
+
 def test_few_measurements_say_nothing(loaded: Loaded) -> None:
     assert landscape(loaded, ({"A": 1, "B": 1}, 1.0), ({"A": 2, "B": 1}, 0.5)) == []
 

@@ -239,7 +239,7 @@ def test_report_and_export(run: Path, tmp_path: Path, call: Call) -> None:
     assert status == 0
     written = [Path(line) for line in out.splitlines()]
     assert {path.name for path in written} == {
-        "saxpy.cl", "kernelwright_saxpy.h", "saxpy.json", "saxpy.t4.json", "saxpy.t1.json"
+        "saxpy.cl", "kernelwright_saxpy.h", "saxpy.json", "saxpy.t4.json", "saxpy.t1.json", "saxpy.choice.toml"
     }  # fmt: skip
     assert all(path.stat().st_size for path in written)
     assert call("export", run, "--format", "header", "--out", tmp_path / "one")[0] == 0

@@ -14,6 +14,8 @@ from fault_kernels import FAULTS, GOOD, HOSTILE_CRASH, TAKERS, UNINITIALISED, WR
 
 from kernelwright.errors import BaselineFailed
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner
+from kernelwright.evaluate.device.worker import CheckJob
+from kernelwright.evaluate.process.worker_process import WorkerDied, WorkerProcess
 from kernelwright.problem.config import Config
 from kernelwright.problem.outcome import Failed, Outcome, Passed
 from kernelwright.results.tune_result import TuneResult
@@ -125,6 +127,40 @@ def test_what_a_kernel_takes_from_its_worker_is_its_own_failure_and_nobody_elses
         assert isinstance(outcome, Failed)
         assert (outcome.stage, outcome.reason) in (("check", "device-error"), ("check", "crash"))
     assert dict(result.best_config or {})["MODE"] in ("fine", "takes_limits")
+
+
+def test_what_dies_in_a_process_that_another_candidate_damaged_is_tried_once_more_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = TuningProblem.load(write_problem(tmp_path / "problem", (*GOOD, "segfaults")))
+    damaging, harmless, guilty = (
+        Candidate(subject.template, Config({"MODE": mode})) for mode in ("fine", "endless_print", "segfaults")
+    )
+    ran: dict[int | None, set[str]] = {}
+    units: list[str] = []
+    plain = WorkerProcess.call
+
+    def call(self: WorkerProcess, job: object, *, timeout_s: float, watch: object = None) -> object:
+        if isinstance(job, CheckJob):
+            unit = job.job.artifact.unit.id
+            units.append(unit)
+            before = ran.setdefault(self.pid, set())
+            before.add(unit)
+            if damages & before - {unit}:
+                raise WorkerDied("device", -11, "")
+        return plain(self, job, timeout_s=timeout_s, watch=watch)
+
+    damages: set[str] = set()
+    settings = TuneSettings(launch_timeout_s=3.0, seconds_per_measurement=0.2)
+    with LocalMachine().runner(subject.problem, LocalMachine().device(None, "opencl"), settings) as runner:
+        runner.calibrate(subject.baseline)
+        monkeypatch.setattr(WorkerProcess, "call", call)
+        outcomes = []
+        for candidate in (damaging, harmless, guilty):
+            outcomes.append(runner.submit(EvaluationRequest(candidate)).result().outcome)
+            damages = damages or {units[-1]}
+    assert [type(each) for each in outcomes] == [Passed, Passed, Failed]
+    assert len(ran) > 1
 
 
 @pytest.mark.few(1)

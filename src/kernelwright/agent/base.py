@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.problem.model import Problem
@@ -38,6 +38,8 @@ class Task:
     """The measured rate of the arithmetic pipe that counts; None: unknown."""
     limit_value: float | None = None
     """The objective that this bandwidth allows at best; None: unknown, or no limit here."""
+    cache: Literal["hot", "cold"] | None = None
+    """The state of the last-level cache before each timed launch; None: not known."""
     lessons: tuple[str, ...] = ()
     """What earlier runs taught about such kernels: a sentence each, with its evidence; the most telling first."""
     example: tuple[str, str] | None = None

@@ -387,8 +387,8 @@ def _happened(
 
 
 def finding_words(finding: str) -> str:
-    """A finding with what it rests on: sentences about parameters follow averages, which a report's table does not."""
-    return f"averages of its search: {finding}" if _ABOUT_PARAMETERS.search(finding) else finding
+    """A finding with what it rests on: sentences about parameters compare the best configuration with each value."""
+    return f"in its search: {finding}" if _ABOUT_PARAMETERS.search(finding) else finding
 
 
 _ABOUT_PARAMETERS = re.compile(r"^\S+( = \S+ wins| matters, | does not matter)")

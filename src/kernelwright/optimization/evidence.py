@@ -177,10 +177,10 @@ def _median_ms(samples_ms: Sequence[float]) -> float:
 
 
 def resource_lines(resources: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """What compiler and driver read back, a line for each kernel."""
+    """What compiler and driver read back, a line for each kernel, without what is zero."""
     lines = []
     for entry, figures in sorted(resources.items()):
-        words = [_resource(name, value) for name, value in sorted(figures.items()) if name not in UNTOLD]
+        words = [_resource(name, value) for name, value in sorted(figures.items()) if value and name not in UNTOLD]
         if words:
             lines.append(f"compiled {entry}: {'; '.join(words)}")
     return lines

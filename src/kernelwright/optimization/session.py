@@ -319,6 +319,7 @@ class Session:
                 copy_bytes_per_s=_rate(started, "copy_bytes_per_s"),
                 operations_per_s=_rate(started, "operations_per_s"),
                 limit_value=self._limit(started, baseline_ms, weights),
+                cache=settings.tune.cache_of(is_cpu=site.device.kind == "cpu"),
             ),
             shared=shared,
             elsewhere=site.elsewhere,

@@ -6,8 +6,8 @@ result, differences = replay_optimize(Path("runs/transpose-1"), run=Path("again"
 Everything that decides runs again: roles with their checks, the policy, proposals, the final choice. What only a
 device, a service or a clock can say comes from the record: replies, evaluations in the order in which each node's
 search made them, its forecasts, proofs of templates, the final comparison, what was recalled, and the time at each
-event. Each event that is made is held against the recorded one, times and ids aside; the first one that differs ends
-the replay.
+event. Each event that is made is held against the recorded one, times, ids and the words of findings aside; the first
+one that differs ends the replay.
 
 A run of several sessions is repeated session by session, see `sessions`: structures that were under way when one
 was killed or interrupted come to nothing there, and go on in the next one from what is recorded of them.
@@ -291,11 +291,11 @@ def _time_of(event: Event) -> float | None:
 
 
 def _at_times_of(recorded: Event, event: _E) -> _E:
-    """The event with the recorded one's times, if it is of its kind."""
+    """The event with the recorded one's times and words, if it is of its kind: words of findings decide nothing."""
     if type(event) is not type(recorded):
         return event
-    times = {name: getattr(recorded, name) for name in _TIMES if hasattr(event, name)}
-    return dataclasses.replace(event, **times)
+    taken = {name: getattr(recorded, name) for name in (*_TIMES, "findings") if hasattr(event, name)}
+    return dataclasses.replace(event, **taken)
 
 
 def _index(event: object) -> int | None:

@@ -15,6 +15,10 @@ _SPACES = {
     "__global": "global", "global": "global", "__local": "shared", "local": "shared", "__constant": "constant",
     "constant": "constant", "__private": "private", "private": "private",
 }  # fmt: skip
+_SCALARS = frozenset((
+    "float", "double", "half", "char", "signed char", "unsigned char", "uchar", "short", "unsigned short", "ushort",
+    "int", "unsigned", "unsigned int", "uint", "long", "unsigned long", "ulong", "long long", "unsigned long long",
+))  # fmt: skip
 _TYPE_NODES = frozenset((
     "primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier", "qualified_identifier",
     "template_type", "struct_specifier", "decltype", "dependent_type",
@@ -28,6 +32,8 @@ class Lowering:
         self.expanded = expanded
         self.is_opencl = is_opencl
         self.expressions = ExpressionLowering(expanded)
+        self.types: dict[str, str] = {}
+        """By alias, what the file's `typedef` and `using` say; filled as the file is read."""
         self.statements: dict[str, Callable[[_Node], nodes.Statement]] = {
             "compound_statement": self.block,
             "declaration": self._declaration,
@@ -44,6 +50,15 @@ class Lowering:
     def opaque_statement(self, node: _Node, reason: str) -> nodes.OpaqueStatement:
         """A statement that must be left alone."""
         return nodes.OpaqueStatement(self.expressions.place(node), reason, self.expressions.names(node))
+
+    def type_text(self, node: _Node | None) -> str:
+        """A type as written; an alias of a scalar type as that type."""
+        text = self.expressions.text(node)
+        meant, seen = text, set[str]()
+        while meant in self.types and meant not in seen and meant not in self.expressions.type_names:
+            seen.add(meant)
+            meant = self.types[meant]
+        return meant if meant in _SCALARS else text
 
     # Functions
 
@@ -120,7 +135,7 @@ class Lowering:
         return nodes.FunctionParameter(
             self.expressions.place(node),
             name,
-            self.expressions.text(node.child_by_field_name("type")),
+            self.type_text(node.child_by_field_name("type")),
             is_pointer,
             "&" in shape,
             any(child.type == "type_qualifier" and child.text == b"const" for child in node.children),
@@ -182,7 +197,7 @@ class Lowering:
         is_extern = any(child.type == "storage_class_specifier" and child.text == b"extern" for child in node.children)
         found = []
         for child in node.children_by_field_name("declarator"):
-            declarator = self._declarator(child, self.expressions.text(kind), words, is_extern=is_extern)
+            declarator = self._declarator(child, self.type_text(kind), words, is_extern=is_extern)
             if declarator is None:
                 return self.opaque_statement(node, "a declaration of a function or of a pointer to an array")
             found.append(declarator)

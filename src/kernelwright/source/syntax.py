@@ -54,7 +54,7 @@ class _FileReader:
         self.functions: list[nodes.Function] = []
         self.constants: list[nodes.Constant] = []
         self.arrays: list[nodes.FileArray] = []
-        self.types: dict[str, str] = {}
+        self.types = self.lowering.types
         self.opaque: list[nodes.OpaqueStatement] = []
 
     def read(self, root: tree_sitter.Node) -> nodes.SyntaxTree:

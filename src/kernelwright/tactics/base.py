@@ -306,9 +306,10 @@ Rule: TypeAlias = Callable[[Subject], Rewrite]
 
 _OWN_NAME = re.compile(r"\b(?:kw|KW)_\w*")
 _NAMED_APART = frozenset(("restrict", "unroll", "launch-bounds", "options", "launch-shape", "fast-functions",
-                          "reciprocal", "hoist", "hoist-arithmetic", "running-indices", "narrow-indices"))  # fmt: skip
+                          "reciprocal", "hoist", "hoist-arithmetic", "running-indices", "narrow-indices",
+                          "register-sums"))  # fmt: skip
 """Tactics whose names are chosen apart from all of a source: what they leave is no hint at a source's own names."""
-_APART = re.compile(r"(?:kw_(?:fast|inverse|near|same|width|by|left|remainder|quotient)|KW_NEAR)")
+_APART = re.compile(r"(?:kw_(?:fast|kept|inverse|near|same|width|by|left|remainder|quotient)|KW_NEAR)")
 
 
 def _with_own_names(subject: Subject, rewrite: Rewrite) -> Rewrite:

@@ -6,6 +6,7 @@ from kernelwright.tactics.base import Family, Tactic
 from kernelwright.tactics.contraction.tiles import CONTRACTION_TILES
 from kernelwright.tactics.hoisting.arithmetic import HOIST_ARITHMETIC
 from kernelwright.tactics.hoisting.loads import HOIST
+from kernelwright.tactics.hoisting.sums import REGISTER_SUMS, Summed
 from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.launch.plain_launch import Plainly
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
@@ -27,9 +28,10 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
-    GROUP_LANES, VECTOR_MAP, ROW_REGISTERS, Plainly(ROW_SPLIT), Plainly(ROWS), ONE_PASS, BLOCK_JOINS, BLOCK_ITEMS,
+    GROUP_LANES, Summed(VECTOR_MAP), ROW_REGISTERS, Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
+    ONE_PASS, BLOCK_JOINS, BLOCK_ITEMS,
     VECTOR_LOOPS, COARSEN,
-    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
+    RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,
 )  # fmt: skip
 """One module a tactic or two; a new one is imported above and listed here."""

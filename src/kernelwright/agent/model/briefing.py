@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
@@ -38,6 +39,7 @@ from kernelwright.problem.config import Value
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.source.language import Language
 from kernelwright.tactics.registry import TACTICS
+from kernelwright.template.header import parse_header
 from kernelwright.tree.model import Node, Tree
 
 BEST_SHOWN = 3
@@ -60,7 +62,8 @@ class Briefer:
         """For a node in its tree: failures, history, a window of other nodes, and where the node stands."""
         choose = ranked_window if self.settings.window == "ranked" else published_window
         source_of = None if self.source_of is None else self._shown_source
-        window = window_sections(tree, choose(tree, node, role), source_of, self.evidence_of)
+        below = self._shown(written.text, written.language, node.best_config)
+        window = window_sections(tree, choose(tree, node, role), source_of, self.evidence_of, below=below)
         others = under_way_section(tree, node)
         dynamic = [constraints_section(tree, node), history_section(tree), *([others] if others else []), *window]
         if role == "plan" and self.settings.shows_tactics:
@@ -80,12 +83,18 @@ class Briefer:
             what, text = task.example
             words = f"A verified {self._what} of an earlier run, as an example: {' '.join(what.split())}"
             sections.append(Section(words, data(self._shown(text, written.language)), 9))
-        elif (found := worked_example(pattern_of(task, written), written.language, written.entry)) is not None:
+        elif (found := self._worked_example(task, written)) is not None:
             name, text = found
             title = f"A verified {self._what} of another kernel, `{name}`, as an example"
             sections.append(Section(title, data(self._shown(text, written.language)), 9))
         lessons = lessons_section(task)
         return [*sections, lessons] if lessons is not None else sections
+
+    def _worked_example(self, task: Task, written: Written) -> tuple[str, str] | None:
+        """Name and text of a packaged template; None where the source itself shows how one is written."""
+        if not self.settings.is_direct and parse_header(written.text, Path("header"), entry=written.entry).parameters:
+            return None
+        return worked_example(pattern_of(task, written), written.language, written.entry)
 
     @property
     def _what(self) -> str:

@@ -36,7 +36,8 @@ MOST_REFERENCE_CHARACTERS = 4000
 MOST_IDEAS = 8
 """Tactics that apply, shown to a planner."""
 
-MOST_REFUSED_IDEAS = 12
+MOST_REFUSED_IDEAS = 4
+"""Tactics that do not apply, shown where none does."""
 MOST_FINDING_CHARACTERS = 400
 MOST_LESSONS = 12
 MOST_DIFF_LINES = 120
@@ -51,6 +52,20 @@ WindowRole = Literal["plan", "code", "debug"]
 SourceOf = Callable[[Node], str]
 EvidenceOf = Callable[[Node, float | None], Sequence[str]]
 """What was measured and read back of a node, in words; of its best configuration, or of that with a given value."""
+
+UNDECLARED_TOLERANCE = (
+    "Outputs without a tolerance here: integers must be equal; a float may be off by a few roundings of its own type "
+    "and of float32 sums of the terms that it is made of, relative to its row's scale, and by 3 times what the "
+    "baseline is off"
+)
+"""What `evaluate.data.tolerance` allows, as a person says it."""
+
+CACHE_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "hot": "each timed launch finds in the cache what the one before left there",
+        "cold": "each timed launch begins with nothing of its data in the cache",
+    }
+)
 
 STAGE_WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -133,7 +148,11 @@ def task_section(task: Task) -> Section:
         sizes = ", ".join(f"{name}={value}" for name, value in workload.sizes.items())
         lines.append(f"- {workload.name}: {sizes}; weight {workload.weight:g}")
     for name, tolerance in problem.tolerances.items():
-        lines.append(f"Tolerance of {name}: rtol {tolerance.rtol:g}, atol {tolerance.atol:g}")
+        lines.append(
+            f"Tolerance of {name}, by element: rtol {tolerance.rtol:g} of the expected value, atol {tolerance.atol:g}"
+        )
+    if len(problem.tolerances) < sum(each.role in ("output", "inout") for each in problem.arguments):
+        lines.append(UNDECLARED_TOLERANCE)
     lines += _work(task)
     reference = _reference(task)
     if reference:
@@ -176,6 +195,8 @@ def device_section(task: Task) -> Section:
         lines.append(f"- measured arithmetic: {_three_digits(task.operations_per_s / 1e9)} GFLOP/s")
     if task.limit_value:
         lines.append(f"- speed of light: {1 / task.limit_value:.2f}x of the baseline is the most that memory allows")
+    if task.cache is not None:
+        lines.append(f"- {CACHE_WORDS[task.cache]}")
     if device.kind == "cpu":
         lines.append(
             "- a CPU: a work-group runs on one core, its work-items as a loop that the compiler vectorises over x; "
@@ -221,7 +242,7 @@ def lessons_section(task: Task) -> Section | None:
 
 
 def ideas_section(plan: Plan, summaries: Mapping[str, str]) -> Section | None:
-    """The library of tactics for this source: what applies by rules, what it should gain, and what does not apply.
+    """The library of tactics for this source: what applies by rules and what it should gain, or why nothing does.
 
     Args:
         plan: of the rules.
@@ -234,7 +255,7 @@ def ideas_section(plan: Plan, summaries: Mapping[str, str]) -> Section | None:
         lines.append(f"- {idea.key} [{idea.family}]: {idea.instruction.rstrip('.')}{because}{gain}")
     refused = [
         f"- {name} ({summaries.get(name.partition('@')[0], 'a tactic').rstrip('.')}): {reason}"
-        for name, reason in list(plan.refused.items())[:MOST_REFUSED_IDEAS]
+        for name, reason in (() if lines else list(plan.refused.items())[:MOST_REFUSED_IDEAS])
     ]
     if not lines and not refused:
         return None
@@ -338,7 +359,7 @@ def under_way_section(tree: Tree, node: Node) -> Section | None:
     if planning_count:
         lines.append(
             f"- on the source below: {planning_count} more make a plan for it at this moment, told what you are told, "
-            f"and will take what is most obvious: yours is to be what number {planning_count + 1} in worth would be"
+            "against what limits it most: take another limit, another structure, or give up"
         )
     if not lines:
         return None
@@ -402,9 +423,17 @@ def _distinct(nodes: Iterable[Node], *, without: set[int]) -> list[Node]:
 
 
 def window_sections(
-    tree: Tree, nodes: Iterable[Node], source_of: SourceOf | None, evidence_of: EvidenceOf | None = None
+    tree: Tree,
+    nodes: Iterable[Node],
+    source_of: SourceOf | None,
+    evidence_of: EvidenceOf | None = None,
+    *,
+    below: str = "",
 ) -> list[Section]:
-    """The nodes with their sources and what came of them, ranked in the order given."""
+    """The nodes with what came of them and their sources, ranked in the order given.
+
+    Of a source only what it does differently from `below` is shown, with which the prompt ends, where that is shorter.
+    """
     found = []
     for place, node in enumerate(nodes):
         line = digest_line(tree, node)
@@ -417,7 +446,10 @@ def window_sections(
             source = source_of(node) if source_of is not None else ""
         except UserError:
             source = ""
-        if source:
+        difference = change(below, source) if source and below else ""
+        if difference and len(difference) < len(source):
+            parts += ["What its source does differently from the source below:", difference]
+        elif source:
             parts.append(source)
         found.append(Section(f"An earlier attempt: node {node.index}", data("\n".join(parts)), 3 + place, line))
     return found

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import resources
 
 from kernelwright import examples
+from kernelwright.agent.model.hostile import INCLUDES
 from kernelwright.problem.source_scan import scan_kernels
 from kernelwright.source.language import Language
 
@@ -57,7 +58,7 @@ def system_prompt(language: str, words: str, *, name: str = "system") -> str:
         name: of the prompt file.
     """
     has_notes = resources.files(__package__).joinpath("prompts", f"notes_{language}.md").is_file()
-    notes = prompt_text(f"notes_{language}").rstrip("\n") if has_notes else ""
+    notes = filled(f"notes_{language}", headers=", ".join(sorted(INCLUDES))).rstrip("\n") if has_notes else ""
     return filled(name, language=words, notes=notes).rstrip("\n") + "\n"
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kernelwright.agent.base import AnalyseContext, Finding
@@ -16,57 +15,58 @@ LEAST = 12
 """Fewer measurements than this say nothing about parameters: the first ones vary one at a time."""
 
 MATTERS = 0.05
-"""A parameter whose values differ by less than this (in logarithms of time) does not matter."""
+"""A parameter whose values' best times differ by less than this (in logarithms of time) does not matter."""
 
-TOP_FRACTION = 0.2
-"""The best fifth, three at least, in which a winning value must dominate."""
-
-CLEAR = 0.8
-"""This share of the best measurements must agree before a value is said to win."""
+MOST_VALUES = 4
+"""Of a parameter's other values so many are told, the fastest first."""
 
 
 def findings(context: AnalyseContext) -> tuple[Finding, ...]:
-    """What the observations of one node say, the parameter that matters most first."""
+    """What the observations of one node say, the parameter that matters most first.
+
+    A parameter that was proven to change nothing is not spoken of a second time.
+    """
     passed = [each for each in context.observations if each.value is not None]
-    claims = [] if len(passed) < LEAST else _parameter_claims(context.parameters, passed)
+    open_parameters = [
+        each
+        for each in context.parameters
+        if not any(said.startswith(f"{each.name} changes") for said in context.proof)
+    ]
+    claims = [] if len(passed) < LEAST else _parameter_claims(open_parameters, passed)
     failure = _failure_claim(context.parameters, context.observations)
     proven = [Finding(each) for each in context.proof]
     return (*proven, *claims, *([failure] if failure else []))
 
 
 def _parameter_claims(parameters: Sequence[Parameter], passed: Sequence[Observation]) -> list[Finding]:
-    ordered = sorted(passed, key=lambda each: each.value or math.inf)
-    top = ordered[: max(3, round(TOP_FRACTION * len(ordered)))]
     claims: list[tuple[float, Finding]] = []
     for parameter in parameters:
-        groups = _logs_by_value(parameter.name, passed)
-        if len(groups) < 2:
-            continue
-        means = {value: statistics.fmean(logs) for value, logs in groups.items()}
-        spread = max(means.values()) - min(means.values())
-        claims.append((spread, _claim(parameter.name, means, spread, top)))
+        bests = _best_by_value(parameter.name, passed)
+        if len(bests) > 1:
+            spread = math.log(max(bests.values()) / min(bests.values()))
+            claims.append((spread, _claim(parameter.name, bests, spread)))
     return [finding for _, finding in sorted(claims, key=lambda pair: -pair[0])]
 
 
-def _claim(name: str, means: Mapping[Value, float], spread: float, top: Sequence[Observation]) -> Finding:
+def _claim(name: str, bests: Mapping[Value, float], spread: float) -> Finding:
+    """The best configuration with each value says it: an average mixes in how the others were chosen."""
     if spread < MATTERS:
-        return Finding(f"{name} does not matter", f"its values differ by {math.expm1(spread):.0%} on average")
-    value, count = Counter(each.config[name] for each in top).most_common(1)[0]
-    worst = max(means, key=lambda each: means[each])
-    if count >= CLEAR * len(top):
-        evidence = f"in {count} of the best {len(top)}; {worst} is {math.exp(means[worst] - means[value]):.2f}x slower"
-        return Finding(f"{name} = {value} wins", evidence)
-    best = min(means, key=lambda each: means[each])
-    evidence = f"{worst} is {math.exp(spread):.2f}x slower than {best} on average"
-    return Finding(f"{name} matters, its best value depends on the others", evidence)
+        return Finding(
+            f"{name} does not matter", f"the best with each of its values differ by {math.expm1(spread):.0%}"
+        )
+    (winner, least), *others = sorted(bests.items(), key=lambda pair: pair[1])
+    told = ", ".join(f"{value} is {time / least:.2f}x slower" for value, time in others[:MOST_VALUES])
+    more = f", {len(others) - MOST_VALUES} more are slower still" if len(others) > MOST_VALUES else ""
+    return Finding(f"{name} = {winner} wins", f"at its best, {told}{more}")
 
 
-def _logs_by_value(name: str, passed: Sequence[Observation]) -> dict[Value, list[float]]:
-    groups: dict[Value, list[float]] = defaultdict(list)
+def _best_by_value(name: str, passed: Sequence[Observation]) -> dict[Value, float]:
+    bests: dict[Value, float] = {}
     for each in passed:
         if each.value is not None and name in each.config:
-            groups[each.config[name]].append(math.log(each.value))
-    return groups
+            value = each.config[name]
+            bests[value] = min(each.value, bests.get(value, math.inf))
+    return bests
 
 
 def _failure_claim(parameters: Sequence[Parameter], observations: Sequence[Observation]) -> Finding | None:

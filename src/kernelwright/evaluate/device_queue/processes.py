@@ -1,7 +1,8 @@
 """A device's process, and who is to blame when one of them fails: what every job of a lane goes through.
 
 A worker that dies or hangs is suspect, not guilty: the baseline is run on a fresh worker, and only if that works is the
-candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised.
+candidate blamed. If it does not, the machine failed and `InfrastructureError` is raised. Where other candidates had run
+in the worker that died, the candidate is tried once more alone: one of them may have damaged the process.
 """
 
 from __future__ import annotations
@@ -114,6 +115,10 @@ class DeviceProcess:
         self.standby = Standby(lambda: WorkerProcess(own, scratch=scratch / f"reserve-{next(numbers)}"))
         self.acquitted: BuildUnit | None = None
         """What the device's process was lost with in a quick look, after which the baseline was seen to run."""
+        self._ran: set[str] = set()
+        """Ids of units that the device's process has run since it started."""
+        self._tried_alone: set[str] = set()
+        """Ids of units that had a second chance."""
         self.ended_count = 0
         """Processes that were lost, or had to be ended."""
         self._opening: Future[None] | None = None
@@ -171,6 +176,7 @@ class DeviceProcess:
     def end_worker(self) -> None:
         """Kill the device's process; the one in reserve takes its place, or the next job starts a new one."""
         self.ended_count += 1
+        self._ran.clear()
         self.worker.kill()
         taken = self.standby.take()
         if taken is not None:
@@ -194,7 +200,7 @@ class DeviceProcess:
         """The job's result, or `Failed` when the candidate is to blame."""
         name = built.workload
         try:
-            return self.call_unless_killed(job, timeout_s)
+            return self._call_for(built.artifact.unit.id, job, timeout_s)
         except LaunchFailed as error:
             failed = Failed("launch", error.reason, error.message, workload=name)
             if error.reason.startswith("invalid-"):  # refused before it began: the session is in order
@@ -212,6 +218,23 @@ class DeviceProcess:
             self.prove_machine_works(failed)
         self.acquitted = None
         return failed
+
+    def _call_for(self, unit: str, job: object, timeout_s: float) -> object:
+        """The job's result; where the process died that others had run in, one of its own gets a second chance."""
+        has_company = not self._ran <= {unit, *self._baseline_units()}
+        self._ran.add(unit)
+        try:
+            return self.call_unless_killed(job, timeout_s)
+        except WorkerDied:
+            if not has_company or unit in self._tried_alone:
+                raise
+        self._tried_alone.add(unit)
+        self.end_worker()
+        self._ran.add(unit)
+        return self.call_unless_killed(job, timeout_s)
+
+    def _baseline_units(self) -> set[str]:
+        return {built.artifact.unit.id for built in (self.baseline or {}).values()}
 
     def call_unless_killed(self, job: object, timeout_s: float, watch: Watch | None = None) -> object:
         """The job's result; where something outside killed the worker, a fresh one gets a second chance with it.

@@ -63,24 +63,35 @@ def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
 
 
 def _is_in_place(subject: Subject, arrays: list[str]) -> bool:
-    """Whether every thread reads only elements that it writes itself."""
+    """Whether every thread reads only elements that it writes itself.
+
+    Every place of such an array is the same function of the thread and of loops that count alike. Threads that met at
+    one element would race in the kernel as it is.
+    """
     facts = subject.analysis.facts
     for array in arrays:
-        forms = {access.element for access in facts.accesses if access.array == array}
-        if len(forms) != 1 or None in forms or subject.pattern.kind != "elementwise":
+        forms = {_in_common(subject, access.element) for access in facts.accesses if access.array == array}
+        form = next(iter(forms))
+        if len(forms) != 1 or form is None or "thread" not in {facts.atoms[name].kind for name in form.names}:
             return False
-        if not _is_one_to_one(subject, next(iter(forms))):
+        if not {facts.atoms[name].kind for name in form.names} <= {"thread", "loop", "size"}:
             return False
     return True
 
 
-def _is_one_to_one(subject: Subject, element: Polynomial | None) -> bool:
-    """Whether different threads (and iterations) have different elements: the recogniser's `same index, in place`."""
-    roles = subject.pattern.roles
-    arrays = [a.array for a in subject.analysis.facts.accesses if a.element == element and a.kind != "read"]
-    return all(roles.get(array) in ("same index, in place", "output") for array in arrays) and (
-        subject.pattern.confidence == "certain"
-    )
+def _in_common(subject: Subject, element: Polynomial | None) -> Polynomial | None:
+    """An element in which loops that count alike, one after the other, have the same index."""
+    if element is None:
+        return None
+    first: dict[tuple[object, ...], str] = {}
+    for loop in subject.analysis.facts.loops:
+        first.setdefault((loop.start, loop.operator, loop.bound, loop.step, loop.parent), loop.atom)
+    names = {
+        loop.atom: named(first[loop.start, loop.operator, loop.bound, loop.step, loop.parent])
+        for loop in subject.analysis.facts.loops
+        if loop.atom in element.names
+    }
+    return element.replaced(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kernelwright.analysis.polynomial import Polynomial
+from kernelwright.analysis.polynomial import ZERO, Polynomial
 from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
@@ -144,8 +144,17 @@ def _refuse_aliases(subject: Subject, written: set[str]) -> None:
 
 
 def _require_in_row(subject: Subject, array: str) -> None:
-    """Every touch is `row * length + column` with a column below the length, in loops that walk alike."""
+    """Every touch is `row * length + column` with a column below the length, in loops that walk alike.
+
+    Or all of them are one element of the row, in statements outside of loops: these belong to a row's first thread.
+    """
     facts = subject.analysis.facts
+    touches = [access for access in facts.accesses if access.array == array]
+    alone = [each.place.span for each in _stores_outside(subject.analysis.function.body.statements)]
+    if len({each.element for each in touches}) == 1 and touches[0].element is not None:
+        is_of_row = touches[0].element.coefficient("global.x") not in (None, ZERO)
+        if is_of_row and all(any(span.contains(each.span) for span in alone) for each in touches):
+            return
     walked: set[tuple[Polynomial | None, Polynomial | None]] = set()
     for access in facts.accesses:
         if access.array != array:

@@ -132,7 +132,8 @@ class Vectorizer(LaneChecks):
             return changed
         macros = self.tree.expanded.macros
         for word in re.findall(r"[A-Za-z_]\w*", text):
-            if word in macros and self._meaning(word) == declared.c_type:
+            is_alias = word in self.tree.types and self.resolved(word) == declared.c_type
+            if is_alias or (word in macros and self._meaning(word) == declared.c_type):
                 return re.sub(rf"\b{word}\b", wide, text, count=1)
         raise Unfit(f"the type of {declared.name} is written in a way that is not understood")
 

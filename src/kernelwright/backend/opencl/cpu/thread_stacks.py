@@ -101,7 +101,10 @@ class ThreadStacks:
             self._pages = None
 
     def _dead(self) -> list[_Dead]:
-        """The unused part of every resting thread's stack; twice the same answer shows that all of them rest."""
+        """The unused part of every thread's stack; twice the same answer shows that all of them rest.
+
+        Nothing is touched while one does not: it may hold what another one waits for, which would wake at any moment.
+        """
         deadline_s = time.monotonic() + PATIENCE_S
         before: dict[int, int | None] = {}
         while True:
@@ -111,7 +114,7 @@ class ThreadStacks:
                 break
             if time.monotonic() > deadline_s:
                 self.missed = True
-                break
+                return []
             before = now
             if busy:
                 time.sleep(1e-5)
