@@ -27,6 +27,7 @@ from kernelwright.errors import BudgetTooShort, InfrastructureError, Kernelwrigh
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
 from kernelwright.evaluate.statistics import (
     ConfidenceInterval,
+    combined_interval,
     confidence_for,
     geometric_mean_interval,
     has_confidence,
@@ -61,7 +62,7 @@ MOST_SECONDS = 60.0
 PLANNED_SHARE = 0.85
 """Of these seconds; the rest is for what takes longer than planned, and for ending processes."""
 
-DEFAULT_ROUNDS = 40
+DEFAULT_ROUNDS = 60
 DEFAULT_LOSS = 0.02
 MOST_RIVALS = 2
 """Others that a choice is measured beside, where there is time."""
@@ -303,7 +304,7 @@ class _Check:
         recorded: Mapping[str, ConfidenceInterval],
     ) -> CheckedChoice:
         places = {name: 1 + place for name, place in choice.serves.items() if place >= 0 and name in samples_ms}
-        confidence = confidence_for(len(places))
+        confidence = confidence_for(len(places) + (len(places) > 1))
         now = {
             name: speedup_interval(samples_ms[name][0], samples_ms[name][place], confidence=confidence)
             for name, place in places.items()
@@ -311,9 +312,10 @@ class _Check:
         if not all(has_confidence(each, confidence) for each in now.values()):
             raise self._too_short()
         slower = [words for name in now if (words := self._slower_words(name, now[name], recorded.get(name)))]
+        weights = {each.name: each.weight for each in problem.workloads}
+        slower = slower or self._slower_overall(now, recorded, weights)
         if slower:
             return self._result("slower", "; ".join(slower), now, recorded)
-        weights = {each.name: each.weight for each in problem.workloads}
         better = self._better_words(choice, samples_ms, {name: places.get(name, 0) for name in samples_ms}, weights)
         if better:
             return self._result("better", better, now, recorded)
@@ -329,6 +331,21 @@ class _Check:
             return ""
         was, is_ = factor_text(before.estimate), factor_text(now.estimate)
         return f"on {name} it runs at {interval_text(change)} its speed when it was chosen: {was} then, {is_} now"
+
+    def _slower_overall(
+        self,
+        now: Mapping[str, ConfidenceInterval],
+        recorded: Mapping[str, ConfidenceInterval],
+        weights: Mapping[str, float],
+    ) -> list[str]:
+        """The same over all workloads that were recorded: together they tell of a smaller loss than each alone."""
+        names = [name for name in now if name in recorded]
+        if len(names) < 2:
+            return []
+        changes = [_ratio(now[name], recorded[name]) for name in names]
+        change = combined_interval(changes, weights=[weights[name] for name in names])
+        told = f"over {len(names)} workloads it runs at {interval_text(change)} its speed when it was chosen"
+        return [told] if self._is_loss(change) else []
 
     def _is_loss(self, interval: ConfidenceInterval) -> bool:
         return interval.side == "below" and interval.estimate < 1 - self._loss

@@ -11,7 +11,7 @@ import typer.core
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Make a kernel faster": ("optimize", "demo", "init", "doctor"),
     "Search and go on": ("tune", "resume", "worker", "mcp"),
-    "Look at runs": ("show", "report", "compare", "profile"),
+    "Look at runs": ("show", "watch", "report", "compare", "profile"),
     "Use the result": ("export", "check", "dispatch"),
     "Look behind it": ("analyse", "memory", "bench"),
 }

@@ -430,6 +430,23 @@ def report(
     warn_of_damage(run)
 
 
+@app.command(short_help="Serve runs to your browser while they grow.")
+def watch(
+    folder: Annotated[Path, typer.Argument(help="A run, or a folder of runs.", metavar="RUN|DIR")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="Port on this machine (default: a free one).", min=0, max=65535)] = 0,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Serve the report of a run, or of several, as it grows: to this machine alone, to whoever has the address.
+
+    Nothing is written. Ctrl-C ends it. Open the address that is printed; from another machine, forward the port by ssh.
+    """
+    from kernelwright.cli.outside.watch import run_watch
+
+    run_watch(folder, port=port, is_json=json)
+
+
 @app.command(short_help="Put two runs side by side: claims, configurations, sources.")
 def compare(
     first: RunArgument,
@@ -492,7 +509,7 @@ def check(
         list[Path], typer.Argument(help="Stores, exported folders or runs.", metavar="FOLDER...", show_default=False)
     ],
     device: DeviceOption = None,
-    rounds: RoundsOption = 40,
+    rounds: RoundsOption = 60,
     loss: Annotated[str, typer.Option(help="What a choice may lose before it counts as slower.")] = "2%",
     junit: Annotated[Path | None, typer.Option(help="JUnit XML file to write too.")] = None,
     *,
