@@ -67,8 +67,8 @@ def split_kernel(text: str) -> tuple[Path, str | None]:
     return (Path(found[1]), found[2]) if found else (Path(text), None)
 
 
-def infer(file: Path, given: Given) -> Inferred:
-    """Everything about one kernel of a file, with questions for what is not in it.
+def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
+    """Everything about one kernel of a file, with questions for what is not in it; `text`: in place of the file's.
 
     Raises:
         SpecError: the file is no kernel source, defines no such kernel or several, or one that takes or writes nothing
@@ -81,19 +81,19 @@ def infer(file: Path, given: Given) -> Inferred:
             f"cannot read a signature from {file}" + (", which is a folder" if file.is_dir() else ""),
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
-    source = read_text(file, what="the kernel source")
+    source = read_text(file, what="the kernel source") if text is None else text
     refuse_header(source, file)
     entry, said = (None, ()) if given.entry is None else split_instance(given.entry)
     signature = find_kernel(source, language, file=file, entry=entry)
-    text = instance_text(source, language, signature.name, said)
-    if text is None and given.asks:
+    instance = instance_text(source, language, signature.name, said)
+    if instance is None and given.asks:
         raise SpecError(
             f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
             hint=f"name its arguments: {file.name}::{signature.name}<float>",
             location=Location(file, signature.line),
         )
-    if text is not None and text != source:
-        source, signature = text, find_kernel(text, language, file=file, entry=signature.name)
+    if instance is not None and instance != source:
+        source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
     macros = _macros_said(source, signature, given.words)
     analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)

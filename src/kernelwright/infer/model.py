@@ -47,6 +47,17 @@ class InferredLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class InferredStep:
+    """One of several launches that make one evaluation."""
+
+    entry: str
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared_bytes: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What cannot be inferred, and the word that answers it."""
 
@@ -81,6 +92,9 @@ class Inferred:
 
     halvings: int = 0
     """Of the sizes that nobody said."""
+
+    launches: tuple[InferredStep, ...] = ()
+    """Of a whole program, in order; empty: `launch` is the only one."""
 
     @property
     def array_bytes(self) -> int:

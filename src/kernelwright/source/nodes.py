@@ -341,6 +341,8 @@ class SyntaxTree:
     structs: tuple[Struct, ...]
     opaque: tuple[OpaqueStatement, ...]
     """What stands outside functions and is not understood."""
+    variables: tuple[tuple[Place, frozenset[str]], ...] = ()
+    """Declarations at file scope of what belongs to the host, with their names."""
 
     @property
     def kernels(self) -> tuple[Function, ...]:

@@ -15,11 +15,12 @@ import tree_sitter_cuda
 from kernelwright.source import nodes
 from kernelwright.source.language import Language
 from kernelwright.source.lowering import Lowering
-from kernelwright.source.preprocess import Expanded, preprocess
+from kernelwright.source.preprocess import Expanded, Place, preprocess
 
 KEPT_TREES = 32
 """Trees that are kept: a rewrite is read when it is made, and again when the next one starts from it."""
 
+_OF_DEVICES = frozenset((b"__device__", b"__constant__", b"__shared__", b"__managed__", b"constexpr"))
 _CONTAINERS = frozenset((
     "translation_unit", "linkage_specification", "declaration_list", "template_declaration", "namespace_definition",
 ))  # fmt: skip
@@ -62,6 +63,7 @@ class _FileReader:
         self.types = self.lowering.types
         self.structs: list[nodes.Struct] = []
         self.opaque: list[nodes.OpaqueStatement] = []
+        self.variables: list[tuple[Place, frozenset[str]]] = []
 
     def read(self, root: tree_sitter.Node) -> nodes.SyntaxTree:
         for node in _definitions(root):
@@ -75,6 +77,7 @@ class _FileReader:
             MappingProxyType(self.types),
             tuple(self.structs),
             tuple(self.opaque),
+            tuple(self.variables),
         )
 
     def _item(self, node: tree_sitter.Node) -> None:
@@ -107,6 +110,10 @@ class _FileReader:
         if enumeration is not None and enumeration.type == "enum_specifier":
             self._enumerators(enumeration)
         declaration = _declaration_of(self.lowering, node)
+        is_of_host = not any(child.text in _OF_DEVICES or child.type == "type_qualifier" for child in node.children)
+        if is_of_host:
+            names = frozenset(each.name for each in declaration.declarators) if declaration else _announced(node)
+            self.variables.append((self.lowering.expressions.place(node), names))
         for each in declaration.declarators if declaration else ():
             if each.extents:
                 self.arrays.append(nodes.FileArray(each, "constant" if is_in_constant_memory else "global"))
@@ -137,6 +144,14 @@ class _FileReader:
             if each.type == "enumerator" and name is not None and value is not None:
                 lower = self.lowering.expressions
                 self.constants.append(nodes.Constant(lower.place(each), lower.text(name), lower.expression(value)))
+
+
+def _announced(node: tree_sitter.Node) -> frozenset[str]:
+    """The function that a declaration without a body names."""
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "identifier":
+        declarator = declarator.child_by_field_name("declarator")
+    return frozenset() if declarator is None or declarator.text is None else frozenset((declarator.text.decode(),))
 
 
 def _declaration_of(lowering: Lowering, node: tree_sitter.Node) -> nodes.Declaration | None:

@@ -24,6 +24,7 @@ from kernelwright.tactics.common.iteration_domain import (
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.traffic_model import effect, map_pairs
 from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS
+from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.vectors.lane_text import LOAD_HINTS, STORE_HINTS, operators_in, prelude
 from kernelwright.tactics.vectors.lanes import Vectorizer
 
@@ -79,7 +80,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     _cover(plan, subject, places, names)
     _define_sizes(plan, places)
     c_types = {"float"} | {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {_spelled(lanes.resolved(lanes.types.get(a, ""))) for a in subject.analysis.facts.arrays}
+    c_types |= {lanes.resolved(lanes.types.get(a, "")) for a in subject.analysis.facts.arrays}
     one, many = plan.fresh(f"kw_{subject.entry}_one"), plan.fresh(f"kw_{subject.entry}_vector")
     load = store = ""
     if subject.language == "cuda":
@@ -90,7 +91,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
         prelude(
             words,
             names.vec,
-            c_types=c_types & _KNOWN,
+            c_types=c_types,
             mapped=lanes.mapped,
             load=load,
             store=store,
@@ -114,18 +115,15 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     )
 
 
-_KNOWN = frozenset(("float", "double", "int", "uint"))
-
-
-def _spelled(c_type: str) -> str:
-    return {"unsigned": "uint", "unsigned int": "uint"}.get(c_type, c_type)
+_NARROWED_ERROR = 1e-6
+"""Results that may have less error are computed in doubles where the source does: a float's rounding is 6e-8."""
 
 
 def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
     return Vectorizer(
         subject.source, dialect(subject.language), subject.analysis.tree, places.steps, places.ones, types,
-        give_up="return 0;", leave="return 1;", vec=vec,
+        give_up="return 0;", leave="return 1;", vec=vec, narrows=allowed_error(subject) >= _NARROWED_ERROR,
     )  # fmt: skip
 
 
