@@ -240,6 +240,11 @@ def test_what_cannot_be_said_plainly_stays(name: str) -> None:
         each.apply(subject)  # refuses or rewrites, and never raises
 
 
+def test_blocks_whose_loops_walk_in_fixed_steps_keep_their_size() -> None:
+    result = tactic("launch-shape").apply(CASES["a reduction by a functor"].subject())
+    assert isinstance(result, NotApplicable), result.source
+
+
 def test_conditionals_on_the_compiler_are_decided_where_it_was_asked() -> None:
     source = (
         f"{HEAD}\n int i = blockIdx.x * blockDim.x + threadIdx.x;\n#if __CUDACC_VER_MAJOR__ >= 12\n"
