@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
-from kernelwright.tactics.base import Unfit
+from kernelwright.source.loop_headers import LoopHeader
+from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.loop_reductions import Joined, joined_variable
 from kernelwright.tactics.common.loop_replay import PRIVATE_LENGTH, LoopReplay, Number, State, tainted_names
 
@@ -77,6 +78,33 @@ def combined_variables(
     if found is None:
         raise Unfit(f"{reason}, and together with {', '.join(taken)} no combiner that is known")
     return (*plain, *found)
+
+
+def private_arrays(subject: Subject, loop: nodes.Loop) -> dict[str, str]:
+    """A thread's own arrays that outlive a loop which uses them, with their extents.
+
+    Raises:
+        Unfit: one has several extents, or is not declared in the source's own text.
+    """
+    own = nodes.declared_names(loop)
+    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
+    found = {}
+    for each in nodes.walk(subject.analysis.function.body):
+        if isinstance(each, nodes.Declarator) and each.extents and each.name in used - own and not each.is_shared:
+            extent = each.extents[0]
+            if len(each.extents) != 1 or extent is None or each.initial is not None or not each.place.is_exact:
+                raise Unfit(f"{each.name} keeps values of a row in a way that is not followed")
+            found[each.name] = extent.place.span.text(subject.source)
+    return found
+
+
+def walks_own(loop: nodes.Loop, header: LoopHeader, arrays: Mapping[str, str]) -> bool:
+    """Whether a loop's index is the place in each of a thread's own arrays."""
+    places = [n.index for n in nodes.walk(loop) if isinstance(n, nodes.Element) and nodes.root_name(n.base) in arrays]
+    uses = [n for n in nodes.walk(loop) if isinstance(n, nodes.Name) and n.name in arrays]
+    return len(uses) == len(places) and all(
+        isinstance(each, nodes.Name) and each.name == header.variable for each in places
+    )
 
 
 def _hypotheses(

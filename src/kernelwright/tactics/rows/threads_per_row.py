@@ -12,7 +12,13 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
-from kernelwright.tactics.common.combiners import combined_variables, combining_lines, starts_from
+from kernelwright.tactics.common.combiners import (
+    combined_variables,
+    combining_lines,
+    private_arrays,
+    starts_from,
+    walks_own,
+)
 from kernelwright.tactics.common.dialect import Dialect, dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
@@ -267,8 +273,8 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     """
     header = header_of(row, loop)
     types = declared_types(row.subject)
-    kept = {} if row.headers else _private_arrays(row.subject, loop)
-    if kept and _walks_own(loop, header, kept):
+    kept = {} if row.headers else private_arrays(row.subject, loop)
+    if kept and walks_own(loop, header, kept):
         _keep_loop(row, loop, header)
         return
     joined = combined_variables(loop, types, kept)
@@ -344,29 +350,6 @@ def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
     for node in nodes.walk(loop):
         if isinstance(node, nodes.Name) and node.name in kept - own:
             raise Unfit(f"{node.name} keeps values of a row between loops")
-
-
-def _private_arrays(subject: Subject, loop: nodes.Loop) -> dict[str, str]:
-    """A thread's own arrays that outlive a loop which uses them, with their extents."""
-    own = nodes.declared_names(loop)
-    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
-    found = {}
-    for each in nodes.walk(subject.analysis.function.body):
-        if isinstance(each, nodes.Declarator) and each.extents and each.name in used - own and not each.is_shared:
-            extent = each.extents[0]
-            if len(each.extents) != 1 or extent is None or each.initial is not None or not each.place.is_exact:
-                raise Unfit(f"{each.name} keeps values of a row in a way that is not followed")
-            found[each.name] = extent.place.span.text(subject.source)
-    return found
-
-
-def _walks_own(loop: nodes.Loop, header: LoopHeader, arrays: Mapping[str, str]) -> bool:
-    """Whether a loop's index is the place in each of a thread's own arrays."""
-    places = [n.index for n in nodes.walk(loop) if isinstance(n, nodes.Element) and nodes.root_name(n.base) in arrays]
-    uses = [n for n in nodes.walk(loop) if isinstance(n, nodes.Name) and n.name in arrays]
-    return len(uses) == len(places) and all(
-        isinstance(each, nodes.Name) and each.name == header.variable for each in places
-    )
 
 
 def _keep_loop(row: RowSharing, loop: nodes.Loop, header: LoopHeader) -> None:
