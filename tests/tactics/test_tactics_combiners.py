@@ -64,7 +64,7 @@ def _loop(body: str) -> nodes.Loop:
 @cache
 def _recognised(name: str) -> tuple[nodes.Loop, tuple[Joined, ...]]:
     loop = _loop(LOOPS[name])
-    return loop, combined_variables(loop, TYPES, {"acc": "8"})
+    return loop, combined_variables(loop, "", TYPES, {"acc": "8"})
 
 
 def _neutral(each: Joined, value: float) -> float | list[float]:
@@ -96,8 +96,8 @@ def test_any_tree_of_parts_gives_what_the_loop_gives(name: str, seed: int) -> No
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_tree_gives_is_refused_with_the_variable(name: str) -> None:
-    with pytest.raises(Unfit, match=r"(best|at|s|m|mean|dev) goes from one iteration to the next"):
-        combined_variables(_loop(REFUSED[name]), TYPES, {"acc": "8"})
+    with pytest.raises(Unfit, match=r"line 1: (best|at|s|m|mean|dev) goes from one iteration to the next"):
+        combined_variables(_loop(REFUSED[name]), "", TYPES, {"acc": "8"})
 
 
 # Rewritten kernels

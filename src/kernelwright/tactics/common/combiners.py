@@ -31,20 +31,27 @@ _TRIALS = 96
 
 
 def combined_variables(
-    loop: nodes.Loop, types: Mapping[str, str], extents: Mapping[str, str] | None = None
+    loop: nodes.Loop, source: str, types: Mapping[str, str], extents: Mapping[str, str]
 ) -> tuple[Joined, ...]:
     """What a loop leaves behind beside stores, leaders before their followers.
 
     Args:
         loop: whose iterations depend on each other by these only.
+        source: the text that it stands in.
         types: declared types of the variables outside; pointers and arrays end in `*`.
-        extents: of private arrays outside, as C text; None where such arrays are not wanted.
+        extents: of private arrays outside, as C text.
 
     Raises:
-        Unfit: a variable is carried on in a way that no combiner is.
+        Unfit: a variable is carried on in a way that no combiner is; names it and the line.
     """
+    try:
+        return _combined(loop, types, extents)
+    except Unfit as unfit:
+        raise Unfit(f"line {loop.place.span.line(source)}: {unfit.reason}") from unfit
+
+
+def _combined(loop: nodes.Loop, types: Mapping[str, str], extents: Mapping[str, str]) -> tuple[Joined, ...]:
     own = nodes.declared_names(loop)
-    arrays = dict(extents or {})
     carried = nodes.assigned_names(loop.body) - own
     pointers = sorted(name for name in carried if types.get(name, "").endswith("*"))
     if pointers:
@@ -59,7 +66,7 @@ def combined_variables(
     kept = sorted({
         name for each in nodes.walk(loop.body) if isinstance(each, nodes.Assign | nodes.Update)
         for name in (nodes.root_name(each.target if isinstance(each, nodes.Assign) else each.operand),)
-        if name in arrays and name not in own
+        if name is not None and name in extents and name not in own
     })  # fmt: skip
     if not others and not kept:
         return tuple(plain)
@@ -72,7 +79,7 @@ def combined_variables(
     reason = reason or f"{kept[0]} goes from one iteration to the next"
     try:
         replay = LoopReplay(loop, frozenset(taken))
-        found = next((c for c in _hypotheses(loop, others, kept, types, arrays) if _holds(replay, c)), None)
+        found = next((c for c in _hypotheses(loop, others, kept, types, extents) if _holds(replay, c)), None)
     except Unfit as unfit:
         raise Unfit(f"{reason}: {unfit.reason}") from unfit
     if found is None:

@@ -171,7 +171,7 @@ def _row_of(subject: Subject) -> _Row:
         if is_later and any(each.index in a.loops and a.space in ("global", "constant") for a in facts.accesses):
             raise Unfit("a later loop walks memory too")
     header = _plain_header(outer, fact)
-    found = combined_variables(outer, declared_types(subject), private_arrays(subject, outer))
+    found = combined_variables(outer, subject.source, declared_types(subject), private_arrays(subject, outer))
     if not found:
         raise Unfit("its first loop joins no values")
     for joined_one in found:

@@ -234,10 +234,14 @@ def _start(subject: Subject, places: Places, name: str) -> RowSharing:
     )
     rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1 if is_cpu else 4, "rows of a block")
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
-    widest = 8 if is_cpu else min(16, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    widest = (
+        8
+        if is_cpu or subject.language == "opencl"
+        else min(16, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    )
     vec = plan.parameter(
         "VEC",
-        (1, 2, 4, 8, *((16,) if min(narrow, default=4) == 1 else ())),
+        (1, 2, 4, 8, *((16,) if min(narrow, default=4) == 1 and subject.language != "opencl" else ())),
         widest,
         "elements of a row that a thread takes at once",
     )
@@ -277,7 +281,7 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     if kept and walks_own(loop, header, kept):
         _keep_loop(row, loop, header)
         return
-    joined = combined_variables(loop, types, kept)
+    joined = combined_variables(loop, row.subject.source, types, kept)
     if row.headers:
         refuse_kept_arrays(row.subject, loop)
     row.loops += 1
@@ -622,8 +626,8 @@ def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
 def sharing(row: RowSharing) -> Effect:
     """What it brings that threads share rows; guesses."""
     if row.subject.device.kind == "cpu":
-        if not row.vector_loops:
-            return Effect(1.1, "several threads walk a row, none of whose loops becomes SIMD")
+        if not row.vector_loops or any(each.leader is not None for each in row.joined):
+            return Effect(1.1, "several threads walk a row, and what they join does not become SIMD")
         return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
     reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
     if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
