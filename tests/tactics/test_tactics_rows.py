@@ -109,6 +109,26 @@ __kernel void f(__global const float *m, __global float *out, int rows, int cols
   for (int r = 0; r < rows; ++r) s += m[r * cols + c];
   out[c] = s;
 }""", {"m": "in float32 cols,rows", "out": "out float32 rows", "rows": "int32 =cols", "cols": "int32 =rows"}),
+    Rows("narrow weights", """
+__kernel void f(__global const char *m, __global const float *v, __global const float *scale, __global float *out,
+                int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float dot = 0.0f;
+  for (int c = 0; c < cols; ++c) dot += (float)m[r * cols + c] * v[c];
+  out[r] = dot * scale[r];
+}""", {"m": "in int8 rows,cols", "v": "in float32 cols", "scale": "in float32 rows", "out": "out float32 rows",
+       "rows": "int32 =rows", "cols": "int32 =cols"}),
+    Rows("narrow weights without a cast, a scale for each group", """
+__kernel void f(__global const uchar *m, __global const float *v, __global const float *scale, __global float *out,
+                int rows, int cols, int group) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float dot = 0.0f;
+  for (int c = 0; c < cols; ++c) dot += (m[r * cols + c] - 128) * scale[c / group] * v[c];
+  out[r] = dot;
+}""", {"m": "in uint8 rows,cols", "v": "in float32 cols", "scale": "in float32 cols", "out": "out float32 rows",
+       "rows": "int32 =rows", "cols": "int32 =cols", "group": "int32 =8"}),
     Rows("integers counted", """
 __kernel void f(__global const int *m, __global int *out, int rows, int cols) {
   int r = get_global_id(0);
@@ -163,7 +183,15 @@ __kernel void f(__global const float *m, __global float *out, int rows, int cols
   float keep[4];
   for (int c = 0; c < 4; ++c) keep[c] = m[r * cols];
   for (int c = 0; c < cols; ++c) out[r * cols + c] = keep[c & 3];
-}""", ALL, "keeps values"),
+}""", ALL),
+    Rows("filled between loops", """
+__kernel void f(__global const float *m, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float keep[4];
+  for (int c = 0; c < cols; ++c) keep[c & 3] = m[r * cols + c];
+  for (int c = 0; c < cols; ++c) out[r * cols + c] = keep[c & 3];
+}""", ALL, "keep goes from one iteration to the next"),
     Rows("no loop", """
 __kernel void f(__global const float *m, __global float *out, int rows, int cols) {
   int r = get_global_id(0);
@@ -185,7 +213,7 @@ def test_shared_rows_compute_the_same(case: Rows, runner: Runner) -> None:
         assert case.reason in result.reason
         return
     assert isinstance(result, Rewrite), result.reason
-    assert result.header.parameter("VEC") is not None or case.name == "columns, walked down"
+    assert result.header.parameter("VEC") is not None or case.name in ("columns, walked down", "kept between loops")
     done = assert_same(runner, _subject(case), result, SIZES[: 2 * TIMES], count=3 * TIMES)
     assert done >= 4
 

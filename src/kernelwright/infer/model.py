@@ -84,6 +84,8 @@ class Inferred:
     questions: tuple[Question, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What is left out, in sentences."""
+    options: tuple[str, ...] = ()
+    """Compile options: macros that were said."""
 
     steps: int = 1
     """What one launch does, roughly: threads times the trips of their loops."""

@@ -59,6 +59,7 @@ def problem_text(inferred: Inferred, original: str) -> str:
         "# The original kernel says what is right, with doubles for floats where that is possible. Write what is",
         '# meant, in NumPy or PyTorch, to have the kernel itself checked: reference = "reference.py:FUNCTION".',
         f"reference = {_quoted(f'{original}:{inferred.entry}')}",
+        *([f"options = [{', '.join(map(_quoted, inferred.options))}]"] if inferred.options else []),
         "",
         "# In the kernel's order. Roles: input, output, inout (read and written, or written in part), scalar.",
         "[arguments]",

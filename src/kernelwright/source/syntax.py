@@ -39,6 +39,11 @@ def parse(source: str, language: Language, *, defines: Mapping[str, str] | None 
 
 @lru_cache(maxsize=KEPT_TREES)
 def _parsed(source: str, language: Language, defines: tuple[tuple[str, str], ...]) -> nodes.SyntaxTree:
+    return read(source, language, defines)
+
+
+def read(source: str, language: Language, defines: tuple[tuple[str, str], ...]) -> nodes.SyntaxTree:
+    """The same as `parse`, of a text that is read once."""
     expanded = preprocess(source if language != "triton" else "", language, defines=dict(defines))
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
     root = parser.parse(expanded.text.encode("latin-1")).root_node
@@ -56,6 +61,7 @@ class _FileReader:
         self.constants: list[nodes.Constant] = []
         self.arrays: list[nodes.FileArray] = []
         self.types = self.lowering.types
+        self.structs: list[nodes.Struct] = []
         self.opaque: list[nodes.OpaqueStatement] = []
         self.variables: list[tuple[Place, frozenset[str]]] = []
 
@@ -69,6 +75,7 @@ class _FileReader:
             tuple(self.constants),
             tuple(self.arrays),
             MappingProxyType(self.types),
+            tuple(self.structs),
             tuple(self.opaque),
             tuple(self.variables),
         )
@@ -88,6 +95,8 @@ class _FileReader:
                 self._type(node)
             case "enum_specifier":
                 self._enumerators(node)
+            case "struct_specifier" | "class_specifier":
+                self._struct(node)
             case "ERROR":
                 self.opaque.append(lowering.opaque_statement(node, "text that the parser does not understand"))
 
@@ -111,9 +120,20 @@ class _FileReader:
             elif is_constant and each.initial is not None and not each.is_pointer:
                 self.constants.append(nodes.Constant(each.place, each.name, each.initial))
 
+    def _struct(self, node: tree_sitter.Node) -> None:
+        found = self.lowering.struct(node)
+        if found is not None:
+            self.structs.append(found)
+
     def _type(self, node: tree_sitter.Node) -> None:
         name = node.child_by_field_name("declarator") or node.child_by_field_name("name")
         meaning = node.child_by_field_name("type")
+        if (
+            meaning is not None
+            and meaning.type == "struct_specifier"
+            and meaning.child_by_field_name("body") is not None
+        ):
+            self._struct(meaning)
         if name is not None and meaning is not None and name.type == "type_identifier":
             self.types[self.lowering.expressions.text(name)] = self.lowering.expressions.text(meaning)
 

@@ -21,6 +21,13 @@ class Joined:
     name: str
     operation: Operation
     c_type: str
+    leader: Joined | None = None
+    """What it is adjusted to before it is joined: see `combiners`."""
+    adjustment: str = ""
+    """`chosen` (of the side that has the leader's value), `mean`, `deviation` (from the mean), or a function of the
+    source: the exponential that a leading maximum rescales sums by."""
+    extent: str = ""
+    """Of a private array, as C text."""
 
     @property
     def is_idempotent(self) -> bool:
@@ -49,10 +56,15 @@ def joined_variables(loop: nodes.Loop, types: dict[str, str]) -> tuple[Joined, .
     pointers = [name for name in carried if name in types and types[name].endswith("*")]
     if pointers:
         raise Unfit(f"the pointer {pointers[0]} moves along")
-    return tuple(_joined(loop.body, name, types.get(name, "")) for name in carried)
+    return tuple(joined_variable(loop.body, name, types.get(name, "")) for name in carried)
 
 
-def _joined(body: nodes.Statement, name: str, c_type: str) -> Joined:
+def joined_variable(body: nodes.Statement, name: str, c_type: str) -> Joined:
+    """How a loop's body joins values into one variable, which nothing else in it reads.
+
+    Raises:
+        Unfit: it is carried from one iteration to the next in another way.
+    """
     found: list[tuple[Operation, int]] = []
     for node in nodes.walk(body):
         match node:

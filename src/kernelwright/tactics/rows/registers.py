@@ -12,7 +12,6 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from kernelwright.errors import SpecError
 from kernelwright.problem.config import Value
@@ -44,7 +43,7 @@ from kernelwright.tactics.rows.text import (
 from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.tiling.frame import place_attribute
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
-from kernelwright.tactics.vectors.lane_text import prelude
+from kernelwright.tactics.vectors.lane_text import VECTOR_BYTES, prelude, vector_types
 from kernelwright.tactics.vectors.row_lanes import RowLanes, element_text
 from kernelwright.template.header import expressions
 
@@ -56,7 +55,6 @@ MOST_JOINING_BYTES = 16384
 """Threads that join use so much local memory; devices have 32 KiB at least."""
 
 MIN_BLOCKS = (1, 2, 3, 4, 6, 8)
-_VECTOR_BYTES: Mapping[str, int] = MappingProxyType({"float": 4, "int": 4, "uint": 4, "double": 8})
 
 
 def _keep(subject: Subject) -> Rewrite:
@@ -293,7 +291,7 @@ def _constrain(row: RowKernel, steps: Sequence[LoopText]) -> None:
         total = only_shape(row.subject).grid[0]
         conditions["rows"] = f"({total}) % {rows} == 0"
     if row.subject.language == "opencl":
-        joined = sum(_VECTOR_BYTES.get(own_argument(row.subject, call)[1], 8) for call, _, _ in row.calls)
+        joined = sum(VECTOR_BYTES.get(own_argument(row.subject, call)[1], 8) for call, _, _ in row.calls)
         conditions["local"] = f"{joined} * {threads} <= {MOST_JOINING_BYTES}"
     conditions["room"] = f"{threads} * {held} <= 2048"
     conditions["fits"] = f"{threads} * {held} * ({per_thread} * {bytes_each} // 4 + 24) <= 65536"
@@ -512,7 +510,7 @@ def _opencl_texts(row: RowKernel) -> list[str]:
     for lanes in row.wide:
         c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
     c_types |= {array.c_type for array in row.subject.analysis.facts.arrays.values()}
-    sizes = {c_type: _VECTOR_BYTES[c_type] for c_type in c_types & _VECTOR_BYTES.keys()}
+    sizes = {c_type: VECTOR_BYTES[c_type] for c_type in vector_types(c_types)}
     clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
     first = prelude(dialect(row.subject.language), row.names["vec"], c_types=sizes, mapped=())
     return [first, whole_types(row.names["vec"], sizes), *clones.values()]
@@ -528,7 +526,7 @@ def _refuse_types(row: RowKernel) -> None:
         return
     used = {c_type for _, c_type in row.registers.values()}
     used |= {each.c_type for loop in row.loops for each in loop.joined}
-    other = sorted(used - _VECTOR_BYTES.keys())
+    other = sorted(used - VECTOR_BYTES.keys())
     if other:
         raise Unfit(f"there are no vectors of {other[0]} here")
 

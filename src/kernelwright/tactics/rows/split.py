@@ -7,7 +7,7 @@ how the threads of a block join, needs to be understood.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -19,11 +19,12 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import reached_from
 from kernelwright.tactics.common.c_text import c_text
+from kernelwright.tactics.common.combiners import combined_variables, combining_lines, starts_from
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
 from kernelwright.tactics.common.launches import extents, is_number, only_shape, same, steps_of
-from kernelwright.tactics.common.loop_reductions import Joined, joined_variables
+from kernelwright.tactics.common.loop_reductions import Joined
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
 from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
@@ -162,7 +163,7 @@ def _row_of(subject: Subject) -> _Row:
         if is_later and any(each.index in a.loops and a.space in ("global", "constant") for a in facts.accesses):
             raise Unfit("a later loop walks memory too")
     header = _plain_header(outer, fact)
-    found = joined_variables(outer, declared_types(subject))
+    found = combined_variables(outer, declared_types(subject))
     if not found:
         raise Unfit("its first loop joins no values")
     for joined_one in found:
@@ -390,7 +391,7 @@ def _first_launch(
         f"const {wide} {begin} = ({wide})({start}) + {index} * {share};",
         f"const {c_type} {first} = {begin} < {end} ? {begin} : {end};",
         f"const {c_type} {last} = {index} < {split} - 1 && {begin} + {share} < {end} ? {begin} + {share} : {end};",
-        *(f"{each.name} = {each.identity};" for each in row.joined if not each.is_idempotent),
+        *_starts(row.joined, f"{index} > 0 && {begin} < {end}"),
     ]
     marks = "".join(f"{mark.span.text(source).strip()}\n  " for mark in row.loop.pragmas)
     for mark in row.loop.pragmas:
@@ -403,6 +404,16 @@ def _first_launch(
     plan.replace(Span(row.loop.place.span.end, row.container.place.span.end - 1), f"{stores}\n")
     if row.condition is not None:
         plan.replace(Span(row.condition.place.span.end, body.place.span.end - 1), "\n")
+
+
+def _starts(parts: Sequence[Joined], is_later: str) -> list[str]:
+    """What the parts of a row start from: the first one of a leader as the source says."""
+    lines = []
+    for each in parts:
+        if start := starts_from(each, parts):
+            when = f"if ({is_later}) " if each.is_idempotent else ""
+            lines.append(f"{when}{each.name} = {start};")
+    return lines
 
 
 def _sizes(words: Dialect) -> tuple[str, str]:
@@ -453,12 +464,12 @@ def _second_launch(
     me = f"((size_t){group} * {size} + {lane})"
     index = plan.fresh("part")
     place = f"{me} * {split} + {index}"
-    joins = "".join(
-        f"\n    {each.name} = "
-        + joined(words.language, each.operation, each.name, f"{part[each.name]}[{place}]", c_type=each.c_type)
-        + ";"
-        for each in row.joined
-    )
+
+    def join(each: Joined, texts: list[str]) -> str:
+        return joined(words.language, each.operation, *texts, c_type=each.c_type)
+
+    sides = (lambda name: f"kw_own_{name}", lambda name: f"{part[name]}[{place}]")
+    joins = "".join(f"\n    {line}" for line in combining_lines(row.joined, sides, join, ""))
     walk = f"for (int {index} = 0; {index} < {split}; ++{index}) {{{joins}\n  }}"
     loop = row.loop.place.span
     start = declaration_start(subject.source, function)

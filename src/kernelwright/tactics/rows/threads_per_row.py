@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,11 +12,12 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
+from kernelwright.tactics.common.combiners import combined_variables, combining_lines, starts_from
 from kernelwright.tactics.common.dialect import Dialect, dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
 from kernelwright.tactics.common.launches import only_shape
-from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads, joined_variables
+from kernelwright.tactics.common.loop_reductions import Joined, across_lanes, across_threads
 from kernelwright.tactics.common.thread_queries import thread_queries
 from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.tactics.vectors.lane_kinds import LaneKind
@@ -81,8 +82,10 @@ def share(
         raise Unfit("its threads were arranged anew before", is_already_so=True)
     _require_rows_apart(subject)
     places = places_of(subject, fastest="x")
-    if len(places.axes) != 1 or places.axes[0].loop is not None:
-        raise Unfit("a row is not chosen by the thread's place along x alone")
+    if any(each.loop is not None for each in places.axes):
+        raise Unfit("its threads walk several rows in a loop")
+    if places.axes[0].atom != "global.x" or any(each.atom[-2:] not in (".y", ".z") for each in places.axes[1:]):
+        raise Unfit("a row is not chosen by the thread's place along x, y and z alone")
     body = subject.analysis.function.body
     loops = list(_row_loops(body.statements))
     if not loops:
@@ -225,8 +228,13 @@ def _start(subject: Subject, places: Places, name: str) -> RowSharing:
     )
     rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1 if is_cpu else 4, "rows of a block")
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
-    widest = 8 if is_cpu else min(8, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
-    vec = plan.parameter("VEC", (1, 2, 4, 8), widest, "elements of a row that a thread takes at once")
+    widest = 8 if is_cpu else min(16, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    vec = plan.parameter(
+        "VEC",
+        (1, 2, 4, 8, *((16,) if min(narrow, default=4) == 1 else ())),
+        widest,
+        "elements of a row that a thread takes at once",
+    )
     unroll = plan.parameter("UNROLL", (1, 2, 4), 1, "steps of the loops along a row that are written out")
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
     return RowSharing(subject, plan, places, dialect(subject.language), types, lanes, rows, vec, unroll)
@@ -259,8 +267,13 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     """
     header = header_of(row, loop)
     types = declared_types(row.subject)
-    joined = joined_variables(loop, types)
-    refuse_kept_arrays(row.subject, loop)
+    kept = {} if row.headers else _private_arrays(row.subject, loop)
+    if kept and _walks_own(loop, header, kept):
+        _keep_loop(row, loop, header)
+        return
+    joined = combined_variables(loop, types, kept)
+    if row.headers:
+        refuse_kept_arrays(row.subject, loop)
     row.loops += 1
     source = row.subject.source
     declared = loop.initial.declarators[0] if isinstance(loop.initial, nodes.Declaration) else None
@@ -268,18 +281,19 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     start, bound = start_of(row, loop), header.bound.place.span.text(source)
     if header.operator == "<=":
         bound = f"({bound}) + 1"
-    body = wide_body(row, loop, header, joined, types)
+    is_plain = not kept and all(each.leader is None for each in joined)
+    body = wide_body(row, loop, header, joined, types) if is_plain else None
     pad = indent(source, loop.place.span.start)
-    lines = joins_before(row, joined)
-    lines += [
+    lines = [
         "if (kw_live) {",
         f"  const {declared.c_type} kw_from = {start}, kw_to = {bound};",
+        *(f"  {line}" for line in joins_before(row, joined)),
         f"  {declared.c_type} kw_full = kw_from;",
     ]
     row.lone_loops += body is None
     if body is not None:
         row.vector_loops += 1
-        lines += _vector_loop(row, declared, joined, body)
+        lines += _vector_loop(row, declared, joined, body, row.wide[-1].blocks)
     original = loop.body.place.span.text(source)
     if body is not None and not row.words.is_opencl:
         lines.append("#pragma unroll 1")
@@ -294,6 +308,8 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     for mark in loop.pragmas:
         row.plan.replace(mark.span, "")
     row.joined += joined
+    if any(each.extent for each in joined):  # each element is joined by itself: only threads that run in step are quick
+        row.plan.constraint("private arrays", f"{row.lanes_name} <= 32")
 
 
 def plain_header(loop: nodes.Loop) -> LoopHeader:
@@ -330,6 +346,49 @@ def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
             raise Unfit(f"{node.name} keeps values of a row between loops")
 
 
+def _private_arrays(subject: Subject, loop: nodes.Loop) -> dict[str, str]:
+    """A thread's own arrays that outlive a loop which uses them, with their extents."""
+    own = nodes.declared_names(loop)
+    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
+    found = {}
+    for each in nodes.walk(subject.analysis.function.body):
+        if isinstance(each, nodes.Declarator) and each.extents and each.name in used - own and not each.is_shared:
+            extent = each.extents[0]
+            if len(each.extents) != 1 or extent is None or each.initial is not None or not each.place.is_exact:
+                raise Unfit(f"{each.name} keeps values of a row in a way that is not followed")
+            found[each.name] = extent.place.span.text(subject.source)
+    return found
+
+
+def _walks_own(loop: nodes.Loop, header: LoopHeader, arrays: Mapping[str, str]) -> bool:
+    """Whether a loop's index is the place in each of a thread's own arrays."""
+    places = [n.index for n in nodes.walk(loop) if isinstance(n, nodes.Element) and nodes.root_name(n.base) in arrays]
+    uses = [n for n in nodes.walk(loop) if isinstance(n, nodes.Name) and n.name in arrays]
+    return len(uses) == len(places) and all(
+        isinstance(each, nodes.Name) and each.name == header.variable for each in places
+    )
+
+
+def _keep_loop(row: RowSharing, loop: nodes.Loop, header: LoopHeader) -> None:
+    """A loop over a thread's own arrays, which are the same in all threads of a row, and walked whole by each.
+
+    Where it stores, each thread stores its share.
+    """
+    facts = row.subject.analysis.facts
+    fact = next((each for each in facts.loops if each.span == loop.place.span and not each.inlined_in), None)
+    if fact is None:
+        raise Unfit("a loop over a private array is not understood")
+    row.loops += 1
+    row.lone_loops += 1
+    touches = [a for a in facts.accesses if fact.index in a.loops and a.kind != "read" and a.space != "private"]
+    if touches:
+        if nodes.assigned_names(loop.body) - nodes.declared_names(loop):
+            raise Unfit("a loop over a private array stores and joins")
+        row.plan.insert(
+            loop.body.place.span.start, f"if (kw_live && (int)({header.variable}) % {row.lanes_name} == kw_lane) "
+        )
+
+
 def lanes_of(
     row: RowSharing, loop: nodes.Loop, header: LoopHeader, joined: tuple[Joined, ...], types: dict[str, str]
 ) -> Vectorizer | None:  # fmt: skip
@@ -348,6 +407,8 @@ def lanes_of(
     )  # fmt: skip
     lanes.pointers |= {n.name for n in nodes.walk(row.subject.analysis.function.body)
                        if isinstance(n, nodes.Declarator) and n.is_pointer}  # fmt: skip
+    if not row.headers and start_of(row, loop) == "0":
+        lanes.blocked = header.variable
     try:
         lanes.settle(statements_of(loop))
     except Unfit:
@@ -379,14 +440,23 @@ def wide_body(
 
 def joins_before(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     """Before a loop: all threads of a row but one start from what changes nothing."""
-    if row.headers:
-        return []
-    return [f"if (kw_lane != 0) {each.name} = {each.identity};" for each in joined if not each.is_idempotent]
+    starts = [] if row.headers else [(each, starts_from(each, joined)) for each in joined]
+    lines = []
+    for each, start in starts:
+        if each.extent:
+            lines.append(f"if (kw_lane != 0) for (int kw_d = 0; kw_d < {each.extent}; ++kw_d) {each.name}[kw_d] = 0;")
+        elif start:
+            is_led = "" if not each.is_idempotent else " && kw_to > kw_from"
+            lines.append(f"if (kw_lane != 0{is_led}) {each.name} = {start};")
+    return lines
 
 
-def _vector_loop(row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str) -> list[str]:
+def _vector_loop(
+    row: RowSharing, declared: nodes.Declarator, joined: tuple[Joined, ...], body: str, blocks: Iterable[str]
+) -> list[str]:
     variable, c_type = declared.name, declared.c_type
-    lines = [f"  if (kw_to > kw_from) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
+    whole = "".join(f" && ({each}) % {row.vec} == 0" for each in blocks)
+    lines = [f"  if (kw_to > kw_from{whole}) kw_full = kw_from + (kw_to - kw_from) / {row.vec} * {row.vec};"]
     for each in joined:
         wide = f"kw_{each.c_type}" if row.words.is_opencl else f"kw_lanes<{each.c_type}>"
         first = each.name if each.is_idempotent else f"({each.c_type}){each.identity}"
@@ -409,13 +479,17 @@ def _vector_loop(row: RowSharing, declared: nodes.Declarator, joined: tuple[Join
 
 def joins_after(row: RowSharing, joined: tuple[Joined, ...]) -> list[str]:
     """After a loop: what the threads of a row have becomes one."""
-    if row.headers:
+    if row.headers or not joined:
         return []
-    return [
-        f"if ({row.lanes_name} > 1) {each.name} = "
-        f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}({each.name}, kw_part_{_word(each.c_type)}, kw_lane);"
-        for each in joined
-    ]
+
+    def join(each: Joined, texts: list[str]) -> str:
+        name = f"kw_join_{each.operation}_{each.c_type.replace(' ', '_')}"
+        return f"{name}({texts[0]}, kw_part_{_word(each.c_type)}, kw_lane)"
+
+    lines = combining_lines(
+        joined, [lambda name: f"kw_own_{name}"], join, "" if row.words.is_opencl else "#pragma unroll"
+    )
+    return [f"if ({row.lanes_name} > 1) {{", *(f"  {line}" for line in lines), "}"]
 
 
 def _word(c_type: str) -> str:
@@ -428,7 +502,7 @@ def _word(c_type: str) -> str:
 def _refuse_other_conditions(row: RowSharing, body: nodes.Block) -> None:
     """Conditions around loops must be the one that stops threads beyond the last row, and becomes true."""
     assert row.places is not None
-    axis = row.places.axes[0]
+    axes = {name: axis for axis in row.places.axes for name in (axis.atom, axis.atom.replace("global.", "block."))}
     facts = row.subject.analysis.facts
     for statement in nodes.walk(body):
         if not isinstance(statement, nodes.If):
@@ -439,10 +513,12 @@ def _refuse_other_conditions(row: RowSharing, body: nodes.Block) -> None:
             continue
         guards = [g for g in facts.guards if g.span == statement.condition.place.span and g.is_complete]
         is_bound = any(
-            g.comparisons and all(c.left.single_name == axis.atom and c.operator == "<" for c in g.comparisons)
-            and len(g.comparisons) == 1 and all(map(row.subject.is_as_said, g.comparisons)) for g in guards
+            g.comparisons and all(map(row.subject.is_as_said, g.comparisons))
+            and all(c.operator == "<" and (c.left.single_name or "") in axes for c in g.comparisons)
+            and len({c.left.single_name for c in g.comparisons}) == len(g.comparisons)
+            and all(is_guarded(row.subject, axes[c.left.single_name or ""]) for c in g.comparisons) for g in guards
         )  # fmt: skip
-        if not is_bound or statement.no is not None or not is_guarded(row.subject, axis):
+        if not is_bound or statement.no is not None:
             raise Unfit("a condition decides whether a row is walked")
         returned = statement.yes
         if isinstance(returned, nodes.Block) and len(returned.statements) == 1:
@@ -473,6 +549,16 @@ def _frame(row: RowSharing) -> None:
         row.plan.constraint("whole", f"({axis.total}) % {row.rows_name} == 0")
         _shrink_rows(row, axis)
         lines += [f"const {integer} kw_x = {wanted};", "const int kw_live = 1;"]
+    for name, other in zip("yz", row.places.axes[1:], strict=False):
+        place = f"({integer}){words.block(other.atom[-1])}"
+        if is_guarded(subject, other):
+            limit = f"({integer})({_bound(subject, other)})"
+            lines[-1] += f"\n  const {integer} kw_{name} = {place} < {limit} ? {place} : {limit} - 1;"
+            live = next(i for i, each in enumerate(lines) if "const int kw_live = " in each)
+            lines[live] = lines[live].replace("kw_live = ", f"kw_live = {place} < {limit} && ")
+        else:
+            lines.append(f"const {integer} kw_{name} = {place};")
+        row.plan.constraint(f"blocks along {name}", f"{other.total} <= 65535")
     for c_type in sorted({each.c_type for each in row.joined}):
         lines.append(
             f"{words.shared} {c_type} kw_parts_{_word(c_type)}[{row.rows_name} * {row.lanes_name}];\n  "
@@ -516,7 +602,7 @@ def add_preludes(row: RowSharing) -> None:
             c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
         c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
         mapped = {key for lanes in row.wide for key in lanes.mapped}
-        plan.prelude.append(prelude(words, row.vec, c_types=c_types & _VECTOR_TYPES, mapped=mapped))
+        plan.prelude.append(prelude(words, row.vec, c_types=c_types, mapped=mapped))
         clones = {name: text for lanes in row.wide for name, text in lanes.clones.items() if text}
         plan.prelude += clones.values()
     for operation, c_type in sorted({(each.operation, each.c_type) for each in row.joined}):
@@ -532,10 +618,12 @@ def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
         plan.prelude.append(across_threads(words, operation, c_type, row.lanes_name))
     step = only_shape(subject)
     assert row.places is not None
-    plan.header = plan.header.relaunched(
-        step.entry, grid=(f"ceil_div({row.places.axes[0].total}, {row.rows_name})",),
-        block=(row.lanes_name, row.rows_name),
-    )  # fmt: skip
+    first, *others = row.places.axes
+    along = {each.atom[-1]: each.total for each in others}
+    grid = [f"ceil_div({first.total}, {row.rows_name})", along.get("y", "1"), along.get("z", "1")]
+    while grid[-1] == "1" and len(grid) > 1:
+        grid.pop()
+    plan.header = plan.header.relaunched(step.entry, grid=tuple(grid), block=(row.lanes_name, row.rows_name))
     plan.constraint("threads", f"{row.lanes_name} * {row.rows_name} <= 1024")
     if not words.is_opencl:
         plan.constraint("warps", f"{row.lanes_name} == 1 or {row.lanes_name} * {row.rows_name} % 32 == 0")
@@ -554,6 +642,9 @@ def sharing(row: RowSharing) -> Effect:
         if not row.vector_loops:
             return Effect(1.1, "several threads walk a row, none of whose loops becomes SIMD")
         return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
+    reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
+    if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
+        return Effect(1.05, "there are more threads than rows, but neighbouring ones load side by side already")
     return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
 
 

@@ -26,6 +26,9 @@ _SCALAR_ONLY = frozenset(("select", "bitselect", "any", "all", "isequal", "signb
                           "remquo", "lgamma_r"))  # fmt: skip
 _OPENCL_TYPES = {"float": "float", "double": "double", "int": "int", "uint": "uint", "unsigned": "uint",
                  "unsigned int": "uint", "half": "half"}  # fmt: skip
+_NARROW = {"char": "char", "signed char": "char", "uchar": "uchar", "unsigned char": "uchar", "short": "short",
+           "ushort": "ushort", "unsigned short": "ushort"}  # fmt: skip
+"""Integers that C computes with as `int`: OpenCL's vectors become that as soon as they are loaded."""
 _OF_BLOCKS = ("get_group_id", "get_num_groups", "blockIdx", "gridDim")
 """Thread queries that all threads of a block answer alike."""
 _TESTS = frozenset(("isnan", "isinf", "isfinite", "isnormal", "isless", "isgreater"))
@@ -73,6 +76,10 @@ class LaneKinds:
     """Local arrays with their element types."""
     declared: set[str] = field(default_factory=set)
     """Variables of the code itself."""
+    blocked: str = ""
+    """An index whose first lane stands at a multiple of the lanes; it may be divided by `blocks`."""
+    blocks: dict[str, None] = field(default_factory=dict)
+    """Numbers of columns, as C text, that the lanes must divide."""
 
     def __post_init__(self) -> None:
         self.functions = {each.name: each for each in self.tree.functions}
@@ -333,8 +340,12 @@ class LaneKinds:
         if step != 1:
             raise Unfit("neighbouring lanes load from places that do not lie side by side")
         if self.dialect.is_opencl:
-            c_type = self._opencl_type(c_type)
+            c_type = "int" if self.narrow_type(c_type) else self._opencl_type(c_type)
         return LaneKind(is_varying=True, c_type=c_type)
+
+    def narrow_type(self, c_type: str) -> str:
+        """OpenCL's word for an integer type below `int`; empty for others."""
+        return _NARROW.get(self.resolved(c_type), "") if self.dialect.is_opencl else ""
 
     def _element_type(self, node: nodes.Expression) -> str:
         name = nodes.root_name(node)
@@ -354,11 +365,24 @@ class LaneKinds:
                 constant = self._constant(factor)
                 if other == UNIFORM and constant is not None:
                     return LaneKind(moving.step * constant)
+        if operator in "/%" and right == UNIFORM and self._is_block(node):
+            return UNIFORM if operator == "/" else left
         if operator in COMPARISONS or operator in ("&&", "||"):
             if not self.give_up:
                 raise Unfit("a condition depends on the lane")
             return UNIFORM
         return self._placed(left)
+
+    def _is_block(self, node: nodes.Binary) -> bool:
+        """Whether all lanes lie in one block of so many columns: whoever asks for that checks `blocks` first."""
+        if not (isinstance(node.left, nodes.Name) and node.left.name == self.blocked and node.right.place.is_exact):
+            return False
+        plain = all(isinstance(each, nodes.Name | nodes.Literal | nodes.Binary) for each in nodes.walk(node.right))
+        names = {each.name for each in nodes.walk(node.right) if isinstance(each, nodes.Name)}
+        if not plain or names & self.declared:
+            return False
+        self.blocks[node.right.place.span.text(self.source)] = None
+        return True
 
     def _constant(self, node: nodes.Expression) -> int | None:
         match node:
@@ -377,12 +401,32 @@ class LaneKinds:
         is_test = node.operator in COMPARISONS or node.operator in ("&&", "||")
         if not self.dialect.is_opencl:
             return LaneKind(is_varying=True, c_type="bool" if is_test else "")
+        if self.is_mixed(node):
+            types = {"float"}
         if len(types) != 1 or ("bool" in types and node.operator not in ("&&", "||")):
             raise Unfit("it mixes types, which vectors do not")
         if "bool" in types and not (left.is_varying and right.is_varying):
             raise Unfit("it mixes conditions on data with others")
         self._refuse_doubles(node, types)
         return LaneKind(is_varying=True, c_type="bool" if is_test else types.pop())
+
+    def is_mixed(self, node: nodes.Binary) -> bool:
+        """Whether C makes a `float` of an integer here, which OpenCL's vectors do only where they are told to."""
+        if not self.dialect.is_opencl or node.operator not in ("+", "-", "*", "/", *COMPARISONS):
+            return False
+        sides = [(each, self.kind(each)) for each in (node.left, node.right)]
+        types = {kind.c_type if kind.is_varying else self._plain_type(each) for each, kind in sides}
+        return "float" in types and bool(types & {"int", "uint"}) and any(k.c_type in ("int", "uint") for _, k in sides)
+
+    def _plain_type(self, node: nodes.Expression) -> str:
+        """`float` for what is one by its names or literals; else empty."""
+        found = list(nodes.walk(node))
+        if any(isinstance(each, nodes.Cast | nodes.Call | nodes.Conditional) for each in found):
+            return ""
+        names = {self.resolved(self.types.get(each.name, "")) for each in found if isinstance(each, nodes.Name)}
+        is_float = any(isinstance(each, nodes.Literal) and each.text[-1:] in "fF" and each.value is None
+                       for each in found)  # fmt: skip
+        return "float" if is_float or "float" in names else ""
 
     def _refuse_doubles(self, node: nodes.Node, types: set[str]) -> None:
         if "double" in types:

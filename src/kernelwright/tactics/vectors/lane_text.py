@@ -21,7 +21,10 @@ _OPENCL_TYPE = """\
 typedef KW_N(@T@) kw_@T@;
 typedef kw_@T@ __attribute__((aligned(@BYTES@))) kw_any_@T@;
 """
-_BYTES = {"float": 4, "int": 4, "uint": 4, "double": 8}
+VECTOR_BYTES = {"float": 4, "int": 4, "uint": 4, "double": 8, "char": 1, "uchar": 1, "short": 2, "ushort": 2}
+"""OpenCL's scalars that vectors are made of; those below `int` are only loaded."""
+_ALIASES = {"unsigned": "uint", "unsigned int": "uint", "signed char": "char", "unsigned char": "uchar",
+            "unsigned short": "ushort"}  # fmt: skip
 
 _CUDA = """\
 // @VEC@ values, one a lane, with arithmetic lane by lane.
@@ -117,10 +120,16 @@ STORE_HINTS = (0, 1)
 """Plain; streaming (`__stcs`)."""
 
 
+def vector_types(c_types: Iterable[str]) -> tuple[str, ...]:
+    """OpenCL's own words for those scalar types that there are vectors of."""
+    return tuple(sorted({_ALIASES.get(each, each) for each in c_types} & VECTOR_BYTES.keys()))
+
+
 def opencl_prelude(vec: str, c_types: Iterable[str]) -> str:
     """Vector types and names for `vec` lanes."""
+    known = vector_types(c_types)
     parts = [_OPENCL.replace("@VEC@", vec)]
-    parts += [_OPENCL_TYPE.replace("@T@", each).replace("@BYTES@", str(_BYTES[each])) for each in sorted(set(c_types))]
+    parts += [_OPENCL_TYPE.replace("@T@", each).replace("@BYTES@", str(VECTOR_BYTES[each])) for each in known]
     return "".join(parts)
 
 

@@ -232,7 +232,9 @@ class Vectorizer(LaneChecks):
 
     def _load(self, node: nodes.Expression, place: tuple[str, str], c_type: str) -> str:
         self.vector_loads += 1
-        if self.dialect.is_opencl:
+        if narrow := self.narrow_type(c_type):
+            c_type, text = "int", f"KW_N(convert_int)(*(__global const kw_any_{narrow} *){_address(place)})"
+        elif self.dialect.is_opencl:
             c_type = self._opencl_type(c_type)
             text = f"(*(__global const kw_any_{c_type} *){_address(place)})"
         else:
@@ -367,11 +369,17 @@ class Vectorizer(LaneChecks):
                 return f"kw_lanes<{node.c_type}>({self.expression(inner)})"
             case nodes.Binary(operator="&&" | "||") if kind.is_varying and _touches_memory(node.right):
                 raise Unfit("whether something is loaded depends on data")
+            case nodes.Binary(operator=operator, left=left, right=right) if self.is_mixed(node):
+                return f"({self._as_float(left)} {operator} {self._as_float(right)})"
             case nodes.Assign(target=nodes.Name()) | nodes.Binary() | nodes.Unary():
                 if not node.place.is_exact:
                     raise Unfit("a macro makes a part of what would change")
                 return self._around(node, list(nodes.children(node)))
         raise Unfit("an expression that has no vector form")
+
+    def _as_float(self, node: nodes.Expression) -> str:
+        kind, text = self.kind(node), self.expression(node)
+        return f"KW_N(convert_float)({text})" if kind.c_type in ("int", "uint") else f"({text})"
 
     def _conditional(
         self,

@@ -622,13 +622,13 @@ def add_prelude(loops: LoopVectorizer) -> None:
     c_types = {each.c_type for each in loops.joined} | {"float"}
     for lanes in loops.wide:
         c_types |= {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {re.sub(r"^unsigned( int)?$", "uint", a.c_type) for a in subject.analysis.facts.arrays.values()}
+    c_types |= {a.c_type for a in subject.analysis.facts.arrays.values()}
     mapped = {key for lanes in loops.wide for key in lanes.mapped}
     plan.prelude.append(
         prelude(
             words,
             loops.vec,
-            c_types=c_types & _VECTOR_TYPES,
+            c_types=c_types,
             mapped=mapped,
             operators=operators_in(subject.analysis.function.body),
         )

@@ -80,7 +80,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     _cover(plan, subject, places, names)
     _define_sizes(plan, places)
     c_types = {"float"} | {kind.c_type for kind in lanes.kinds.values() if kind.is_varying and kind.c_type}
-    c_types |= {_spelled(lanes.resolved(lanes.types.get(a, ""))) for a in subject.analysis.facts.arrays}
+    c_types |= {lanes.resolved(lanes.types.get(a, "")) for a in subject.analysis.facts.arrays}
     one, many = plan.fresh(f"kw_{subject.entry}_one"), plan.fresh(f"kw_{subject.entry}_vector")
     load = store = ""
     if subject.language == "cuda":
@@ -91,7 +91,7 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
         prelude(
             words,
             names.vec,
-            c_types=c_types & _KNOWN,
+            c_types=c_types,
             mapped=lanes.mapped,
             load=load,
             store=store,
@@ -117,11 +117,6 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
 
 _NARROWED_ERROR = 1e-6
 """Results that may have less error are computed in doubles where the source does: a float's rounding is 6e-8."""
-_KNOWN = frozenset(("float", "double", "int", "uint"))
-
-
-def _spelled(c_type: str) -> str:
-    return {"unsigned": "uint", "unsigned int": "uint"}.get(c_type, c_type)
 
 
 def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
