@@ -251,12 +251,9 @@ class Summed:
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""
         kept = REGISTER_SUMS.apply(subject)
-        if not isinstance(kept, Rewrite):
+        made = self.inner.apply(subject.rewritten(kept)) if isinstance(kept, Rewrite) else None
+        if not isinstance(made, Rewrite):
             return self.inner.apply(subject)
-        made = self.inner.apply(subject.rewritten(kept))
-        if isinstance(made, NotApplicable):
-            first = self.inner.apply(subject)
-            return first if isinstance(first, Rewrite) else made
         function = subject.analysis.function
         whole = Span(declaration_start(subject.source, function), function.place.span.end)
         return replace(made, anchors=(whole,))
