@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -23,7 +24,8 @@ from tiers import examples
 
 FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
 INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind != "float")
-VARIANTS: tuple[Variant, ...] = tuple(each for each in get_args(Variant) if each not in SPECIAL_VARIANTS)
+VARIANTS: tuple[Variant, ...] = tuple(each for each in get_args(Variant) if each not in (*SPECIAL_VARIANTS, "numbers"))
+"""Without those that an argument or the original's text has to ask for."""
 """Those that every argument gets, whether it asks or not."""
 
 
@@ -50,6 +52,13 @@ def problem_of(*arguments: Argument, rows: int = 40, columns: int = 50) -> Probl
         workloads=(Workload("w", {"rows": rows, "columns": columns}),),
         tolerances={},
     )
+
+
+def named(argument: Argument, *numbers: float) -> np.ndarray:
+    """What the dataset of a text's numbers fills an argument with."""
+    problem = replace(problem_of(argument), numbers=numbers)
+    assert "numbers" in {each.variant for each in datasets_for(problem, seed=1, is_thorough=True)}
+    return make_inputs(problem, problem.workloads[0], Dataset("numbers", 1, "numbers"))["x"]
 
 
 def fill(argument: Argument, variant: Variant = "declared", *, seed: int = 1, **sizes: int) -> np.ndarray:
@@ -360,3 +369,45 @@ def test_special_values_fit_every_shape(rows: int, columns: int, dtype: str) -> 
     for variant in SPECIAL_VARIANTS:
         made = fill(make(dtype, kind, special=True), variant, rows=rows, columns=columns)
         assert made.shape == (rows, columns)
+
+
+# Numbers of the original
+
+
+def test_both_sides_of_a_number_that_drawing_would_miss_occur() -> None:
+    values = named(make("float32"), 88.0).astype(np.float64)
+    assert {88.0, -88.0} <= set(values.reshape(-1))
+    assert ((values > 88) & (values < 90)).any()
+    assert ((values < 88) & (values > 86)).any()
+    whole = set(named(make("int32"), 1000.0).reshape(-1).tolist())
+    assert {999, 1000, 1001, -999, -1000, -1001} <= whole
+
+
+def test_numbers_keep_to_what_an_argument_may_hold() -> None:
+    wide = make("int32", Distribution("integers", 0, 2000))
+    assert {999, 1000, 1001} <= set(named(wide, 1000.0, 5000.0).reshape(-1).tolist())
+    assert named(wide, 1000.0, 5000.0).min() >= 0
+    assert named(wide, 1000.0, 5000.0).max() <= 2000
+    assert set(named(make("uint8"), 200.0, 700.0).reshape(-1).tolist()) >= {199, 200, 201}
+    assert np.isfinite(named(make("float16"), 448.0, 65504.0).astype(np.float64)).all()
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        make("float32", Distribution("uniform", 0, 1)),
+        make("int32", Distribution("integers", 0, 20)),
+        make("int32", Distribution("constant", 5)),
+        make("bool"),
+    ],
+)
+def test_numbers_that_an_argument_holds_anyway_or_never_ask_for_no_dataset(argument: Argument) -> None:
+    problem = replace(problem_of(argument), numbers=(3.0, 50.0, 1e30))
+    assert "numbers" not in {each.variant for each in datasets_for(problem, seed=1, is_thorough=True)}
+
+
+def test_what_a_by_value_argument_is_counts_as_a_number() -> None:
+    limit = Argument("limit", "scalar", "float32", value=Expression.parse("rows * 0.5"))
+    problem = problem_of(make(), limit)
+    values = make_inputs(problem, problem.workloads[0], Dataset("numbers", 1, "numbers"))["x"]
+    assert 20.0 in set(values.reshape(-1).tolist())

@@ -40,6 +40,21 @@ def test_a_size_in_the_grid_may_be_a_word_of_its_own(tmp_path: Path) -> None:
     assert [each.shape for each in found.arguments if each.shape] == [("rows", "width")] * 2
 
 
+@pytest.mark.parametrize(
+    "guard", ["", '#ifndef TOPK\n#error "define TOPK"\n#endif\n', "#ifndef TOPK\n#define TOPK 2\n#endif\n"]
+)
+def test_a_macro_that_compile_options_say_is_a_word_of_its_own(tmp_path: Path, guard: str) -> None:
+    source = f"{guard}__kernel void k(__global const float *x, __global float *y, int n) {{\n"
+    source += "  int i = get_global_id(0);\n  if (i < n) for (int j = 0; j < TOPK; ++j) y[i * TOPK + j] = x[i];\n}\n"
+    found = inferred(tmp_path, source, "n=100", "TOPK=8")
+    assert found.options == ("-DTOPK=8",)
+    assert found.arguments[1].shape == ("n", "8")
+    with pytest.raises(UsageError, match="takes no argument 'TOPK_'"):
+        inferred(tmp_path, source, "n=100", "TOPK_=8")
+    with pytest.raises(UsageError, match="takes no argument 'j'"):
+        inferred(tmp_path, source, "n=100", "j=8")
+
+
 def test_everything_that_is_missing_is_asked_at_once(tmp_path: Path) -> None:
     source = "__kernel void k(__global const int *p, __global float *y, float a, int n) {\n"
     source += "  int i = get_global_id(0);\n  if (i < n) for (int j = p[i]; j < p[i + 1]; ++j) y[i] += a;\n}\n"

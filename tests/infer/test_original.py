@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from kernel_truths import FOLDER, infer_case
 
+from kernelwright.evaluate.data.datasets import Dataset
+from kernelwright.evaluate.judge import referee
 from kernelwright.evaluate.judge.kernel_reference import KernelReference
+from kernelwright.evaluate.judge.referee import Prepared, PrepareJob, RefereeArgument, make_referee
 from kernelwright.infer.problem_files import check_loads, files_of, write_files
 from kernelwright.problem.load.problem import load_problem
 from kernelwright.problem.model import Problem
@@ -56,3 +60,24 @@ def test_in_place_arguments_start_from_their_values(tmp_path: Path) -> None:
     expected = a.copy()
     expected[:, :6] += 0.5 * np.outer(x, y)
     assert np.abs(found["A"] - expected).max() < 1e-14
+
+
+def test_the_first_call_which_builds_the_kernel_is_not_what_calls_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = problem_of(tmp_path, "argmax.cl", "rows=33", "cols=10")
+    calls: list[float] = []
+
+    def counted(*given: object, **named: object) -> object:
+        calls.append(time.perf_counter())
+        time.sleep(0.2 if len(calls) == 1 else 0)
+        return call_reference(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(referee, "call_reference", counted)
+    monkeypatch.setattr(referee, "LONG_FIRST_CALL_S", 0.2)
+    prepared = make_referee(RefereeArgument(problem.file, tmp_path / "inputs", 1))(
+        PrepareJob(problem.workloads[0].name, Dataset("declared-0", 1, "declared"))
+    )
+    assert isinstance(prepared, Prepared)
+    assert len(calls) == 2
+    assert prepared.reference_s < calls[1] - calls[0]

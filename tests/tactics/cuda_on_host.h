@@ -63,6 +63,7 @@ template <class T> static inline T __shfl_xor_sync(unsigned, T value, int mask) 
 template <class T> static inline T __shfl_down_sync(unsigned, T value, int distance) {
   return host_exchange(value, host_linear() % 32 + (unsigned)distance);
 }
+template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from opencl_runs import Runner
 from tactic_runs import assert_same, example, run, subject_of
 
+from kernelwright.problem.model import Tolerance
 from kernelwright.tactics.base import NotApplicable, Rewrite, Subject
 from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 from tiers import TIMES
@@ -175,11 +176,6 @@ __kernel void f(__global const float *x, __global float *y, int n) {
   int i = get_global_id(0);
   if (i < n) { if (x[i] > 0) y[i] = x[i]; else y[i] = 0; }
 }""", XY, G1, B1, ONE_D, no_vectors="by a condition on data"),
-    Map("doubles by accident", """
-__kernel void f(__global const float *x, __global float *y, int n) {
-  int i = get_global_id(0);
-  if (i < n) y[i] = 0.3 * x[i];
-}""", XY, G1, B1, ONE_D, no_vectors="double"),
     Map("the index as a number", """
 __kernel void f(__global const float *x, __global float *y, int n) {
   int i = get_global_id(0);
@@ -206,6 +202,30 @@ __kernel void f(__global const float *x, __global float *y, int n) {
 __kernel void f(__global int *y, int n) { int i = get_global_id(0); if (i < n) atomic_inc(&y[i % 3]); }
 """, {"y": "inout int32 n", "n": "int32 =n"}, G1, B1, [{"n": 100}], "atomically", "atomically"),
 )  # fmt: skip
+
+
+DOUBLES = """
+__kernel void f(__global const float *x, __global float *y, int n) {
+  int i = get_global_id(0);
+  if (i < n) y[i] = 0.3 * x[i] - 0.5 * (x[i] + 2 * (1.5 + 0.25));
+}"""
+
+
+def test_doubles_by_accident_become_floats_where_results_may_have_that_error(runner: Runner) -> None:
+    subject = subject_of(DOUBLES, XY, G1, B1, ONE_D)
+    result = VECTOR_MAP.apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert "0.3f" in result.source
+    assert "0.3 * x[i]" in result.source  # what is left over
+    assert assert_same(runner, subject, result, ONE_D, count=2, rtol=1e-5) >= 2
+
+
+def test_doubles_stay_where_results_must_be_closer() -> None:
+    subject = subject_of(DOUBLES, XY, G1, B1, ONE_D)
+    problem = replace(subject.problem, tolerances={"y": Tolerance(rtol=1e-7, atol=0.0)})
+    result = VECTOR_MAP.apply(replace(subject, problem=problem))
+    assert isinstance(result, NotApplicable)
+    assert "is a double" in result.reason
 
 
 def _subject(case: Map) -> Subject:

@@ -68,7 +68,7 @@ class ArrayReader:
     # -- values that index others --------------------------------------------------------------------
 
     def _find_ranges(self, dtypes: Mapping[str, Dtype]) -> None:
-        waiting = dict.fromkeys(self._index_arrays())
+        waiting = dict.fromkeys(each for each in self._index_arrays() if dtypes[each].is_integer)
         for array in list(waiting):
             known = self._said_range(array)
             if known is not None:
@@ -466,5 +466,6 @@ def dtype_of(c_type: str, analysis: Analysis, language: Language) -> Dtype | Non
         if found is not None:
             return found
         macro = analysis.tree.expanded.macros.get(c_type)
-        c_type = analysis.tree.types.get(c_type) or (str(getattr(macro, "text", "")) if macro else c_type) or c_type
+        text = "" if macro is None else "".join(token.text for token in macro.body).strip()
+        c_type = analysis.tree.types.get(c_type) or text or c_type
     return None

@@ -33,6 +33,8 @@ from kernelwright.scaffold.guesses import argument_names
 from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
+from kernelwright.source.lexer import definitions_of, masked, words_of
+from kernelwright.source.normal.normal_form import normal_form
 
 ONE_SIZE = "n"
 """The size of a kernel that takes none."""
@@ -65,8 +67,8 @@ def split_kernel(text: str) -> tuple[Path, str | None]:
     return (Path(found[1]), found[2]) if found else (Path(text), None)
 
 
-def infer(file: Path, given: Given) -> Inferred:
-    """Everything about one kernel of a file, with questions for what is not in it.
+def infer(file: Path, given: Given, *, text: str | None = None) -> Inferred:
+    """Everything about one kernel of a file, with questions for what is not in it; `text`: in place of the file's.
 
     Raises:
         SpecError: the file is no kernel source, defines no such kernel or several, or one that takes or writes nothing
@@ -79,27 +81,45 @@ def infer(file: Path, given: Given) -> Inferred:
             f"cannot read a signature from {file}" + (", which is a folder" if file.is_dir() else ""),
             hint="give an OpenCL, CUDA or HIP source: .cl, .cu or .hip",
         )
-    source = read_text(file, what="the kernel source")
+    source = read_text(file, what="the kernel source") if text is None else text
     refuse_header(source, file)
     entry, said = (None, ()) if given.entry is None else split_instance(given.entry)
     signature = find_kernel(source, language, file=file, entry=entry)
-    text = instance_text(source, language, signature.name, said)
-    if text is None and given.asks:
+    instance = instance_text(source, language, signature.name, said)
+    if instance is None and given.asks:
         raise SpecError(
             f"kernel {signature.name!r} is a template, and nothing says which instance is meant",
             hint=f"name its arguments: {file.name}::{signature.name}<float>",
             location=Location(file, signature.line),
         )
-    if text is not None and text != source:
-        source, signature = text, find_kernel(text, language, file=file, entry=signature.name)
+    if instance is not None and instance != source:
+        source, signature = instance, find_kernel(instance, language, file=file, entry=signature.name)
     refuse_impossible_values(source, signature, language, file)
-    analysis = analyse(source, language, entry=signature.name, file=file)
+    macros = _macros_said(source, signature, given.words)
+    analysis = analyse(source, language, entry=signature.name, defines=macros, file=file)
+    if analysis.facts.opaque:
+        plain = normal_form(source, language, signature.name, macros)
+        analysis = analyse(plain, language, entry=signature.name, defines=macros, file=file)
     for halvings in range(given.halvings, given.halvings + _HALVINGS):
         found = _Inference(file, source, language, signature, analysis, given, halvings).result()
         is_small = found.array_bytes <= MOST_BYTES and found.steps <= MOST_STEPS
         if is_small or not found.guessed_sizes or found.questions:
             break
     return found
+
+
+def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[str, str]:
+    """Numbers that are said of what the file uses and leaves to compile options: `TOPK` of `-DTOPK=8`."""
+    code = masked(source)
+    defined = {each.name for each in definitions_of(code)}
+    parameters = {each.name for each in signature.parameters or ()}
+    guarded = set(re.findall(r"#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w+)", code))
+    return {
+        name: words.texts.get(name, str(number))
+        for name, number in words.numbers.items()
+        if name not in parameters and name in words_of(code) and (name in guarded or name not in defined)
+        and not re.search(rf"\b(?:int|long|unsigned|size_t|float|auto|const)\s+{name}\b", code)
+    }  # fmt: skip
 
 
 class _Inference:
@@ -123,6 +143,7 @@ class _Inference:
         self._analysis = analysis
         self._given = given
         self._words = given.words
+        self._macros = _macros_said(source, signature, given.words)
         self._halvings = halvings
         self._parameters = signature.parameters or ()
         shown = argument_names(self._parameters)
@@ -168,6 +189,7 @@ class _Inference:
             steps=steps,
             halvings=self._halvings,
             notes=tuple(self._left_out()),
+            options=tuple(f"-D{name}={text}" for name, text in self._macros.items()),
         )
 
     def _threads(self, launch: InferredLaunch) -> int:
@@ -213,7 +235,7 @@ class _Inference:
         launch = self._launch_names()
         pointers = {each.name for each in self._parameters if each.is_pointer}
         for name in self._words.names:
-            if name not in known and name not in launch and name not in tables and name != ONE_SIZE:
+            if name not in {*known, *launch, *tables, *self._macros, ONE_SIZE}:
                 raise UsageError(
                     f"the kernel {self._signature.name!r} takes no argument {name!r}; it takes {', '.join(known)}",
                     hint=did_you_mean(name, [*known, *launch]) or "leave it out",

@@ -47,6 +47,17 @@ class InferredLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class InferredStep:
+    """One of several launches that make one evaluation."""
+
+    entry: str
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared_bytes: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What cannot be inferred, and the word that answers it."""
 
@@ -73,12 +84,17 @@ class Inferred:
     questions: tuple[Question, ...] = ()
     notes: tuple[str, ...] = field(default_factory=tuple)
     """What is left out, in sentences."""
+    options: tuple[str, ...] = ()
+    """Compile options: macros that were said."""
 
     steps: int = 1
     """What one launch does, roughly: threads times the trips of their loops."""
 
     halvings: int = 0
     """Of the sizes that nobody said."""
+
+    launches: tuple[InferredStep, ...] = ()
+    """Of a whole program, in order; empty: `launch` is the only one."""
 
     @property
     def array_bytes(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernelwright.errors import KernelwrightError, SpecError
-from kernelwright.infer.model import Inferred, InferredArgument
+from kernelwright.infer.model import Inferred, InferredArgument, InferredStep
 from kernelwright.infer.text.device_text import device_text
 from kernelwright.problem.includes import includes_in
 from kernelwright.problem.load.problem import load_problem
@@ -53,22 +53,20 @@ def problem_text(inferred: Inferred, original: str) -> str:
     launch = inferred.launch
     lines = [
         f"{_GENERATED} {inferred.file.name}: correct what says guess.",
-        f"name = {_quoted(_safe_name(inferred.entry))}",
+        f"name = {_quoted(_safe_name(inferred.file.stem if inferred.launches else inferred.entry))}",
         f"kernel = {_quoted(inferred.file.name)}",
         f"entry = {_quoted(inferred.entry)}",
         "# The original kernel says what is right, with doubles for floats where that is possible. Write what is",
         '# meant, in NumPy or PyTorch, to have the kernel itself checked: reference = "reference.py:FUNCTION".',
         f"reference = {_quoted(f'{original}:{inferred.entry}')}",
+        *([f"options = [{', '.join(map(_quoted, inferred.options))}]"] if inferred.options else []),
         "",
         "# In the kernel's order. Roles: input, output, inout (read and written, or written in part), scalar.",
         "[arguments]",
         *_aligned(inferred.arguments),
         "",
         f"# Blocks and threads of a block, {launch.origin}." + (f" guess: {launch.note}" if launch.note else ""),
-        "[launch]",
-        f"grid = [{', '.join(map(_quoted, launch.grid))}]",
-        f"block = [{', '.join(map(_quoted, launch.block))}]",
-        *([f"shared_bytes = {_quoted(launch.shared_bytes)}"] if launch.shared_bytes else []),
+        *_launch_lines(inferred),
         "",
         "# The sizes that matter; add more [[workloads]], each with a weight (1 when left out).",
         "[[workloads]]",
@@ -76,6 +74,21 @@ def problem_text(inferred: Inferred, original: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _launch_lines(inferred: Inferred) -> Iterator[str]:
+    one = inferred.launch
+    only = InferredStep("", one.grid, one.block, one.shared_bytes, ())
+    for step in inferred.launches or (only,):
+        yield "[[launch]]" if inferred.launches else "[launch]"
+        if step.entry:
+            yield f"entry = {_quoted(step.entry)}"
+        yield f"grid = [{', '.join(map(_quoted, step.grid))}]"
+        yield f"block = [{', '.join(map(_quoted, step.block))}]"
+        if step.shared_bytes:
+            yield f"shared_bytes = {_quoted(step.shared_bytes)}"
+        if step.arguments:
+            yield f"arguments = [{', '.join(map(_quoted, step.arguments))}]"
 
 
 def _size_line(inferred: Inferred, name: str) -> str:

@@ -175,6 +175,8 @@ class Problem:
     work: Work = field(default_factory=Work)
     allows_assembly: bool = False
     """Whether OpenCL kernels may hold inline assembly."""
+    numbers: tuple[float, ...] = ()
+    """Those that the original kernel and the reference name, see `source_numbers`: one dataset holds them."""
 
     @property
     def size_names(self) -> tuple[str, ...]:

@@ -93,6 +93,38 @@ class Lowering:
             self.expanded.marks_between(start, body.start_byte),
         )
 
+    def struct(self, node: _Node) -> nodes.Struct | None:
+        """A struct with its body; None for one without a name or a body."""
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        outer = node.parent
+        if name is None and outer is not None and outer.type == "type_definition":
+            name = outer.child_by_field_name("declarator")
+        if name is None or body is None:
+            return None
+        fields: list[nodes.Declarator] = []
+        constants: dict[str, str] = {}
+        methods: list[nodes.Function] = []
+        is_plain = not any(child.type == "base_class_clause" for child in node.children)
+        of_template = self._template_parameters(node)
+        for child in body.named_children:
+            inner = child.named_children[-1] if child.type == "template_declaration" else child
+            if inner.type == "function_definition" and (method := self.function(inner)) is not None:
+                methods.append(method)
+                is_plain = is_plain and method.name != self.expressions.text(name)
+            elif child.type == "field_declaration" and any(each.text == b"static" for each in child.children):
+                value = child.child_by_field_name("default_value")
+                constants[self.expressions.text(child.child_by_field_name("declarator"))] = self.expressions.text(value)
+            elif child.type == "field_declaration" and child.child_by_field_name("default_value") is None:
+                declared = self._declaration(child)
+                is_plain = is_plain and isinstance(declared, nodes.Declaration)
+                fields += declared.declarators if isinstance(declared, nodes.Declaration) else ()
+            elif child.type not in ("comment", "access_specifier"):
+                is_plain = False
+        return nodes.Struct(
+            self.expressions.place(node), self.expressions.text(name), of_template, tuple(fields), constants,
+            tuple(methods), is_plain,
+        )  # fmt: skip
+
     def _template_parameters(self, node: _Node) -> tuple[nodes.TemplateParameter, ...]:
         template = node.parent
         if template is None or template.type != "template_declaration":
@@ -148,7 +180,7 @@ class Lowering:
         shape = ""
         while declarator is not None:
             match declarator.type:
-                case "identifier":
+                case "identifier" | "field_identifier":
                     return self.expressions.text(declarator), shape
                 case "pointer_declarator" | "abstract_pointer_declarator":
                     shape += "*"
@@ -307,6 +339,6 @@ def _declarator_below(node: _Node) -> _Node | None:
     if inner is not None:
         return inner
     for child in node.named_children:
-        if child.type.endswith("declarator") or child.type == "identifier":
+        if child.type.endswith("declarator") or child.type in ("identifier", "field_identifier"):
             return child
     return None

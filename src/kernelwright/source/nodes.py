@@ -295,6 +295,22 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class Struct:
+    """A `struct` or `class` with a body."""
+
+    place: Place
+    name: str
+    template_parameters: tuple[TemplateParameter, ...]
+    fields: tuple[Declarator, ...]
+    """What each object has, in order."""
+    constants: Mapping[str, str]
+    """The texts of its `static constexpr` members, by name."""
+    methods: tuple[Function, ...]
+    is_plain: bool
+    """Whether this is all that it has: no bases, constructors, nested types or members that are not understood."""
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """A named integer of the file: `constexpr int W = 32;`, an enumerator."""
 
@@ -322,8 +338,11 @@ class SyntaxTree:
     arrays: tuple[FileArray, ...]
     types: Mapping[str, str]
     """What `typedef` and `using` name, by the new name."""
+    structs: tuple[Struct, ...]
     opaque: tuple[OpaqueStatement, ...]
     """What stands outside functions and is not understood."""
+    variables: tuple[tuple[Place, frozenset[str]], ...] = ()
+    """Declarations at file scope of what belongs to the host, with their names."""
 
     @property
     def kernels(self) -> tuple[Function, ...]:

@@ -38,6 +38,17 @@ class _Unclear:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """A conditional (`#if` to `#endif`) of which it is sure what is read."""
+
+    span: Span
+    left_out: tuple[Span, ...]
+    """Its directives, and the parts that are not read."""
+    names: frozenset[str]
+    """What its conditions ask for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where something stands in the source."""
 
@@ -61,6 +72,7 @@ class Expanded:
     """Where each macro is used, by name."""
     marks: tuple[Mark, ...]
     unclear: tuple[_Unclear, ...]
+    decided: tuple[Decided, ...] = ()
 
     def place(self, start: int, end: int) -> Place:
         """Where bytes `start` to `end` of the expanded text come from."""
@@ -143,6 +155,7 @@ def preprocess(source: str, language: Language, *, defines: Mapping[str, str] | 
         MappingProxyType({name: tuple(spans) for name, spans in reader.expander.used.items()}),
         tuple(sorted(writer.marks, key=lambda mark: mark.at)),
         tuple(reader.unclear),
+        tuple(reader.decided),
     )
 
 
@@ -159,6 +172,9 @@ class _Branch:
     """The name that `#ifndef` asks for."""
     reason: str
     """Why the condition is not known; empty when it is."""
+    parts: list[tuple[Span, bool]]
+    """Its directives so far, and whether what follows each is read."""
+    names: set[str]
 
 
 class _Reader:
@@ -173,6 +189,8 @@ class _Reader:
         self.pragmas: list[tuple[int, str, Span]] = []
         """Index into `result`, text, place."""
         self.unclear: list[_Unclear] = []
+        self.decided: list[Decided] = []
+        self.given = frozenset(defines)
         self.mentioned = self._defined_names()
 
     def _defined_names(self) -> frozenset[str]:
@@ -232,6 +250,8 @@ class _Reader:
                 branch = self.branches.pop()
                 if branch.reason:
                     self.unclear.append(_Unclear(branch.span.joined(span), branch.reason))
+                elif is_read or branch.is_taken or all(each.is_taken for each in self.branches):
+                    self.decided.append(_decided(branch, span))
             case "define" if is_read:
                 self._define(rest, span)
             case "undef" if is_read:
@@ -251,24 +271,34 @@ class _Reader:
 
     def _open(self, word: str, rest: Sequence[Token], span: Span, *, is_read: bool) -> None:
         if not is_read:
-            self.branches.append(_Branch(span, is_taken=False, was_taken=True, guards="", reason=""))
+            self.branches.append(
+                _Branch(span, is_taken=False, was_taken=True, guards="", reason="", parts=[], names=set())
+            )
             return
         value, reason = self._decide(word, rest)
         guards = _guarded_name(word, rest)
         if guards in self.mentioned:
             reason = ""  # a default: what comes from outside would have the same meaning
-        self.branches.append(_Branch(span, is_taken=value, was_taken=value, guards=guards, reason=reason))
+        names = {token.text for token in rest if token.kind == "word"}
+        self.branches.append(
+            _Branch(
+                span, is_taken=value, was_taken=value, guards=guards, reason=reason, parts=[(span, value)], names=names
+            )
+        )
 
     def _switch(self, word: str, rest: Sequence[Token], span: Span) -> None:
         if not self.branches:
             return
         branch = self.branches[-1]
         branch.guards = ""
+        branch.names |= {token.text for token in rest if token.kind == "word"}
         if branch.was_taken:
             branch.is_taken = False
+            branch.parts.append((span, False))
             return
         value, reason = (True, "") if word == "else" else self._decide(word.removeprefix("el"), rest)
         branch.is_taken = branch.was_taken = value
+        branch.parts.append((span, value))
         branch.reason = branch.reason or reason
         branch.span = branch.span.joined(span)
 
@@ -301,11 +331,19 @@ class _Reader:
 
     def _outside(self, names: Sequence[str]) -> str:
         for name in names:
-            if name in _OF_THE_DEVICE:
+            if name in _OF_THE_DEVICE and name not in self.given:
                 return f"depends on {name}, which the compiler defines"
             if name not in self.expander.macros and name not in self.mentioned and name != "true":
                 return f"depends on {name}, which this file does not define"
         return ""
+
+
+def _decided(branch: _Branch, end: Span) -> Decided:
+    left_out = [end]
+    following = [*(span for span, _ in branch.parts[1:]), end]
+    for (span, is_read), after in zip(branch.parts, following, strict=False):
+        left_out.append(span if is_read else Span(span.start, after.start))
+    return Decided(branch.span.joined(end), tuple(left_out), frozenset(branch.names))
 
 
 def _guarded_name(word: str, rest: Sequence[Token]) -> str:

@@ -32,6 +32,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.model import Argument, Problem
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import directives, masked, words_of
+from kernelwright.source.normal.normal_form import normal_form
 from kernelwright.source.span import Span
 from kernelwright.template.header import Header
 
@@ -62,6 +63,8 @@ class DeviceFacts:
     """OpenCL: whether `cl_khr_subgroup_shuffle` may be used. CUDA and HIP always have shuffles."""
     has_half_arithmetic: bool = False
     """OpenCL: `cl_khr_fp16`."""
+    compiler_macros: tuple[tuple[str, str], ...] = ()
+    """What the compiler itself defines, as far as it was asked: name and text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,9 @@ class NotApplicable:
     reason: str
     is_already_so: bool = False
     """Whether the kernel already has what the tactic would give it."""
+
+
+_DEFINE = re.compile(r"-D\s*(\w+)(?:=([^\s{}]+))?")
 
 
 class Unfit(Exception):
@@ -178,7 +184,25 @@ class Subject:
     @cached_property
     def analysis(self) -> Analysis:
         """The facts of the kernel."""
-        return analyse(self.source, self.language, entry=self.entry)
+        return analyse(self.source, self.language, entry=self.entry, defines=self.defines)
+
+    @cached_property
+    def normal(self) -> Subject | None:
+        """The same kernel in normal form; None where it is in it already, or a tactic has arranged it anew."""
+        if set(self.history) - _NAMED_APART:
+            return None
+        text = normal_form(
+            self.source, self.language, self.entry, {**dict(self.device.compiler_macros), **self.defines}
+        )
+        return None if text == self.source else replace(self, source=text)
+
+    @cached_property
+    def defines(self) -> Mapping[str, str]:
+        """Macros that compile options say and the source does not, by name; not those whose value is an expression."""
+        options = (*self.header.options, *self.problem.kernel.options)
+        said = {found[1]: found[2] or "1" for each in options if (found := _DEFINE.fullmatch(each.strip()))}
+        own = {each.definition.name for each in directives(masked(self.source)) if each.definition is not None}
+        return {name: text for name, text in said.items() if name not in own and self.header.parameter(name) is None}
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -346,10 +370,16 @@ class RuleTactic:
     rule: Rule
 
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
-        """The rewrite, or why there is none."""
+        """The rewrite, of the kernel as it is or else in normal form; or why there is none."""
         try:
             return _with_own_names(subject, self.rule(subject))
         except Unfit as unfit:
-            return NotApplicable(self.name, self.family, unfit.reason, unfit.is_already_so)
+            first = NotApplicable(self.name, self.family, unfit.reason, unfit.is_already_so)
+            if unfit.is_already_so or subject.normal is None:
+                return first
+            result = self.apply(subject.normal)
+            if isinstance(result, NotApplicable):
+                return result if subject.analysis.facts.opaque else first
+            return replace(result, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
         except SpecError as error:
             return NotApplicable(self.name, self.family, f"its launch cannot be written down anew: {error}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from kernelwright.agent.base import Task, Written
+from kernelwright.backend.base import DeviceInfo
 from kernelwright.problem.source_scan import used_words
 from kernelwright.source.language import Language
 from kernelwright.source.lexer import words_of
@@ -119,4 +120,15 @@ def device_facts(task: Task) -> DeviceFacts:
         operations_per_s=task.operations_per_s,
         has_half_arithmetic=device.facts.get("half_arithmetic") == "yes",
         has_subgroup_shuffles=device.facts.get("subgroup_shuffles") == "yes",
+        compiler_macros=tuple(_compiler_macros(device).items()),
     )
+
+
+def _compiler_macros(device: DeviceInfo) -> dict[str, str]:
+    """What CUDA's compilers define by their version, where those that are here agree, and by the device."""
+    versions = {device.facts[name] for name in ("nvrtc", "nvcc") if device.facts.get(name)}
+    found = {}
+    if len(versions) == 1 and (parts := re.fullmatch(r"(\d+)\.(\d+).*", versions.pop())):
+        found = {"__CUDACC_VER_MAJOR__": parts[1], "__CUDACC_VER_MINOR__": parts[2]}
+    capability = device.limits.get("compute_capability")
+    return found if capability is None else {**found, "__CUDA_ARCH__": str(10 * capability)}

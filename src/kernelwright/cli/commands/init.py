@@ -14,23 +14,27 @@ from kernelwright.cli.commands.infer import KernelWords, five_lines, infer_words
 from kernelwright.cli.words import is_quiet
 from kernelwright.errors import Location, SpecError, UsageError
 from kernelwright.export.autotuning.t1 import import_t1
+from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, headers_of
+from kernelwright.infer.program import infer_program
+from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem
 
 
-def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False) -> None:
+def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite: str | None = None) -> None:
     """Write the problem, all files or none, once it has been seen to load; say what was inferred and left out.
 
     Args:
         said: a kernel with what is known of it, or a T1 file that names one and declares its space.
         is_forced: whether to overwrite.
         is_json: whether to print one JSON document.
+        suite: of benchmarks, whose program the source is.
     """
-    if said.source.name.endswith((".json", ".json.gz")):
+    if suite is None and said.source.name.endswith((".json", ".json.gz")):
         _init_space(said, is_forced=is_forced, is_json=is_json)
         return
-    inferred = infer_words(said, asks=False)
+    inferred = infer_words(said, asks=False) if suite is None else _of_suite(said, suite)
     files, absent = files_of(inferred)
     check_loads(inferred.file, inferred.entry, files)
     folder = said.out or Path(inferred.file.stem)
@@ -38,6 +42,25 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False) -> No
     lines = five_lines(inferred, folder)
     advice = f"correct what says guess in {folder}/problem.toml"
     _tell(folder, written, lines, (*inferred.notes, *absent), advice, is_json=is_json)
+
+
+_SUITES = {"polybench": (".cl", ".cu"), "hecbench": (".cu", ".hip")}
+"""Files with the kernels, the preferred ones first."""
+
+
+def _of_suite(said: KernelWords, suite: str) -> Inferred:
+    if suite not in _SUITES:
+        raise UsageError(
+            f"--from {suite!r} is no suite that is known",
+            hint=did_you_mean(suite, [*_SUITES]) or f"say {', '.join(_SUITES)}",
+        )
+    if said.words or said.grid or said.block or said.entry:
+        raise UsageError(
+            "words, --entry, --grid and --block are for one kernel; a program says them itself", hint="leave them out"
+        )
+    if not said.source.exists():
+        raise SpecError(f"{said.source} is not there", hint="name a program's folder, or its file with the kernels")
+    return infer_program(said.source, _SUITES[suite])
 
 
 def _init_space(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:

@@ -6,6 +6,9 @@ sizes, so two processes make the same bytes and no kernel can know them in advan
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -21,10 +24,12 @@ from kernelwright.identity import content_id
 from kernelwright.problem.dtypes import DTYPES, Dtype, integer_range, largest_finite, may_become
 from kernelwright.problem.model import Argument, Distribution, Problem, Workload
 
-Variant = Literal["declared", "small", "large", "negative", "constant", "sparse", "mixed", "ramp", "special", "extreme"]
+Variant = Literal[
+    "declared", "small", "large", "negative", "constant", "sparse", "mixed", "ramp", "numbers", "special", "extreme"
+]
 
 HOSTILE_VARIANTS: tuple[Variant, ...] = (
-    "mixed", "large", "sparse", "negative", "constant", "small", "ramp", "special", "extreme",
+    "mixed", "large", "sparse", "negative", "constant", "small", "ramp", "numbers", "special", "extreme",
 )  # fmt: skip
 """Best first: what the quick selection takes when it may take only one.
 
@@ -32,7 +37,9 @@ HOSTILE_VARIANTS: tuple[Variant, ...] = (
 `large` is times 30 (a softmax without its maximum overflows); `sparse` has isolated spikes in zeros (dropped
 terms show); `negative`, `constant` rows (variance by cancellation) and `small` (times 0.01: absolute slack
 shows) each catch a known shortcut. `ramp` is for ranges, in which all values may be nearly alike: there a part of the
-terms of a sum stands for all of them, unless any regular part has a mean of its own. `special` and `extreme` are for
+terms of a sum stands for all of them, unless any regular part has a mean of its own. `numbers` has those that the
+original's text and by-value arguments name, and their neighbours, where drawing would miss them: both sides of
+branches occur. `special` and `extreme` are for
 arguments that ask for them.
 """
 
@@ -45,6 +52,15 @@ SPECIAL_ROW_SHARE = 0.25
 
 DECLARED_SEEDS_THOROUGH = 3
 """Timed launches rotate over these, so that none sees the data of the one before."""
+
+LARGEST_NUMBER = 2.0**20
+"""Larger ones of a text start a minimum or generate numbers; sums of them would overflow. A guess."""
+USUAL_NUMBERS = (1e-3, 3.0)
+"""Magnitudes on both sides of which a normal distribution draws anyway."""
+NEIGHBOUR = 2.0**-6
+"""Relative distance of the neighbours of a number that is no integer: two steps of the narrowest float that counts."""
+WIDEST_FULL_RANGE = 1000
+"""An integer's range up to this is drawn nearly whole."""
 
 SMALL_FACTOR = 0.01
 LARGE_FACTOR = 30.0
@@ -96,7 +112,7 @@ def datasets_for(problem: Problem, *, seed: int, is_thorough: bool) -> tuple[Dat
     hostile = [
         _dataset(variant, seed, variant)
         for variant in HOSTILE_VARIANTS
-        if any(is_affected(argument, variant) for argument in problem.inputs)
+        if any(is_affected(problem, argument, variant) for argument in problem.inputs)
     ]
     declared_count = 1
     if is_thorough:
@@ -114,8 +130,10 @@ def _dataset(name: str, seed: int, variant: Variant) -> Dataset:
     return Dataset(name, int(content_id("dataset", seed, name), 16), variant)
 
 
-def is_affected(argument: Argument, variant: Variant) -> bool:
+def is_affected(problem: Problem, argument: Argument, variant: Variant) -> bool:
     """Whether `variant` fills `argument` otherwise than declared."""
+    if variant == "numbers":
+        return _is_random(argument) and bool(_neighbours(problem, argument).size)
     if variant in SPECIAL_VARIANTS:
         return argument.special and (variant == "extreme" or DTYPES[argument.dtype].kind == "float")
     if variant == "declared" or DTYPES[argument.dtype].kind != "float":
@@ -140,17 +158,20 @@ def make_inputs(problem: Problem, workload: Workload, dataset: Dataset, *, crew:
     Raises:
         SpecError: a data file is missing, or has another shape or values that its dtype cannot hold.
     """
-    return {argument.name: _make_input(argument, workload, dataset, crew) for argument in problem.inputs}
+    return {argument.name: _make_input(problem, argument, workload, dataset, crew) for argument in problem.inputs}
 
 
-def _make_input(argument: Argument, workload: Workload, dataset: Dataset, crew: Crew) -> Array:
+def _make_input(problem: Problem, argument: Argument, workload: Workload, dataset: Dataset, crew: Crew) -> Array:
     shape = shape_of(argument, workload)
     dtype = DTYPES[argument.dtype]
     if argument.distribution.kind == "file":
         return _from_file(argument, dtype, shape)
     key = content_id(dataset.seed, dataset.variant, argument.name, dict(workload.sizes), shape)
     rng = np.random.Generator(np.random.PCG64(int(key, 16)))
-    is_special = dataset.is_special and is_affected(argument, dataset.variant)
+    is_special = dataset.is_special and is_affected(problem, argument, dataset.variant)
+    if is_affected(problem, argument, "numbers") and dataset.variant == "numbers":
+        drawn = _drawn(rng, argument.distribution, dtype, shape, crew)
+        return _sprinkle(rng, drawn, _neighbours(problem, argument))
     if dtype.kind != "float":
         drawn = _draw_integers(rng, argument.distribution, dtype, shape)
         return _sprinkle(rng, drawn, _integer_extremes(argument.distribution, dtype)) if is_special else drawn
@@ -158,9 +179,61 @@ def _make_input(argument: Argument, workload: Workload, dataset: Dataset, crew: 
     bounds = float_bounds(argument.distribution)
     if is_special:
         return _sprinkle(rng, _store(values, dtype, bounds), _special_values(dtype, dataset.variant))
-    if is_affected(argument, dataset.variant) and values.size:
+    if is_affected(problem, argument, dataset.variant) and values.size:
         values = _HOSTILE[dataset.variant](rng, values, bounds)
     return _store(values, dtype, bounds)
+
+
+def _drawn(
+    rng: np.random.Generator, distribution: Distribution, dtype: Dtype, shape: tuple[int, ...], crew: Crew
+) -> Array:
+    """As declared, in the storage dtype."""
+    if dtype.kind != "float":
+        return _draw_integers(rng, distribution, dtype, shape)
+    return _store(_draw_floats(rng, distribution, dtype, shape, crew), dtype, float_bounds(distribution))
+
+
+def _neighbours(problem: Problem, argument: Argument) -> Array:
+    """The problem's numbers, their negatives and what lies beside each, in the dtype: as far as drawing misses them.
+
+    Only what the argument may hold: in its declared range, and far from overflow.
+    """
+    dtype, distribution = DTYPES[argument.dtype], argument.distribution
+    if dtype.kind == "bool":
+        return np.empty(0, dtype.numpy_dtype)
+    is_whole = dtype.kind != "float" or distribution.kind == "integers"
+    named = {*problem.numbers, *_by_value(problem, is_whole=is_whole)}
+    values = {0.0 + sign * number for number in named for sign in (1, -1)}
+    if not is_whole:
+        bounds = float_bounds(distribution)
+        low, high = bounds or (-math.inf, math.inf)
+        most = min(LARGEST_NUMBER, largest_finite(dtype) / 64)
+        unreached = {each for each in values if each and not USUAL_NUMBERS[0] < abs(each) < USUAL_NUMBERS[1]}
+        beside = {each * factor for each in unreached for factor in (1 - NEIGHBOUR, 1.0, 1 + NEIGHBOUR)}
+        kept = np.array(sorted(each for each in beside if low <= each <= high and abs(each) <= most), np.float64)
+        return _store(kept, dtype, bounds)
+    is_declared = distribution.low is not None or distribution.high is not None or dtype.kind == "float"
+    drawn_low, drawn_high = float_bounds(distribution) or _DEFAULT_INTEGERS
+    low, high = (drawn_low, drawn_high) if is_declared else integer_range(dtype)
+    most = math.inf if is_declared else LARGEST_NUMBER
+    beside = {each + step for each in values if each.is_integer() for step in (-1.0, 0.0, 1.0)}
+    if drawn_high - drawn_low <= WIDEST_FULL_RANGE:
+        beside = {each for each in beside if not drawn_low <= each <= drawn_high}
+    if dtype.kind != "float":
+        least, greatest = integer_range(dtype)
+        low, high = max(low, least), min(high, greatest)
+    kept = np.array(sorted(each for each in beside if low <= each <= high and abs(each) <= most), np.float64)
+    return kept.astype(dtype.numpy_dtype)
+
+
+def _by_value(problem: Problem, *, is_whole: bool) -> Iterator[float]:
+    """What the original's by-value arguments of a kind are on the workloads, as far as sizes tell."""
+    for argument in problem.arguments:
+        if argument.value is None or (DTYPES[argument.dtype].kind != "float") != is_whole:
+            continue
+        for workload in problem.workloads:
+            with contextlib.suppress(SpecError, ArithmeticError, ValueError):  # parameters decide it
+                yield float(argument.value.evaluate(dict(workload.sizes)))
 
 
 # Drawing ------------------------------------------------------------------------------------------
@@ -345,7 +418,7 @@ def _integer_extremes(distribution: Distribution, dtype: Dtype) -> Array:
 
 def _sprinkle(rng: np.random.Generator, values: Array, special: Array) -> Array:
     """`values` with each of `special` at least once where there is room, one in each of a share of the rows."""
-    if not values.size:
+    if not values.size or not special.size:
         return values
     result = values.copy()
     width = result.shape[-1] if result.ndim > 1 else 1
@@ -368,7 +441,7 @@ _HOSTILE = MappingProxyType(
         "ramp": _ramp,
     }
 )
-assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared"} == set(get_args(Variant))
+assert {*_HOSTILE, *SPECIAL_VARIANTS, "declared", "numbers"} == set(get_args(Variant))
 
 
 # Storage ------------------------------------------------------------------------------------------

@@ -5,28 +5,39 @@ from __future__ import annotations
 import re
 
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import directives, masked, words_of
+from kernelwright.source.lexer import directives, masked, without_directives, words_of
 from kernelwright.source.nodes import Function
+from kernelwright.source.span import Span
 from kernelwright.source.syntax import parse
 
 _OF_DEVICES = re.compile(r"\b(?:__device__|__global__|constexpr)\b")
 _HOST_HEADERS = frozenset(f"<{name}>" for name in (
     "vector", "iostream", "string", "chrono", "random", "memory", "map", "thread", "fstream", "sstream", "iomanip",
-    "numeric", "utility", "functional", "unordered_map", "iterator",
+    "numeric", "utility", "functional", "unordered_map", "iterator", "algorithm", "limits", "new", "set", "list",
+    "tuple", "array", "cstdio", "cstdlib", "cstring", "cmath", "ctime", "cassert", "climits", "cfloat", "cstdint",
+    "stdio.h", "stdlib.h", "string.h", "math.h", "time.h", "float.h", "limits.h", "unistd.h", "assert.h", "stdbool.h",
+    "getopt.h", "stdarg.h", "omp.h", "sys/time.h", "sys/types.h", "sys/stat.h", "sys/resource.h", "cuda.h",
+    "cuda_runtime.h", "cuda_runtime_api.h", "iostream.h", "ostream", "stdexcept", "type_traits", "cinttypes",
+    "inttypes.h", "bitset",
 ))  # fmt: skip
 
 
 def device_text(source: bytes, language: Language) -> bytes:
-    """The file with host functions as blanks: those that no kernel and no function of the device names."""
+    """The file with host functions and variables as blanks: those that nothing of the device names."""
     if language not in ("cuda", "hip"):
         return source
     text = source.decode("utf-8", "surrogateescape")
-    functions = parse(text, language).functions
-    waiting = [each for each in functions if not each.is_kernel and not _is_of_device(source, each)]
+    tree = parse(text, language)
+    waiting = [
+        (_with_template(source, each.place.span), frozenset((each.name,)))
+        for each in tree.functions
+        if not each.is_kernel and not _is_of_device(source, each)
+    ]
+    waiting += [(place.span, names) for place, names in tree.variables if place.is_exact]
     while True:
-        blanked = _without(source, waiting)
-        words = set(words_of(masked(blanked.decode("utf-8", "surrogateescape"))))
-        used = [each for each in waiting if each.name in words]
+        blanked = _without(source, [span for span, _ in waiting])
+        words = set(words_of(without_directives(masked(blanked.decode("utf-8", "surrogateescape")))))
+        used = [each for each in waiting if each[1] & words]
         if not used:
             break
         waiting = [each for each in waiting if each not in used]
@@ -41,10 +52,15 @@ def _is_of_device(source: bytes, function: Function) -> bool:
     return bool(_OF_DEVICES.search(head)) or not function.place.is_exact
 
 
-def _without(source: bytes, functions: list[Function]) -> bytes:
+def _with_template(source: bytes, span: Span) -> Span:
+    """A function with the `template <...>` before it."""
+    head = re.search(rb"template\s*<[^;{}]*>\s*$", source[: span.start])
+    return span if head is None else Span(head.start(), span.end)
+
+
+def _without(source: bytes, spans: list[Span]) -> bytes:
     pieces = bytearray(source)
-    for each in functions:
-        span = each.place.span
+    for span in spans:
         pieces[span.start : span.end] = re.sub(rb"[^\n\r]", b" ", source[span.start : span.end])
     return bytes(pieces)
 

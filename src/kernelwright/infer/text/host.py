@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 from kernelwright.source.lexer import definitions_of, masked, matching
 
-_TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)[uUlLzZ]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[-+*/%()]|,))")
+_TOKEN = re.compile(
+    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)(?:\.0*)?[uUlLzZfF]*|([A-Za-z_]\w*(?:(?:\.|::)\w+)*)|(<<|>>|[-+*/%()]|,))"
+)
 _CASTS = re.compile(
-    r"\(\s*(?:(?:unsigned|signed|const|long|int|short|size_t|uint|uint32_t|int32_t|int64_t|uint64_t)\s*)+\)"
+    r"\(\s*(?:(?:unsigned|signed|const|long|int|short|size_t|uint|uint32_t|int32_t|int64_t|uint64_t|float|double)\s*)+\)"
 )
 _CEIL = re.compile(r"(?i)(?:.*(?:ceil|div_?up|cdiv|idivup).*)")
 _ROUND = re.compile(r"(?i)(?:.*(?:round_?up|align_?up|roundup|next_?multiple).*)")
 _NESTING = 12
 
 
-class _Untranslatable(Exception):
+class Untranslatable(Exception):
     """An expression of the host that is none of a problem's."""
 
 
@@ -45,7 +47,7 @@ def find_launch(source: str, kernel: str, parameters: Sequence[str], said: froze
 
     `said`: names that a person gives a value to, which stay names although the host's code sets them.
     """
-    code = _without_text(masked(source), source)
+    code = without_texts(masked(source), source)
     found = [*_chevrons(code, kernel, parameters, said), *_enqueues(code, kernel, said | set(parameters))]
     distinct = {(each.grid, each.block, each.shared_bytes): each for each in reversed(found)}
     return next(iter(distinct.values())) if len(distinct) == 1 else None
@@ -63,11 +65,11 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
             code[end + 3 + opening.end() : closing - 1]
         )  # fmt: skip
         names, literals = _passed(actuals, parameters)
-        reader = _HostReader(code[: match.start()], said | set(names), names)
+        reader = HostReader(code[: match.start()], said | set(names), names)
         try:
             grid, block = reader.extents(configured[0]), reader.extents(configured[1])
             shared = reader.text(configured[2]) if len(configured) > 2 else "0"
-        except (_Untranslatable, IndexError):
+        except (Untranslatable, IndexError):
             continue
         yield _HostLaunch(
             grid, block, "" if shared == "0" else shared, tuple(actuals), literals, names, reader.numbers(),
@@ -75,7 +77,7 @@ def _chevrons(code: str, kernel: str, parameters: Sequence[str], said: frozenset
         )  # fmt: skip
 
 
-def _without_text(code: str, source: str) -> str:
+def without_texts(code: str, source: str) -> str:
     """The code without comments, but with names in quotes: `clCreateKernel(program, "saxpy", ...)`."""
     found = re.finditer(r'clCreateKernel\s*\([^;]*?,\s*("\w+")', source)
     for match in found:
@@ -111,15 +113,28 @@ def _enqueues(code: str, kernel: str, said: frozenset[str]) -> Iterator[_HostLau
         made = objects.get(passed[1].strip())
         if made is not None and made != kernel:
             continue
-        reader = _HostReader(code[: match.start()], said, {})
+        reader = HostReader(code[: match.start()], said, {})
         try:
-            count = int(reader.text(passed[2]))
-            total = reader.array(passed[4], count)
-            local = reader.array(passed[5], count) if not re.fullmatch(r"NULL|nullptr|0", passed[5].strip()) else ()
-        except (_Untranslatable, ValueError):
+            grid, local = extents_of_enqueue(reader, passed)
+        except Untranslatable:
             continue
-        grid = tuple(_divided(whole, part) for whole, part in zip(total, local, strict=False)) if local else total
         yield _HostLaunch(grid, local, "", (), {}, {}, reader.numbers(), code.count("\n", 0, match.start()) + 1)
+
+
+def extents_of_enqueue(reader: HostReader, passed: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Groups and work-items of a group, x first, from what `clEnqueueNDRangeKernel` gets; no items: all are counted.
+
+    Raises:
+        Untranslatable: one is computed in a way that is not read here.
+    """
+    dimensions = reader.text(passed[2])
+    if not dimensions.isdigit():
+        raise Untranslatable(passed[2])
+    total = reader.array(passed[4], int(dimensions))
+    if re.fullmatch(r"NULL|nullptr|0", passed[5].strip()):
+        return total, ()
+    local = reader.array(passed[5], int(dimensions))
+    return tuple(_divided(whole, part) for whole, part in zip(total, local, strict=True)), local
 
 
 def _divided(total: str, local: str) -> str:
@@ -159,7 +174,7 @@ def split_commas(text: str, *, opening: str = "([{", closing: str = ")]}") -> li
     return [*parts, last] if last or parts else []
 
 
-class _HostReader:
+class HostReader:
     """Expressions of host code, in the names that it does not compute: `blocks` as `ceil_div(n, 256)`."""
 
     def __init__(self, before: str, kept: frozenset[str] | set[str], renamed: Mapping[str, str]) -> None:
@@ -193,7 +208,7 @@ class _HostReader:
         """What a `dim3`, a number or a variable of either says, x first.
 
         Raises:
-            _Untranslatable: it is computed in a way that is not read here.
+            Untranslatable: it is computed in a way that is not read here.
         """
         value = text.strip()
         made = re.fullmatch(r"dim3\s*[({](.*)[)}]", value, re.DOTALL)
@@ -202,7 +217,7 @@ class _HostReader:
         if re.fullmatch(r"[A-Za-z_]\w*", value):
             name = re.escape(value)
             if re.search(rf"\b{name}\s*\.\s*[xyz]\s*[-+*/%]?=(?!=)", self._before):
-                raise _Untranslatable(value)
+                raise Untranslatable(value)
             patterns = (
                 rf"\bdim3\s+(?:[^;]*,\s*)?{name}\s*[({{]",
                 rf"\bdim3\s+{name}\s*=\s*(?:dim3\s*)?[({{]",
@@ -211,7 +226,7 @@ class _HostReader:
             for pattern in patterns:
                 found = list(re.finditer(pattern, self._before))
                 if len(found) > 1:
-                    raise _Untranslatable(value)
+                    raise Untranslatable(value)
                 if found:
                     start = found[0].end() - 1
                     return self._components(self._before[start + 1 : _closing(self._before, start)])
@@ -220,7 +235,7 @@ class _HostReader:
     def _components(self, inside: str) -> tuple[str, ...]:
         parts = tuple(self.text(part) for part in split_commas(inside))
         if not 1 <= len(parts) <= 3:
-            raise _Untranslatable(inside)
+            raise Untranslatable(inside)
         while len(parts) > 1 and parts[-1] == "1":
             parts = parts[:-1]
         return parts
@@ -232,24 +247,35 @@ class _HostReader:
             return (self.text(value[1:]),)
         name = re.escape(value)
         found = list(re.finditer(rf"\b{name}\s*(?:\[[^\]]*\])?\s*=?\s*\{{", self._before))
+        if not found:
+            return tuple(self._item(value, index) for index in range(count))
         if len(found) != 1:
-            raise _Untranslatable(value)
+            raise Untranslatable(value)
         start = found[0].end() - 1
         parts = tuple(self.text(part) for part in split_commas(self._before[start + 1 : _closing(self._before, start)]))
         if len(parts) != count:
-            raise _Untranslatable(value)
+            raise Untranslatable(value)
         return parts
+
+    def _item(self, array: str, index: int) -> str:
+        """What `array[index] = ...;` last says."""
+        found = re.findall(rf"(?<![\w.]){re.escape(array)}\s*\[\s*{index}\s*\]\s*=(?!=)\s*([^;]+);", self._before)
+        if not found:
+            raise Untranslatable(f"{array}[{index}]")
+        return self.text(found[-1])
 
     def text(self, expression: str) -> str:
         """A C integer expression in the language of problems.
 
         Raises:
-            _Untranslatable: it uses something that is not read here.
+            Untranslatable: it uses something that is not read here.
         """
         self._nesting += 1
         try:
             if self._nesting > _NESTING:
-                raise _Untranslatable(expression)
+                raise Untranslatable(expression)
+            if re.search(r"\bceilf?\b", expression) and not re.search(r"float|double|\d\.", expression):
+                raise Untranslatable(expression)  # of integers, whose quotient is rounded down before
             return _Translation(self, _tokens(_CASTS.sub("", expression))).whole()
         finally:
             self._nesting -= 1
@@ -262,7 +288,7 @@ class _HostReader:
             index = "xyz".index(component)
             return extents[index] if index < len(extents) else "1"
         if dot or "::" in name:
-            raise _Untranslatable(name)
+            raise Untranslatable(name)
         if name in self._kept:
             return self._renamed.get(name, name)
         known = self.numbers().get(name)
@@ -274,7 +300,7 @@ class _HostReader:
         if len(assigned) == 1 and again == 1:
             return self.text(split_commas(assigned[0])[0])
         if assigned or again:
-            raise _Untranslatable(name)
+            raise Untranslatable(name)
         return name
 
 
@@ -284,7 +310,7 @@ def _closing(text: str, start: int) -> int:
         depth += (text[index] in "({[") - (text[index] in ")}]")
         if depth == 0:
             return index
-    raise _Untranslatable(text[start : start + 20])
+    raise Untranslatable(text[start : start + 20])
 
 
 def _tokens(text: str) -> list[str]:
@@ -293,7 +319,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _Untranslatable(text)
+            raise Untranslatable(text)
         number, name, sign = match.groups()
         found.append(str(int(number, 0)) if number else name or sign)
         at = match.end()
@@ -305,7 +331,7 @@ def _tokens(text: str) -> list[str]:
 class _Translation:
     """A recursive descent over `+ - * / % << >>`, brackets, names and calls."""
 
-    def __init__(self, reader: _HostReader, tokens: list[str]) -> None:
+    def __init__(self, reader: HostReader, tokens: list[str]) -> None:
         self._reader = reader
         self._tokens = tokens
         self._at = 0
@@ -313,7 +339,7 @@ class _Translation:
     def whole(self) -> str:
         text, _ = self._sum()
         if self._at != len(self._tokens):
-            raise _Untranslatable(" ".join(self._tokens))
+            raise Untranslatable(" ".join(self._tokens))
         return text
 
     def _peek(self) -> str:
@@ -344,7 +370,7 @@ class _Translation:
                 continue
             if sign in ("<<", ">>"):
                 if not right.isdigit():
-                    raise _Untranslatable(right)
+                    raise Untranslatable(right)
                 sign, right = ("*" if sign == "<<" else "//"), str(1 << int(right))
             text, binding = f"{_bound(text, binding, 1)} {sign} {right}", 1
         return text, binding
@@ -367,12 +393,12 @@ class _Translation:
         if word == "(":
             text, binding = self._sum()
             if self._take() != ")":
-                raise _Untranslatable(text)
+                raise Untranslatable(text)
             return (text, 2) if binding == 2 else (f"({text})", 2)
         if word.isdigit():
             return word, 2
         if not word or not (word[0].isalpha() or word[0] == "_"):
-            raise _Untranslatable(word or "nothing")
+            raise Untranslatable(word or "nothing")
         if self._peek() == "(":
             return self._call(word), 2
         text = self._reader.variable(word)
@@ -385,21 +411,31 @@ class _Translation:
             self._take()
             arguments.append(self._sum()[0])
         if self._take() != ")":
-            raise _Untranslatable(function)
+            raise Untranslatable(function)
         bare = function.rpartition("::")[2]
         if bare in ("min", "max") and len(arguments) == 2:
             return f"{bare}({', '.join(arguments)})"
-        if (
-            bare in ("static_cast", "int", "size_t", "ceil", "ceilf")
-            and len(arguments) == 1
-            and bare not in ("ceil", "ceilf")
-        ):
+        if bare in ("static_cast", "int", "size_t") and len(arguments) == 1:
             return f"({arguments[0]})"
+        if bare in ("ceil", "ceilf") and len(arguments) == 1:
+            return _rounded_up(arguments[0])
         if len(arguments) == 2 and _ROUND.fullmatch(bare):
             return f"(ceil_div({arguments[0]}, {arguments[1]}) * {arguments[1]})"
         if len(arguments) == 2 and _CEIL.fullmatch(bare):
             return f"ceil_div({arguments[0]}, {arguments[1]})"
-        raise _Untranslatable(function)
+        raise Untranslatable(function)
+
+
+def _rounded_up(text: str) -> str:
+    """`ceil(n / 256.0)`, read as `n // 256`."""
+    inside = text[1:-1] if _is_wrapped(text) else text
+    if "//" not in text:
+        return text
+    found = re.fullmatch(r"(.+) // (\w+|\([^()]*\))", inside)
+    if found is None or not _is_closed(found[1]):
+        raise Untranslatable(text)
+    whole = found[1][1:-1] if _is_wrapped(found[1]) else found[1]
+    return f"ceil_div({whole}, {found[2]})"
 
 
 def _bound(text: str, binding: int, least: int) -> str:

@@ -10,11 +10,12 @@ Parameters become arguments in the kernel's own text; nothing else changes, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from kernelwright.infer.text.host import split_commas
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import definitions_of, masked, matching, tokens_of
+from kernelwright.source.lexer import definitions_of, masked, matching
+from kernelwright.source.normal.draft import renamed
 
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*|true|false")
 _TYPE_WORDS = frozenset((
@@ -24,9 +25,15 @@ _TYPE_WORDS = frozenset((
     "size_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "const",
 ))  # fmt: skip
 _HEAD = r"[^;{}]{0,400}?\b__global__\b[^;{}=]{0,400}?\b"
-_CONSTANT = r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)"
+_NAMED_IN_FILE = (
+    r"\b(?:constexpr|const)\b[\w\s]*?\b{name}\s*(?:=|\{{)|\b__device__\b[^;{{}}]*?\b{name}\s*\([^;{{}}]*\{{"
+    r"|\b(?:struct|using)\s+{name}\b"
+)
+"""Constants, functions of the device and types."""
 _PARAMETER = re.compile(
-    r"(?:typename|class|[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?P<default>.+))?", re.DOTALL
+    r"(?:(?:typename|class|[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>[A-Za-z_]\w*)"
+    r"|[\w:\s]+\(\s*\*\s*(?P<function>\w+)\)\s*\(.*\))\s*(?:=\s*(?P<default>.+))?",
+    re.DOTALL,
 )
 
 
@@ -56,7 +63,7 @@ def instance_text(source: str, language: Language, kernel: str, said: Sequence[s
         values = _values(parameters, arguments, code)
         if values is not None:
             header = re.sub(r"[^\n]", " ", source[start:begin])
-            return source[:start] + header + _replaced(source[begin:end], values) + source[end:]
+            return source[:start] + header + renamed(source[begin:end], values) + source[end:]
     return None
 
 
@@ -75,7 +82,11 @@ def _template_of(code: str, kernel: str) -> tuple[int, list[tuple[str, str]], in
         parameters = [_PARAMETER.fullmatch(each) for each in _parts(code[match.end() + 1 : closing - 1])]
         if body is None or not all(parameters):
             return None
-        names = [(each["name"], (each["default"] or "").strip()) for each in parameters if each is not None]
+        names = [
+            (each["name"] or each["function"], (each["default"] or "").strip())
+            for each in parameters
+            if each is not None
+        ]
         return match.start(), names, closing, body
     return None
 
@@ -99,10 +110,11 @@ def _values(parameters: Sequence[tuple[str, str]], arguments: Sequence[str], cod
         return None
     values: dict[str, str] = {}
     for index, (name, default) in enumerate(parameters):
-        text = arguments[index] if index < len(arguments) else _replaced(default, values)
+        text = arguments[index] if index < len(arguments) else renamed(default, values)
         if not _is_closed(text, code):
             return None
-        values[name] = text
+        is_word = _NUMBER.fullmatch(text) or re.fullmatch(r"[\w\s]+", text)
+        values[name] = text if is_word else f"({text})"
     return values
 
 
@@ -111,22 +123,8 @@ def _is_closed(text: str, code: str) -> bool:
     macros = {each.name for each in definitions_of(code)}
     words = re.findall(r"[A-Za-z_]\w*", _NUMBER.sub(" ", text))
     return bool(text) and all(
-        word in _TYPE_WORDS or word in macros or re.search(_CONSTANT.format(name=word), code) for word in words
+        word in _TYPE_WORDS or word in macros or re.search(_NAMED_IN_FILE.format(name=word), code) for word in words
     )
-
-
-def _replaced(text: str, values: Mapping[str, str]) -> str:
-    """The text with every parameter's name as its argument; members of that name stay."""
-    pieces: list[str] = []
-    before, at = "", 0
-    for token in tokens_of(text):
-        value = values.get(token.text) if token.kind == "word" and before not in (".", "->", "::") else None
-        if value is not None:
-            is_number = _NUMBER.fullmatch(value) or re.fullmatch(r"[\w\s]+", value)
-            pieces += [text[at : token.span.start], value if is_number else f"({value})"]
-            at = token.span.end
-        before = before if token.is_blank else token.text
-    return "".join((*pieces, text[at:]))
 
 
 def _parts(text: str) -> list[str]:

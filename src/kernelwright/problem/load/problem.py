@@ -9,6 +9,7 @@ What depends on the template's parameters (launches, scratch, the kernel's signa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from kernelwright.problem.load.workloads import read_workloads
 from kernelwright.problem.model import Argument, Pipe, Problem, ReferenceSpec, SourceSpec, Work, Workload
 from kernelwright.problem.options import read_options
 from kernelwright.problem.reference_file import check_reference_file
+from kernelwright.problem.source_numbers import MOST_NUMBERS, numbers_in_c, numbers_in_python
 from kernelwright.problem.toml.file import TomlTable, did_you_mean, parse_toml, read_text
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
@@ -75,20 +77,33 @@ def load_problem(path: Path | str) -> Problem:
         options=read_options(root) or (),
         include_paths=_read_include_paths(root, folder=folder) or (),
     )
+    baseline = _read_baseline(root.table("baseline"), kernel, folder=folder)
+    reference = _read_reference(root, folder=folder)
     problem = Problem(
         name=_read_name(root, folder),
         file=file,
         kernel=kernel,
-        baseline=_read_baseline(root.table("baseline"), kernel, folder=folder),
-        reference=_read_reference(root, folder=folder),
+        baseline=baseline,
+        reference=reference,
         arguments=arguments,
         workloads=workloads,
         tolerances=read_tolerances(root, arguments),
         work=_read_work(root.table("work"), workloads, arguments),
         allows_assembly=root.flag("assembly") or False,
+        numbers=_numbers_of((baseline or kernel).file, reference.file),
     )
     _refuse_misspelt_size(root, problem)
     return problem
+
+
+def _numbers_of(*files: Path) -> tuple[float, ...]:
+    """What the files name, in order; nothing where it is a table's worth. Who reads a file says if it cannot be."""
+    found: set[float] = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            found |= numbers_in_python(text) if file.suffix == ".py" else numbers_in_c(text)
+    return tuple(sorted(found)) if len(found) <= MOST_NUMBERS else ()
 
 
 def _find_file(path: Path | str) -> Path:

@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelwright.analysis.facts import Access, LoopFact
+from kernelwright.analysis.patterns.ownership import owns_elements
 from kernelwright.analysis.polynomial import Polynomial, named
+from kernelwright.analysis.polynomial import number as constant
 from kernelwright.errors import SpecError
 from kernelwright.problem.expressions.expression import Expression
 from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.editing import declaration_start, refuse_hidden_branches
-from kernelwright.tactics.common.launches import Extent, extents, is_number, only_shape
+from kernelwright.tactics.common.launches import Extent, extents, is_number, number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 
 AXES = ("x", "y", "z")
@@ -46,9 +48,9 @@ def require_independent(subject: Subject) -> None:
     if any(access.kind == "unknown" for access in facts.accesses):
         raise Unfit("an array is given to something that is not followed")
     _refuse_shared_arguments(subject, written)
-    both = sorted(written & read)
-    if both and not _is_in_place(subject, both):
-        raise Unfit(f"{both[0]} is read and written: a thread may read what another one stores")
+    for array in sorted(written & read):
+        if not has_own(subject, array):
+            raise Unfit(f"{array} is read and written: a thread may read what another one stores")
 
 
 def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
@@ -62,21 +64,25 @@ def _refuse_shared_arguments(subject: Subject, written: set[str]) -> None:
                 raise Unfit(f"a launch passes the array of {name} twice")
 
 
-def _is_in_place(subject: Subject, arrays: list[str]) -> bool:
-    """Whether every thread reads only elements that it writes itself.
+def has_own(subject: Subject, array: str) -> bool:
+    """Whether every thread touches only elements of an array that no other one touches.
 
-    Every place of such an array is the same function of the thread and of loops that count alike. Threads that met at
-    one element would race in the kernel as it is.
+    Every place of it is the same function of the thread and of loops that count alike: threads that met at one element
+    would race in the kernel as it is. Or different threads are proved to have different elements.
     """
-    facts = subject.analysis.facts
-    for array in arrays:
-        forms = {_in_common(subject, access.element) for access in facts.accesses if access.array == array}
-        form = next(iter(forms))
-        if len(forms) != 1 or form is None or "thread" not in {facts.atoms[name].kind for name in form.names}:
-            return False
-        if not {facts.atoms[name].kind for name in form.names} <= {"thread", "loop", "size"}:
-            return False
-    return True
+    atoms = subject.analysis.facts.atoms
+    forms = {_in_common(subject, each.element) for each in subject.analysis.facts.accesses if each.array == array}
+    form = next(iter(forms))
+    kinds = set() if form is None else {atoms[name].kind for name in form.names}
+    if len(forms) == 1 and "thread" in kinds and kinds <= {"thread", "loop", "size"}:
+        return True
+    covered = zip(AXES, extents(only_shape(subject)), strict=True)
+    launched = {
+        axis: None if (threads := number(each.block)) is None else constant(threads)
+        for axis, each in covered
+        if not (is_number(each.grid, 1) and is_number(each.block, 1))
+    }
+    return owns_elements(subject.analysis, array, launched)
 
 
 def _in_common(subject: Subject, element: Polynomial | None) -> Polynomial | None:

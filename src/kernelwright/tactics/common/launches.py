@@ -66,8 +66,11 @@ def extent(grid: str, block: str) -> Extent:
 
 
 def covered_by(grid: str, block: str) -> str | None:
-    """`n` where `grid` is `ceil_div(n, block)` or `(n + block - 1) // block`; else None."""
+    """`n` where `grid` is `ceil_div(n, block)`, `(n + block - 1) // block` or `(n - 1) // block + 1`; else None."""
     text = grid.strip()
+    rounded = re.fullmatch(r"\(+(\w+) - 1\) // (\w+)\)* \+ 1", text)
+    if rounded and same(rounded[2], block):
+        return rounded[1]
     if text.startswith("ceil_div(") and text.endswith(")"):
         parts = split_arguments(text[len("ceil_div(") : -1])
         if parts is not None and len(parts) == 2 and same(parts[1], block):

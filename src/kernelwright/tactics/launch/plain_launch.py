@@ -6,6 +6,7 @@ with a launch that covers all rows: which thread takes which place does not matt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kernelwright.analysis.facts import LoopFact
@@ -15,10 +16,10 @@ from kernelwright.source.edits import Edit, apply
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Family, NotApplicable, Rewrite, Subject, Tactic, Unfit
-from kernelwright.tactics.common.editing import declaration_start
 from kernelwright.tactics.common.iteration_domain import expression_of, require_independent
 from kernelwright.tactics.common.launches import AXES, extents, is_number, only_shape
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
+from kernelwright.tactics.launch.warp_rows import one_warp_a_block
 from kernelwright.tactics.scalar.invariants import is_repeatable
 
 _THREADS = 64
@@ -51,16 +52,20 @@ class Plainly:
         first = self.inner.apply(subject)
         if isinstance(first, Rewrite) or first.is_already_so:
             return first
-        try:
-            plain = plain_subject(subject)
-        except Unfit:
-            return first
-        made = self.inner.apply(plain)
-        if isinstance(made, NotApplicable):
-            return first
-        function = subject.analysis.function
-        whole = Span(declaration_start(subject.source, function), function.place.span.end)
-        return replace(made, anchors=(whole,))
+        for plain in self._plain(subject):
+            made = self.inner.apply(plain)
+            if isinstance(made, Rewrite):
+                return replace(made, anchors=(Span(0, len(subject.source.encode("utf-8", "surrogatepass"))),))
+        return first
+
+    def _plain(self, subject: Subject) -> Iterator[Subject]:
+        """The kernel with plainer launches, in normal form too."""
+        for each in filter(None, (subject, subject.normal)):
+            for plain_form in (plain_subject, one_warp_a_block):
+                try:
+                    yield plain_form(each)
+                except Unfit:
+                    continue
 
 
 def plain_subject(subject: Subject) -> Subject:

@@ -9,6 +9,7 @@ from kernelwright.problem.source_scan import used_words
 from kernelwright.source import nodes
 from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.dialect import AXES, dialect
+from kernelwright.tactics.common.iteration_domain import has_own
 from kernelwright.tactics.common.launches import Extent, extents, only_shape, steps_of
 from kernelwright.tactics.common.launches import number as plain_number
 from kernelwright.tactics.common.thread_index_words import KINDS_OF_PLACE, is_word, place_words, plain_word
@@ -62,7 +63,7 @@ def _refuse_meetings(subject: Subject) -> None:
     }
     for array in sorted(written & read):
         elements = {access.element for access in facts.accesses if access.array == array}
-        if len(elements) != 1 or None in elements:
+        if (len(elements) != 1 or None in elements) and not has_own(subject, array):
             raise Unfit(f"{array} is read and written: a thread may read what another one stores")
     names = [parameter.name for parameter in facts.parameters]
     for step in steps_of(subject):

@@ -16,6 +16,7 @@ from kernelwright.source.builtin_functions import (
     math_function,
     vector_load,
 )
+from kernelwright.source.span import Span
 from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
@@ -65,6 +66,10 @@ class LaneKinds:
     """A statement that leaves the vector code before anything was stored; empty where that is not possible."""
     start: Mapping[str, LaneKind] = field(default_factory=dict)
     """Kinds of variables from outside."""
+    narrows: bool = False
+    """Whether numbers that are doubles may become floats where they meet floats: results may have that error."""
+    narrowed: set[Span] = field(default_factory=set)
+    """Where such numbers stand."""
     kinds: dict[str, LaneKind] = field(default_factory=dict)
     pointers: set[str] = field(default_factory=set)
     arrays: dict[str, str] = field(default_factory=dict)
@@ -432,6 +437,10 @@ class LaneKinds:
             for each in nodes.walk(child):
                 match each:
                     case nodes.Literal(value=None, text=text) if re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?", text):
+                        is_sum = isinstance(node, nodes.Binary) and node.operator in ("+", "-", "*", "/")
+                        if self.narrows and is_sum and each.place.is_exact:
+                            self.narrowed.add(each.place.span)
+                            continue
                         raise Unfit(f"{text} is a double, so float vectors would compute something else")
                     case nodes.Name(name=name) if self.resolved(self.types.get(name, "")) == "double":
                         raise Unfit(f"{name} is a double")

@@ -344,8 +344,11 @@ class Vectorizer(LaneChecks):
         Raises:
             Unfit: it has no such form.
         """
+        if node.place.span in self.narrowed:
+            return f"{self._text(node)}f"
         if not self._is_touched(node):
-            return self._text(node)
+            numbers = [each for each in nodes.walk(node) if each.place.span in self.narrowed]
+            return self._around(node, numbers) if numbers else self._text(node)
         kind = self.kind(node)
         match node:
             case nodes.Name(name=name):

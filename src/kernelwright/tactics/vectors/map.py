@@ -24,6 +24,7 @@ from kernelwright.tactics.common.iteration_domain import (
 from kernelwright.tactics.common.launches import only_shape
 from kernelwright.tactics.common.traffic_model import effect, map_pairs
 from kernelwright.tactics.scalar.arithmetic import FAST_FUNCTIONS
+from kernelwright.tactics.scalar.compiler_hints import allowed_error
 from kernelwright.tactics.vectors.lane_text import LOAD_HINTS, STORE_HINTS, operators_in, prelude
 from kernelwright.tactics.vectors.lanes import Vectorizer
 
@@ -114,11 +115,15 @@ def _along(subject: Subject, fastest: str) -> Rewrite:
     )
 
 
+_NARROWED_ERROR = 1e-6
+"""Results that may have less error are computed in doubles where the source does: a float's rounding is 6e-8."""
+
+
 def _lanes(subject: Subject, places: Places, vec: str) -> Vectorizer:
     types = {each.name: each.c_type for each in subject.analysis.function.parameters}
     return Vectorizer(
         subject.source, dialect(subject.language), subject.analysis.tree, places.steps, places.ones, types,
-        give_up="return 0;", leave="return 1;", vec=vec,
+        give_up="return 0;", leave="return 1;", vec=vec, narrows=allowed_error(subject) >= _NARROWED_ERROR,
     )  # fmt: skip
 
 

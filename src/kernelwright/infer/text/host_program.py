@@ -1,0 +1,343 @@
+"""The launches that a program's host code makes from `main` on, in order, with what it passes by value.
+
+Of loops around launches the first round is read. Sizes stay names where the code sets them once: macros, literals,
+`atoi(argv[1])` with the numbers that the program is run with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from kernelwright.errors import Location, SpecError
+from kernelwright.infer.text.host import HostReader, Untranslatable, extents_of_enqueue, split_commas, without_texts
+from kernelwright.problem.includes import includes_in
+from kernelwright.problem.toml.file import read_text
+from kernelwright.source.lexer import directives, masked, matching
+from kernelwright.source.preprocess import preprocess
+
+_ARGV = re.compile(r"(?:std::)?(?:ato[ifl]l?|sto[iufld]l*|strto\w+)\s*\(\s*argv\s*\[\s*(\d+)\s*\][^()]*\)")
+_SIZEOF = re.compile(r"\bsizeof\s*\(([\w ]+)\)")
+_BYTES = {"char": 1, "short": 2, "int": 4, "unsigned": 4, "unsigned int": 4, "float": 4, "double": 8, "long": 8,
+          "size_t": 8, "float2": 8, "float4": 16, "int4": 16}  # fmt: skip
+_FLOAT = re.compile(r"\(?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlL]?\s*\)?")
+_CAST = re.compile(r"\(\s*(?:const\s+)?(?:void|float|double|char|int|cl_mem|size_t)\s*\**\s*\)")
+_CALL = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<([^<>;]*)>\s*)?(<<<|\()")
+_FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+_T = TypeVar("_T")
+_WORDS = frozenset(("if", "for", "while", "switch", "return", "sizeof"))
+_MOST_CALLS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HostText:
+    """A host file with the headers that it includes by quotes, and where each part is from."""
+
+    text: str
+    files: tuple[Path, ...]
+    """Of each line."""
+    lines: tuple[int, ...]
+
+    def location(self, line: int) -> Location:
+        """Of a line of the text, from 0."""
+        line = min(line, len(self.files) - 1)
+        return Location(self.files[line], self.lines[line])
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramLaunch:
+    """One launch; expressions are in names that `HostProgram.sizes` has."""
+
+    kernel: str
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared_bytes: str
+    actuals: tuple[str, ...]
+    """What is passed for each parameter: the name of an array, or a number or an expression."""
+    location: Location
+    is_in_loop: bool
+    instance: str = ""
+    """The arguments of a template, as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A function while its body is followed, up to `at`."""
+
+    start: int
+    at: int
+    parameters: Mapping[str, str]
+    """By parameter, what the caller passes."""
+    caller: _Frame | None = None
+
+
+@dataclass
+class HostProgram:
+    """Host code, and what its names stand for."""
+
+    host: HostText
+    run: tuple[str, ...] = ()
+    """The words that the program is run with."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Names that were met, with their values."""
+
+    def __post_init__(self) -> None:
+        first = preprocess(self.host.text, "cuda")
+        self.macros = {name: each.value for name, each in first.macros.items() if each.value is not None}
+        self._expanded = preprocess(_without(self.host.text, self.macros), "cuda")
+        self.code = without_texts(masked(self._expanded.text), self._expanded.text)
+        self.functions = dict(_functions(self.code))
+        self.objects = dict(re.findall(r'(\w+)\s*=\s*clCreateKernel\s*\(\s*\w+\s*,\s*"(\w+)"', self.code))
+
+    def location(self, at: int) -> Location:
+        """Of a place in the code."""
+        start = self._expanded.place(at, at + 1).span.start
+        return self.host.location(self.host.text.encode("utf-8", "surrogatepass")[:start].count(b"\n"))
+
+    def with_run_words(self, text: str) -> str:
+        """An expression with the words that the program is run with in place of `atoi(argv[1])`."""
+        run = self.run
+        text = _SIZEOF.sub(lambda found: str(_BYTES.get(found[1].strip(), found[0])), text)
+        return _ARGV.sub(lambda found: run[int(found[1]) - 1] if int(found[1]) <= len(run) else found[0], text)
+
+    def launches(self, kernels: Mapping[str, int]) -> Iterator[ProgramLaunch]:
+        """From `main` on, in order; `kernels`: how many parameters each has.
+
+        Raises:
+            SpecError: a grid or a block is computed in a way that is not read.
+        """
+        _, start, end = self.functions.get("main", ((), 0, 0))
+        yield from self._within(_Frame(start, start, {}), end, kernels, 0)
+
+    def _within(self, frame: _Frame, end: int, kernels: Mapping[str, int], depth: int) -> Iterator[ProgramLaunch]:
+        for found in _CALL.finditer(self.code, frame.start, end):
+            name, opening = found[1], found.end() - 1
+            here = replace(frame, at=found.start())
+            if found[3] == "<<<" and name in kernels:
+                yield replace(self._chevron(here, name, opening + 1), instance=self._instance(found[2] or ""))
+            elif name == "clEnqueueNDRangeKernel":
+                yield from self._enqueued(here, self._passed(opening), kernels)
+            elif name in self.functions and depth < _MOST_CALLS and found[3] == "(":
+                formal, start, stop = self.functions[name]
+                actual = dict(zip(formal, self._passed(opening), strict=False))
+                yield from self._within(_Frame(start, start, actual, here), stop, kernels, depth + 1)
+
+    def _passed(self, opening: int) -> list[str]:
+        closing = matching(self.code, opening)
+        return [] if closing is None else split_commas(self.code[opening + 1 : closing - 1])
+
+    def _enqueued(self, frame: _Frame, passed: list[str], kernels: Mapping[str, int]) -> Iterator[ProgramLaunch]:
+        kernel = self.objects.get(passed[1].strip(), "") if len(passed) > 5 else ""
+        if kernel not in kernels:
+            return
+        reader = _Reader(self, frame)
+        grid, block = self._read(frame, lambda: extents_of_enqueue(reader, passed))
+        pattern = rf"clSetKernelArg\s*\(\s*{re.escape(passed[1].strip())}\s*,\s*(\d+)\s*,(.*?)\)\s*;"
+        given = {int(n): split_commas(rest)[-1] for n, rest in re.findall(pattern, self.code[frame.start : frame.at])}
+        actuals = tuple(self._actual(reader, given.get(index, "")) for index in range(kernels[kernel]))
+        yield ProgramLaunch(kernel, grid, block, "", actuals, self.location(frame.at), self._is_in_loop(frame))
+
+    def _chevron(self, frame: _Frame, kernel: str, start: int) -> ProgramLaunch:
+        end = self.code.find(">>>", start)
+        opening = self.code.find("(", end)
+        configured = split_commas(self.code[start:end])
+        reader = _Reader(self, frame)
+        grid, block = self._read(frame, lambda: (reader.extents(configured[0]), reader.extents(configured[1])))
+        shared = self._read(frame, lambda: reader.text(configured[2])) if len(configured) > 2 else "0"
+        actuals = tuple(self._actual(reader, each) for each in self._passed(opening))
+        shared = "" if shared == "0" else shared
+        return ProgramLaunch(kernel, grid, block, shared, actuals, self.location(frame.at), self._is_in_loop(frame))
+
+    def _instance(self, text: str) -> str:
+        """Template arguments without the file's own names for types and numbers."""
+        aliases = dict(re.findall(r"\busing\s+(\w+)\s*=\s*([\w ]+?)\s*;", self.code))
+        aliases |= {name: meant for meant, name in re.findall(r"\btypedef\s+([\w ]+?)\s+(\w+)\s*;", self.code)}
+        aliases |= {name: str(value) for name, value in self.macros.items()}
+        return re.sub(r"[A-Za-z_]\w*", lambda found: aliases.get(found[0], found[0]), text).strip()
+
+    def _read(self, frame: _Frame, read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except (Untranslatable, IndexError) as error:
+            raise SpecError(
+                f"how a kernel is launched here is not read: {str(error) or 'its configuration'}",
+                hint="write the launch into problem.toml by hand: kernelwright init KERNEL --grid X,Y --block X,Y",
+                location=self.location(frame.at),
+            ) from None
+
+    def _actual(self, reader: _Reader, text: str) -> str:
+        """What is passed: an array's name in `main`, a number, or an expression in sizes."""
+        bare = _CAST.sub("", text).strip().lstrip("&").strip()
+        try:
+            return reader.text(bare)
+        except Untranslatable:
+            return reader.number(bare) or reader.origin(bare)
+
+    def _is_in_loop(self, frame: _Frame) -> bool:
+        before = self.code[frame.start : frame.at]
+        for found in re.finditer(r"\b(?:for|while)\s*\(", before):
+            head = matching(before, found.end() - 1)
+            body = None if head is None else re.match(r"\s*\{", before[head:])
+            if head is not None and body is not None and matching(before, head + body.end() - 1) is None:
+                return True
+        return frame.caller is not None and self._is_in_loop(frame.caller)
+
+
+class _Reader(HostReader):
+    """Names as a function sees them where it launches: its own last value, what the caller passes, globals."""
+
+    def __init__(self, program: HostProgram, frame: _Frame) -> None:
+        super().__init__(program.code[frame.start : frame.at], frozenset(), {})
+        self._program = program
+        self._frame = frame
+
+    def numbers(self) -> dict[str, int]:
+        """None but the program's sizes: what a function sets is read where it is used."""
+        return {}
+
+    def extents(self, text: str) -> tuple[str, ...]:
+        """As the host's; what a component of a `dim3` was last set to counts."""
+        name = text.strip()
+        changed = {
+            axis: found[-1]
+            for axis in "xyz"
+            if (found := re.findall(rf"(?<!\w){re.escape(name)}\s*\.\s*{axis}\s*=(?!=)\s*([^;]+);", self._before))
+        }
+        if not changed:
+            return super().extents(text)
+        made = list(re.finditer(rf"\bdim3\s+(?:[^;]*,\s*)?{re.escape(name)}\s*\(", self._before))
+        end = matching(self._before, made[-1].end() - 1) if made else None
+        given = [] if end is None else split_commas(self._before[made[-1].end() : end - 1])
+        texts = [*given, "1", "1", "1"][:3]
+        extents = [self.text(changed.get(axis, text)) for axis, text in zip("xyz", texts, strict=True)]
+        while len(extents) > 1 and extents[-1] == "1":
+            extents.pop()
+        return tuple(extents)
+
+    def variable(self, name: str) -> str:
+        owner, dot, component = name.partition(".")
+        if dot and component in "xyz":
+            extents = self.extents(owner)
+            index = "xyz".index(component)
+            return extents[index] if index < len(extents) else "1"
+        macro = self._program.macros.get(name)
+        if macro is not None:
+            self._program.sizes[name] = macro
+            return name
+        value, is_round, reader = self.value_of(name)
+        if value is None:
+            raise Untranslatable(name)
+        text = reader.text(value)
+        if not re.fullmatch(r"\d+", text) or is_round:
+            return text
+        if self._program.sizes.setdefault(name, int(text)) != int(text):
+            return text
+        return name
+
+    def text(self, expression: str) -> str:
+        return super().text(self._program.with_run_words(expression))
+
+    def number(self, text: str) -> str:
+        """A float that is passed; empty where it is none that is set to a plain number."""
+        reader: _Reader = self
+        for _ in range(_MOST_CALLS):
+            text = self._program.with_run_words(_CAST.sub("", text))
+            if found := _FLOAT.fullmatch(text.strip()):
+                return found[1]
+            if not re.fullmatch(r"\w+", text.strip()):
+                return ""
+            value, _, reader = reader.value_of(text.strip())
+            if value is None:
+                return ""
+            text = value
+        return ""
+
+    def origin(self, name: str) -> str:
+        """What the outermost caller calls an array."""
+        frame: _Frame | None = self._frame
+        name = re.sub(r"\W.*", "", name)
+        while frame is not None and name in frame.parameters and frame.caller is not None:
+            passed = re.sub(r"^[^\w]*|\W.*$", "", _CAST.sub("", frame.parameters[name]).strip())
+            if not passed:
+                break
+            name, frame = passed, frame.caller
+        return name
+
+    def value_of(self, name: str) -> tuple[str | None, bool, _Reader]:
+        """What a name is set to, whether a loop's head says it, and who reads that; None: nothing is known."""
+        pattern = rf"(\bfor\s*\(\s*(?:\w+\s+)*)?(?<![\w.>\]])({re.escape(name)})\s*=(?!=)\s*([^;]+);"
+        own = list(re.finditer(pattern, self._before))
+        if own:
+            return split_commas(own[-1][3])[0], own[-1][1] is not None, self
+        frame = self._frame
+        if name in frame.parameters and frame.caller is not None:
+            return frame.parameters[name].strip().lstrip("&"), False, _Reader(self._program, frame.caller)
+        code = self._program.code
+        pattern = rf"(?<![\w.>\]])\*?\s*{re.escape(name)}\s*=(?!=)\s*([^;]+);"
+        others = {split_commas(found[1])[0] for found in re.finditer(pattern, code)}
+        return (others.pop(), False, self) if len(others) == 1 else (None, False, self)
+
+
+def read_host(file: Path) -> HostText:
+    """A file with what it includes by quotes in place, each header once; headers that are not there are left out."""
+    lines: list[str] = []
+    origins: list[tuple[Path, int]] = []
+    seen: set[Path] = set()
+
+    def take(path: Path) -> None:
+        seen.add(path.resolve())
+        text = path.read_bytes().decode("utf-8", "replace")  # comments may be in any encoding
+        quoted = {each.name for each in includes_in(text) if each.is_quoted and not each.is_macro}
+        for number, line in enumerate(text.split("\n"), 1):
+            named = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+            header = None if named is None or named[1] not in quoted else path.parent / named[1]
+            if header is not None and header.is_file():
+                if header.resolve() not in seen and header.suffix != ".c":
+                    take(header)
+                continue
+            lines.append("" if named else line)
+            origins.append((path, number))
+
+    take(file)
+    return HostText("\n".join(lines), tuple(path for path, _ in origins), tuple(number for _, number in origins))
+
+
+def run_words(folder: Path) -> tuple[str, ...]:
+    """The words behind the program in the line of its Makefile that runs it: `./$(program) 1024 10`."""
+    makefile = folder / "Makefile"
+    if not makefile.is_file():
+        return ()
+    found = re.search(r"^\t.*?\./\S+[ \t]+(.*)$", read_text(makefile, what="the Makefile"), re.MULTILINE)
+    return tuple(found[1].split()) if found else ()
+
+
+def _without(text: str, macros: Mapping[str, int]) -> str:
+    """The text without the definitions of some macros, in the same length."""
+    data = bytearray(text.encode("utf-8", "surrogatepass"))
+    for each in directives(masked(text)):
+        if each.definition is not None and each.definition.name in macros:
+            start = len(text[: each.start].encode("utf-8", "surrogatepass"))
+            end = len(text[: each.end].encode("utf-8", "surrogatepass"))
+            data[start:end] = re.sub(rb"[^\n]", b" ", bytes(data[start:end]))
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _functions(code: str) -> Iterator[tuple[str, tuple[tuple[str, ...], int, int]]]:
+    """By name: parameters, and where the body starts and ends."""
+    at = 0
+    while found := _FUNCTION.search(code, at):
+        closing = matching(code, found.end() - 1)
+        body = None if closing is None else re.match(r"\s*\{", code[closing:])
+        if closing is None or body is None or found[1] in _WORDS:
+            at = found.end()
+            continue
+        end = matching(code, closing + body.end() - 1)
+        if end is None:
+            return
+        parameters = split_commas(code[found.end() : closing - 1])
+        names = tuple((re.findall(r"[A-Za-z_]\w*", re.sub(r"\[.*", "", each)) or [""])[-1] for each in parameters)
+        yield found[1], (names, closing + body.end(), end)
+        at = end

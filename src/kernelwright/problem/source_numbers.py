@@ -1,0 +1,68 @@
+"""Numbers that a kernel or a reference names: where its branches lie, which data that is drawn may never reach.
+
+A kernel that treats codes above 1000 in another way is only checked there where some code is above 1000. Which of the
+numbers are compared with what is not asked: macros, tables and clamps name thresholds, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from kernelwright.problem.source_scan import macro_definitions
+from kernelwright.source.lexer import integer_value, masked, tokens_of, without_blanks, without_directives
+
+MOST_NUMBERS = 48
+"""Of a problem; a source with a table of more names no thresholds in it."""
+
+_SUFFIXES = "fFlLhHuUzZ"
+
+
+def numbers_in_c(text: str) -> frozenset[float]:
+    """The values of all number literals of a C, CUDA or OpenCL text that may be compared with data.
+
+    Extents and indices in brackets are none, nor are macros under `#ifndef` of their own name: parameters.
+    """
+    code = masked(text)
+    named = {each.name: each.text for each in macro_definitions(text) if not each.is_guarded}
+    tokens = without_blanks(list(tokens_of(without_directives(code))))
+    written = [token for at, token in enumerate(tokens) if at == 0 or tokens[at - 1].text != "["]
+    written += [token for each in named.values() for token in tokens_of(each)]
+    return frozenset(value for token in written if token.kind == "number" for value in _value(token.text))
+
+
+def numbers_in_python(text: str) -> frozenset[float]:
+    """The values of all number literals of a Python text; none where it cannot be read."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()  # whoever loads it says what is wrong
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            found |= set(_finite(node.value))
+    return frozenset(found)
+
+
+def _value(text: str) -> Iterator[float]:
+    whole = integer_value(text)
+    if whole is not None:
+        yield from _finite(whole)
+        return
+    digits = text.replace("'", "")
+    is_hex = digits[:2].lower() == "0x"
+    digits = digits.rstrip("fFlL" if is_hex and "p" in digits.lower() else _SUFFIXES)
+    try:
+        yield from _finite(float.fromhex(digits) if is_hex else float(digits))
+    except (ValueError, OverflowError):
+        return
+
+
+def _finite(value: float) -> Iterator[float]:
+    try:
+        as_float = float(value)
+    except OverflowError:
+        return
+    if math.isfinite(as_float):
+        yield as_float

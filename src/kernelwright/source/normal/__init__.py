@@ -1,0 +1,1 @@
+"""Kernels in the one style that everything else reads: `normal_form`."""

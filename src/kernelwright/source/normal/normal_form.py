@@ -1,0 +1,79 @@
+"""A kernel's text in the one style that tactics read, whatever style it was written in.
+
+```
+text = normal_form(source, "cuda", "rotary")       # the same source where nothing had to change
+```
+Macros stand for what they are, methods and functions with pointers for their bodies, objects for their fields;
+functions in which threads meet are no templates. What cannot be said plainly stays as it is, and analysis tells where.
+Lines keep their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from kernelwright.source.edits import Edit, EditConflict, apply
+from kernelwright.source.language import Language
+from kernelwright.source.normal.branches import decide_branches, replace_references, resolve_aliases
+from kernelwright.source.normal.broadcasts import share_early
+from kernelwright.source.normal.draft import Draft
+from kernelwright.source.normal.inlining import inline_calls
+from kernelwright.source.normal.instances import instantiate
+from kernelwright.source.normal.macros import drop_conditionals, expand_macros
+from kernelwright.source.normal.objects import copy_fields, split_objects
+from kernelwright.source.normal.values import name_results
+from kernelwright.source.normal.walks import head_loops
+from kernelwright.source.syntax import read
+
+MAX_STEPS = 150
+"""Changes of one kernel; the longest production kernels that were seen need some 40."""
+MAX_BYTES = 200_000
+
+_STEPS: tuple[Callable[[Draft], list[Edit]], ...] = (
+    drop_conditionals, expand_macros, resolve_aliases,
+    instantiate, inline_calls, decide_branches, replace_references, copy_fields,
+    split_objects, share_early, head_loops, name_results,
+)  # fmt: skip
+
+
+def normal_form(source: str, language: Language, entry: str, defines: Mapping[str, str] | None = None) -> str:
+    """The source with one kernel in plain style; never raises for a text.
+
+    Args:
+        source: the text of a CUDA, HIP or OpenCL C file.
+        language: its dialect; Triton sources come back as they are.
+        entry: the kernel's name.
+        defines: macros from outside, by name, as with `-D`.
+    """
+    if language == "triton":
+        return source
+    return _normal_form(source, language, entry, tuple((defines or {}).items()))
+
+
+@lru_cache(maxsize=32)
+def _normal_form(source: str, language: Language, entry: str, defines: tuple[tuple[str, str], ...]) -> str:
+    for _ in range(MAX_STEPS):
+        if len(source) > MAX_BYTES:
+            break
+        tree = read(source, language, defines)
+        kernel = next((each for each in tree.kernels if each.name == entry), None)
+        if kernel is None or kernel.template_parameters:
+            break
+        edits = _first_edits(Draft(source, language, tree, kernel))
+        try:
+            changed = apply(source, edits)
+        except EditConflict:
+            break
+        if changed == source:
+            break
+        source = changed
+    return source
+
+
+def _first_edits(draft: Draft) -> list[Edit]:
+    for step in _STEPS:
+        edits = step(draft)
+        if edits:
+            return edits
+    return []

@@ -1,0 +1,218 @@
+"""Variables that are structs of the file as one variable for each field; their copies field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelwright.source import nodes
+from kernelwright.source.edits import Edit
+from kernelwright.source.normal.draft import Draft, Kept, renamed
+from kernelwright.source.normal.types import Instance, field_type, instance_of, type_of, variable_instance
+
+
+def copy_fields(draft: Draft) -> list[Edit]:
+    """Initial values and assignments of whole objects as those of their fields."""
+    for function in draft.reached:
+        for each in nodes.walk(function.body):
+            try:
+                text = _copied(draft, function, each)
+            except Kept:
+                continue
+            if text is not None and isinstance(each, nodes.Declaration | nodes.Evaluate):
+                return [_in_line(draft, each, text if isinstance(each, nodes.Declaration) else f"{{ {text} }}")]
+    return []
+
+
+def _copied(draft: Draft, function: nodes.Function, node: nodes.Node) -> str | None:
+    """A statement that gives an object its value, field by field; None for another one."""
+    match node:
+        case nodes.Declaration(declarators=declarators):
+            instances = [instance_of(draft, each.c_type) for each in declarators]
+            is_plain = not any(each.is_pointer or each.is_reference or each.extents for each in declarators)
+            if not is_plain or None in instances or all(each.initial is None for each in declarators):
+                return None
+            lines = []
+            for each, instance in zip(declarators, instances, strict=True):
+                assert instance is not None
+                lines.append(f"{each.c_type} {each.name};")
+                if each.initial is not None:
+                    lines += _given(draft, function, instance, each.name, each.initial)
+            return " ".join(lines)
+        case nodes.Evaluate(expression=nodes.Assign(operator="=", target=nodes.Name(name=name) as target, value=value)):
+            instance = variable_instance(draft, function, target)
+            return None if instance is None else " ".join(_given(draft, function, instance, name, value))
+        case nodes.Evaluate(expression=nodes.Assign(
+            operator="=", target=nodes.Unary(operator="*", operand=nodes.Cast(is_pointer=True, operands=(place,))),
+            value=nodes.Name(name=name) as value,
+        )):  # fmt: skip
+            instance = variable_instance(draft, function, value)
+            if instance is None:
+                return None
+            lane, count, field = _lanes(draft, function, instance, place)
+            return f"{_loop(lane, count)} ({draft.text(place)})[{lane}] = {name}.{field}[{lane}];"
+    return None
+
+
+def _given(
+    draft: Draft, function: nodes.Function, instance: Instance, name: str, value: nodes.Expression
+) -> Iterator[str]:
+    """What gives each field its value."""
+    fields = instance.struct.fields
+    other = variable_instance(draft, function, value)
+    match value:
+        case nodes.Name(name=source) if other == instance:
+            for each in fields:
+                lane = draft.fresh("lane")
+                at = "".join(f"[{lane}]" for _ in each.extents)
+                head = _loop(lane, _extent(draft, instance, each)) + " " if each.extents else ""
+                yield f"{head}{name}.{each.name}{at} = {source}.{each.name}{at};"
+        case nodes.Items(items=items) | nodes.Cast(is_pointer=False, operands=items) if len(items) == len(fields):
+            if any(each.extents for each in fields) or name in {n.name for i in items for n in _names(i)}:
+                raise Kept("a list of what is no number")
+            for each, item in zip(fields, items, strict=True):
+                yield f"{name}.{each.name} = {draft.text(item)};"
+        case nodes.Call(arguments=()) | nodes.Cast(operands=()) if not fields:
+            return
+        case nodes.Items(items=()) if not fields:
+            return
+        case nodes.Unary(operator="*", operand=nodes.Cast(is_pointer=True, operands=(place,))):
+            lane, count, field = _lanes(draft, function, instance, place)
+            yield f"{_loop(lane, count)} {name}.{field}[{lane}] = ({draft.text(place)})[{lane}];"
+        case _:
+            raise Kept("an object that is made in a way that is not followed")
+
+
+def _names(node: nodes.Node) -> list[nodes.Name]:
+    return [each for each in nodes.walk(node) if isinstance(each, nodes.Name)]
+
+
+def _loop(lane: str, count: str) -> str:
+    return f"for (int {lane} = 0; {lane} < {count}; ++{lane})"
+
+
+def _lanes(draft: Draft, function: nodes.Function, instance: Instance, place: nodes.Expression) -> tuple[str, str, str]:
+    """Index, count and field of an object that is all one array, as it lies in memory.
+
+    Raises:
+        Kept: it is none, or lies there as something else.
+    """
+    fields = instance.struct.fields
+    if len(fields) != 1 or len(fields[0].extents) != 1 or fields[0].is_pointer:
+        raise Kept("an object that is no array")
+    if type_of(draft, function, place, is_pointer=True) != field_type(instance, fields[0]):
+        raise Kept("memory of another type")
+    return draft.fresh("lane"), _extent(draft, instance, fields[0]), fields[0].name
+
+
+def _extent(draft: Draft, instance: Instance, field: nodes.Declarator) -> str:
+    (extent,) = field.extents
+    if extent is None:
+        raise Kept("an array without an extent")
+    return renamed(draft.text(extent), instance.values)
+
+
+def split_objects(draft: Draft) -> list[Edit]:
+    """Objects of which only fields are used, as variables."""
+    for function in draft.reached:
+        for each in nodes.walk(function.body):
+            if isinstance(each, nodes.Declaration):
+                try:
+                    edits = _split(draft, function, each)
+                except Kept:
+                    continue
+                if edits:
+                    return edits
+    return []
+
+
+def _split(draft: Draft, function: nodes.Function, node: nodes.Declaration) -> list[Edit]:
+    edits, lines = [], []
+    first = _first_values(function, node)
+    for each in node.declarators:
+        instance = instance_of(draft, each.c_type)
+        if instance is None or each.initial is not None or each.is_pointer or each.is_reference or each.extents:
+            return []
+        if not instance.struct.is_plain or each.is_shared:
+            return []
+        names = {field.name: draft.fresh(f"{each.name}_{field.name}") for field in instance.struct.fields}
+        edits += _uses(draft, function, each.name, names)
+        for field in instance.struct.fields:
+            given = first.get((each.name, field.name))
+            initial = "" if given is None or field.extents else f" = {draft.text(given[1])}"
+            lines.append(f"{_field_text(draft, instance, field, names[field.name])}{initial};")
+            if given is not None and initial:
+                span = draft.span(given[0])
+                edits = [other for other in edits if not span.contains(other.span)]
+                edits.append(_in_line(draft, given[0], ""))
+    return [_in_line(draft, node, " ".join(lines)), *edits]
+
+
+def _first_values(
+    function: nodes.Function, node: nodes.Declaration
+) -> dict[tuple[str, str], tuple[nodes.Statement, nodes.Expression]]:
+    """What the statements right behind a declaration give its fields, made of nothing that it declares."""
+    own = {each.name for each in node.declarators}
+    found: dict[tuple[str, str], tuple[nodes.Statement, nodes.Expression]] = {}
+    for block in nodes.walk(function.body):
+        if not isinstance(block, nodes.Block) or not any(each is node for each in block.statements):
+            continue
+        at = next(index for index, each in enumerate(block.statements) if each is node)
+        for each in block.statements[at + 1 :]:
+            given = _of_field(each)
+            if given is None or given[:2] in found or given[0] not in own or own & {n.name for n in _names(given[2])}:
+                break
+            found[given[:2]] = (each, given[2])
+    return found
+
+
+def _of_field(node: nodes.Statement) -> tuple[str, str, nodes.Expression] | None:
+    """Object, field and value of `object.field = value;`."""
+    match node:
+        case nodes.Evaluate(
+            expression=nodes.Assign(
+                operator="=", target=nodes.Member(base=nodes.Name(name=base), name=name), value=value
+            )
+        ):
+            return base, name, value
+    return None
+
+
+def _uses(draft: Draft, function: nodes.Function, name: str, names: dict[str, str]) -> list[Edit]:
+    """Every use of an object, as the variable of its field."""
+    edits = []
+    count = 0
+    for each in nodes.walk(function.body):
+        match each:
+            case nodes.Member(base=nodes.Name(name=base), name=field, is_arrow=False) if base == name:
+                if field not in names:
+                    raise Kept("a member that is no field")
+                edits.append(draft.edit(each, names[field]))
+                count += 1
+            case nodes.Name(name=base) if base == name:
+                count -= 1
+            case nodes.Declarator(name=base) if base == name:
+                count += 0
+            case nodes.MethodCall(receiver=nodes.Name(name=base)) if base == name:
+                raise Kept("a method that is not followed")
+    declared = sum(isinstance(each, nodes.Declarator) and each.name == name for each in nodes.walk(function.body))
+    opaque: Sequence[nodes.Node] = [
+        each for each in nodes.walk(function.body)
+        if isinstance(each, nodes.OpaqueStatement | nodes.OpaqueExpression) and name in each.names
+    ]  # fmt: skip
+    if count != 0 or declared != 1 or opaque:
+        raise Kept("an object that is used as a whole")
+    return edits
+
+
+def _field_text(draft: Draft, instance: Instance, field: nodes.Declarator, name: str) -> str:
+    c_type = field_type(instance, field)
+    qualified = f"const {c_type}" if field.is_const and field.is_pointer else c_type
+    extents = "".join(
+        f"[{renamed(draft.text(each), instance.values)}]" for each in field.extents if each is not None
+    )  # fmt: skip
+    return f"{qualified} {'*' if field.is_pointer else ''}{name}{extents}"
+
+
+def _in_line(draft: Draft, node: nodes.Statement, text: str) -> Edit:
+    """A statement as another one that ends in the same line."""
+    return draft.edit(node, text + "\n" * (draft.text(node).count("\n") - text.count("\n")))

@@ -1,0 +1,179 @@
+"""Whole programs of benchmark suites as problems: kernels in order, sizes and values from the host's code."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import SpecError
+from kernelwright.infer.problem_files import check_loads, files_of
+from kernelwright.infer.program import infer_program
+from short_command import COMMAND
+
+SCALE_H = """
+#if !defined(SMALL)
+#define STANDARD
+#endif
+#ifdef SMALL
+#define ROWS 64
+#endif
+#ifdef STANDARD
+#define ROWS 4096
+#define COLS 2048
+#endif
+#define LOCAL_X 32
+#define LOCAL_Y 8
+"""
+SCALE_C = """
+#include <stdio.h>
+#include "scale.h"
+cl_kernel first, second;
+cl_mem a_mem, sums_mem;
+void init(float *factor) { *factor = 2.5; /* read where it is passed */ }
+void make(cl_program program) {
+  first = clCreateKernel(program, "scale", NULL);
+  second = clCreateKernel(program, "add_rows", NULL);
+}
+void launch(int rows, float factor) {
+  size_t local[2], global[2];
+  int step, cols = COLS;
+  local[0] = LOCAL_X; local[1] = LOCAL_Y;
+  global[0] = (size_t)ceil(((float)COLS) / ((float)LOCAL_X)) * LOCAL_X;
+  global[1] = (size_t)ceil(((float)ROWS) / ((float)LOCAL_Y)) * LOCAL_Y;
+  for (step = 1; step < 5; step++) {
+    clSetKernelArg(first, 0, sizeof(cl_mem), (void *)&a_mem);
+    clSetKernelArg(first, 1, sizeof(float), &factor);
+    clSetKernelArg(first, 2, sizeof(int), &rows);
+    clSetKernelArg(first, 3, sizeof(int), &cols);
+    clSetKernelArg(first, 4, sizeof(int), &step);
+    clEnqueueNDRangeKernel(queue, first, 2, NULL, global, local, 0, NULL, NULL);
+  }
+  local[0] = 64;
+  global[0] = (size_t)ceil((float)rows / 64.0) * 64;
+  clSetKernelArg(second, 0, sizeof(cl_mem), &a_mem);
+  clSetKernelArg(second, 1, sizeof(cl_mem), &sums_mem);
+  clSetKernelArg(second, 2, sizeof(int), &rows);
+  clSetKernelArg(second, 3, sizeof(int), &cols);
+  clEnqueueNDRangeKernel(queue, second, 1, NULL, global, local, 0, NULL, NULL);
+}
+int main(void) {
+  int rows = ROWS;
+  float factor;
+  init(&factor);
+  launch(rows, factor);
+  return 0;
+}
+"""
+SCALE_CL = """
+typedef float real;
+__kernel void scale(__global real *a, real factor, int rows, int cols, int step) {
+  int j = get_global_id(0), i = get_global_id(1);
+  if (i < rows && j < cols) a[i * cols + j] *= factor + step;
+}
+__kernel void add_rows(__global real *m, __global real *sums, int n, int width) {
+  int i = get_global_id(0), j;
+  if (i < n) { sums[i] = 0; for (j = 0; j < width; j++) sums[i] += m[i * width + j]; }
+}
+"""
+SQUARES_CU = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define BLOCK 128
+double started;
+double now();
+template <typename T> T twice(T x) { return x + x; }
+template <typename T>
+__global__ void squares(const T *x, T *y, const int n, const T scale) {
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * x[i] * scale * (T)M_PI;
+}
+using real = float;
+int main(int argc, char *argv[]) {
+  if (argc != 3) { printf("usage (n) (repeat"); return 1; }
+  const int n = atoi(argv[1]);
+  const int repeat = atoi(argv[2]);
+  real *d_x, *d_y;
+  dim3 grid(1, 1, 1), block(BLOCK);
+  grid.x = (n + block.x - 1) / block.x;
+  for (int i = 0; i < repeat; i++) squares<real><<<grid, block>>>(d_x, d_y, n, 0.5f);
+  printf("PASS");
+}
+"""
+
+
+def _program(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+def test_kernels_of_a_program_become_launches_of_one_problem(tmp_path: Path) -> None:
+    folder = _program(tmp_path, scale__c=SCALE_C, scale__h=SCALE_H, scale__cl=SCALE_CL)
+    found = infer_program(folder, (".cl", ".cu"))
+    check_loads(found.file, found.entry, files_of(found)[0])
+    first, second = found.launches
+    assert (first.entry, first.grid, first.block) == ("scale", ("ceil_div(COLS, 32)", "ceil_div(ROWS, 8)"), ("32", "8"))
+    assert (second.entry, second.grid, second.block) == ("add_rows", ("ceil_div(ROWS, 64)",), ("64",))
+    assert first.arguments == ("a", "factor", "rows", "cols", "step")
+    assert second.arguments == ("a", "sums", "n", "width")
+    known = {each.name: each for each in found.arguments}
+    assert known["a"].role == "inout"
+    assert known["a"].shape == ("ROWS", "COLS")
+    assert (known["factor"].value, known["rows"].value, known["step"].value) == ("2.5", "ROWS", "1")
+    assert dict(found.sizes) == {"ROWS": 2048, "COLS": 1024}
+    assert found.guessed_sizes == {"ROWS", "COLS"}
+    assert "the first round" in found.notes[0]
+
+
+def test_a_cuda_program_is_read_with_its_instance_and_the_words_of_its_makefile(tmp_path: Path) -> None:
+    folder = _program(tmp_path, main__cu=SQUARES_CU, Makefile="run: main\n\t./$(program) 1000 10\n")
+    found = infer_program(folder, (".cu",))
+    files = files_of(found)[0]
+    check_loads(found.file, found.entry, files)
+    text = files["main.cu"].decode()
+    assert dict(found.sizes) == {"n": 1000}
+    assert (found.launches[0].grid, found.launches[0].block) == (("ceil_div(n, 128)",), ("128",))
+    assert {each.name: each.value for each in found.arguments if each.role == "scalar"} == {"n_2": "n", "scale": "0.5"}
+    for gone in ("main(", "unistd", "double now", "started", "twice", "template"):
+        assert gone not in text
+    assert "#define M_PI" in text
+
+
+REFUSED = (
+    ("no launch", {"a.cl": SCALE_CL, "a.c": "int main() { return 0; }"}, "a.c: main launches none of the kernels"),
+    ("two files with kernels", {"a.cl": SCALE_CL, "b.cl": SCALE_CL, "a.c": SCALE_C},
+     "has not one kernel source: a.cl, b.cl"),
+    ("no main", {"a.cl": SCALE_CL}, "has not one file with a main function: none"),
+    ("a grid that is not read",
+     {"a.cl": SCALE_CL, "a.h": "#define COLS choose(4)\n", "a.c": SCALE_C.replace("scale.h", "a.h")},
+     "a.c:23: how a kernel is launched here is not read"),
+    ("a structure", {"a.cu": SQUARES_CU.replace("const T scale", "const thing scale"), "Makefile": "\t./a 10 2\n"},
+     "a.cu:10: parameter 'scale' of 'squares' is `thing`"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "files", "message"), REFUSED, ids=[each[0] for each in REFUSED])
+def test_what_cannot_be_read_says_where(name: str, files: dict[str, str], message: str, tmp_path: Path) -> None:
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    with pytest.raises(SpecError) as caught:
+        infer_program(tmp_path, (".cl", ".cu"))
+    assert message in str(caught.value), name
+
+
+def _init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, "init", str(folder), *words], capture_output=True, text=True, check=False)
+
+
+def test_the_command_writes_the_problem_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    folder = _program(tmp_path, scale__c=SCALE_C, scale__h=SCALE_H, scale__cl=SCALE_CL)
+    done = _init(folder, "--from", "polybench", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "[[launch]]" in (tmp_path / "out" / "problem.toml").read_text()
+    for words in (("--from", "polybensh"), ("n=3", "--from", "polybench")):
+        refused = _init(folder, *words)
+        assert refused.returncode == 2
+        assert "Traceback" not in refused.stderr

@@ -1,0 +1,294 @@
+"""Kernels in the styles of production: methods, functors, templates, macros, shared scalars, warps that work alone.
+
+Each is read in normal form, and what a tactic makes of it computes the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from cuda_host import HostRunner, is_possible
+from opencl_runs import Runner
+from tactic_runs import GPU, Subject, assert_same, subject_of
+
+from kernelwright.source.language import Language
+from kernelwright.source.normal.normal_form import normal_form
+from kernelwright.tactics.base import NotApplicable, Rewrite
+from kernelwright.tactics.registry import TACTICS, tactic
+
+MAP = {"x": "in float32 n", "y": "out float32 n", "n": "int32 =n"}
+LINE = [{"n": 96}, {"n": 3}]
+ROWS = {"x": "in float32 r,n", "w": "in float32 n", "y": "out float32 r,n", "r": "int32 =r", "n": "int32 =n"}
+SIZES = [{"r": 5, "n": 96}, {"r": 1, "n": 7}]
+PAIRS = {"x": "inout float32 n,2,h", "c": "in float32 n,h", "n": "int32 =n", "h": "int32 =h"}
+
+VECTORS = """
+template <typename T, int N> struct vec_t {
+  T data[N];
+  __device__ __forceinline__ T& operator[](int i) { return data[i]; }
+  __device__ void cast_load(const T* from) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) data[i] = from[i]; // one by one
+  }
+  __device__ void store(T* to) const { for (int i = 0; i < N; ++i) to[i] = data[i]; }
+};
+"""
+FUNCTOR = """
+namespace act { template <typename T> struct Scaled {
+  static constexpr float by = 1.5f;
+  __device__ T operator()(const T& v) const { const float f = (float)v; return (T)(f * by + 1.0f); }
+}; }
+template <typename T, typename F> __device__ __forceinline__ void each(int n, const T* in, T* out, F f) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = f(in[i]);
+}
+"""
+OBJECT = """
+template <typename From, typename To> struct Caster {
+  const From* from; To* to;
+  __device__ float cast_load(int i) const { return (float)from[i]; }
+  __device__ void cast_store(int i, float v) const { to[i] = (To)v; }
+};
+template <typename C> __device__ void body(C c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) { float v = c.cast_load(i); c.cast_store(i, v * 0.5f); }
+}
+"""
+REDUCE = """
+struct Sum { __device__ __forceinline__ float operator()(float a, float b) const { return a + b; } };
+template <int THREADS, typename Op> __device__ float reduce(float v, Op op) {
+  __shared__ float part[THREADS];
+  part[threadIdx.x] = v;
+  __syncthreads();
+  for (int s = THREADS / 2; s > 0; s >>= 1) {
+    if (threadIdx.x < s) part[threadIdx.x] = op(part[threadIdx.x], part[threadIdx.x + s]);
+    __syncthreads();
+  }
+  return part[0];
+}
+"""
+WARP = """
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+  return v;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel `f`, its launch, and what applies to it."""
+
+    source: str
+    way: str
+    arguments: dict[str, str]
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    language: Language = "cuda"
+
+    def subject(self) -> Subject:
+        device = {"device": GPU} if self.language == "cuda" else {}
+        sizes = LINE if self.arguments is MAP else SIZES
+        return subject_of(self.source, self.arguments, self.grid, self.block, sizes, language=self.language, **device)
+
+
+def _map(source: str, way: str = "vector-map", language: Language = "cuda") -> Case:
+    return Case(source, way, MAP, ("ceil_div(n, 32)",), ("32",), language)
+
+
+HEAD = "__global__ void f(const float* x, float* y, int n) {"
+ROW_HEAD = "__global__ void f(const float* x, const float* w, float* y, int r, int n) {"
+CASES = {
+    "a functor": _map(f"{FUNCTOR}{HEAD} each<float, act::Scaled<float>>(n, x, y, act::Scaled<float>()); }}"),
+    "an object with pointers": _map(f"{OBJECT}{HEAD} body(Caster<float, float>{{x, y}}, n); }}"),
+    "a vector type": Case(f"""{VECTORS}{HEAD}
+  int i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
+  if (i + 4 <= n) {{
+    vec_t<float, 4> a, b;
+    a.cast_load(x + i);
+    b = a;
+    for (int j = 0; j < 4; ++j) b[j] = a[j] * 2.0f + b[j];
+    b.store(y + i);
+  }} else for (int j = i; j < n; ++j) y[j] = x[j] * 3.0f;
+}}""", "coarsen", MAP, ("ceil_div(n, 128)",), ("32",)),
+    "macros": _map(f"""#define FIRST blockIdx.x * blockDim.x + threadIdx.x
+#define LOOP(i, n) for (int i = FIRST; i < (n); i += blockDim.x * gridDim.x)
+#define LOAD(p) __ldg(p)
+{HEAD} LOOP(i, n) {{ y[i] = LOAD(x + i) * 2.0f; }} }}"""),
+    "macros of OpenCL": _map("""#define SIGMOID(v) (1.0f / (1.0f + exp(-(v))))
+#define AT(p, i) ((p)[i])
+__kernel void f(__global const float* x, __global float* y, int n) {
+  const int i = get_global_id(0);
+  if (i < n) y[i] = AT(x, i) * SIGMOID(AT(x, i));
+}""", language="opencl"),
+    "a reference, a type of its own, a decided branch": _map(f"""{HEAD}
+  using real = float;
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  real v = x[i];
+  real& own = v;
+  own *= 2.0f;
+  if (true) own += 1.0f; else own = 0.0f;
+  y[i] = v;
+}}"""),
+    "a shared scalar of one thread": Case(f"""{ROW_HEAD}
+  __shared__ float inv;
+  __shared__ float part[2];
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[blockIdx.x * n + i] * x[blockIdx.x * n + i];
+  for (int o = 16; o > 0; o >>= 1) s += __shfl_xor_sync(0xffffffffu, s, o);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+  __syncthreads();
+  if (threadIdx.x == 0) {{
+    s = part[0] + part[1];
+    inv = rsqrtf(s / n + 1e-5f);
+  }}
+  __syncthreads();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] * inv * w[i];
+}}""", "block-joins", ROWS, ("r",), ("64",)),
+    "a reduction by a functor": Case(f"""{REDUCE}{ROW_HEAD}
+  float s = 0.f;
+  for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];
+  s = reduce<64>(s, Sum());
+  for (int i = threadIdx.x; i < n; i += 64) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] - s + w[i];
+}}""", "row-registers", ROWS, ("r",), ("64",)),
+    "a warp for each row": Case(f"""{WARP}{ROW_HEAD}
+  const int lane = threadIdx.x & 31, row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+  if (row >= r) return;
+  float s = 0.f;
+  int i = lane;
+  while (i < n) {{ s += x[row * n + i]; i += 32; }}
+  s = warp_sum(s) / n;
+  for (int i = lane; i < n; i += 32) y[row * n + i] = (x[row * n + i] - s) * w[i];
+}}""", "row-registers", ROWS, ("ceil_div(r, 4)",), ("128",)),
+    "a warp for each row, along y": Case(f"""{WARP}{ROW_HEAD}
+  const int row = blockIdx.x * blockDim.y + threadIdx.y;
+  if (row < r) {{
+    float s = 0.f;
+    for (int i = threadIdx.x; i < n; i += 32) s += x[row * n + i] * w[i];
+    s = warp_sum(s);
+    for (int i = threadIdx.x; i < n; i += 32) y[row * n + i] = s;
+  }}
+}}""", "block-joins", ROWS, ("ceil_div(r, 4)",), ("32", "4")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_style_is_read_and_improved(name: str) -> None:
+    case = CASES[name]
+    subject = case.subject()
+    result = tactic(case.way).apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert all(span.end <= len(subject.source.encode()) for span in result.anchors)
+    assert not subject.analysis.facts.opaque or not (subject.normal or subject).analysis.facts.opaque
+
+
+@pytest.mark.few(2)
+@pytest.mark.skipif(not is_possible(), reason="needs g++")
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.language == "cuda"])
+def test_what_becomes_of_it_computes_the_same(name: str) -> None:
+    case = CASES[name]
+    subject = case.subject()
+    result = tactic(case.way).apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(HostRunner(), subject, result, LINE if case.arguments is MAP else SIZES, count=2)
+
+
+@pytest.mark.opencl
+def test_so_it_does_in_opencl(runner: Runner) -> None:
+    subject = CASES["macros of OpenCL"].subject()
+    result = tactic("vector-map").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert assert_same(runner, subject, result, LINE, count=3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lines_keep_their_numbers_and_nothing_is_left_to_do(name: str) -> None:
+    case = CASES[name]
+    text = normal_form(case.source, case.language, "f")
+    assert text.count("\n") == case.source.count("\n")
+    assert normal_form(text, case.language, "f") == text
+
+
+KEPT = {
+    "a call in a loop's condition": "struct S { int v; __device__ int next() { v = v + 1; return v; } };\n"
+    f"{HEAD} S s = {{0}}; while (s.next() < n) y[s.v] = x[s.v]; }}",
+    "a call that may not happen": "__device__ float take(float* p) { float v = *p; *p = v + 1.0f; return v; }\n"
+    f"{HEAD} int i = threadIdx.x; y[i] = i < n ? take(y + i) : 0.0f; }}",
+    "a function that calls itself": f"__device__ int down(int* p) {{ return *p > 0 ? down(p) : 0; }}\n"
+    f"{HEAD} int k = n; y[0] = down(&k); }}",
+    "a value that is returned in several places": "__device__ float pick(const float* p, int i) "
+    f"{{ if (i > 3) return p[i]; return p[0]; }}\n{HEAD} y[threadIdx.x] = pick(x, threadIdx.x); }}",
+    "a parameter that decides on what is compiled": "#ifndef WIDE\n#define WIDE 1\n#endif\n"
+    f"{HEAD}\n#if WIDE\n y[0] = x[0];\n#else\n y[0] = x[1];\n#endif\n}}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_cannot_be_said_plainly_stays(name: str) -> None:
+    assert normal_form(KEPT[name], "cuda", "f") == KEPT[name] or name == "a call in a loop's condition"
+    subject = subject_of(KEPT[name], MAP, ("1",), ("32",), LINE, language="cuda", device=GPU)
+    for each in TACTICS:
+        each.apply(subject)  # refuses or rewrites, and never raises
+
+
+def test_conditionals_on_the_compiler_are_decided_where_it_was_asked() -> None:
+    source = (
+        f"{HEAD}\n int i = blockIdx.x * blockDim.x + threadIdx.x;\n#if __CUDACC_VER_MAJOR__ >= 12\n"
+        " if (i < n) y[i] = x[i];\n#else\n if (i < n) y[i] = 0;\n#endif\n}"
+    )
+    subject = _map(source).subject()
+    refused = tactic("vector-map").apply(subject)
+    assert isinstance(refused, NotApplicable)
+    assert "__CUDACC_VER_MAJOR__" in refused.reason
+    asked = replace(subject, device=replace(GPU, compiler_macros=(("__CUDACC_VER_MAJOR__", "12"),)))
+    result = tactic("vector-map").apply(asked)
+    assert isinstance(result, Rewrite), result.reason
+    assert "#else" not in result.source
+
+
+def test_macros_that_a_compile_option_says_are_read() -> None:
+    source = (
+        f"{HEAD} int i = blockIdx.x * blockDim.x + threadIdx.x; float s = 0; for (int k = 0; k < TOPK; ++k) "
+        "s += x[i % n]; if (i < n) y[i] = s; }"
+    )
+    subject = _map(source).subject()
+    subject = replace(subject, header=subject.header.with_options("-DTOPK=4"))
+    assert subject.defines == {"TOPK": "4"}
+    assert subject.analysis.facts.loops[0].bound.constant == 4
+
+
+PLACE = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n * h) return; int d = i % h, t = i / h;"
+OWN = {
+    "halves of a row": f"{PLACE} float a = x[t * 2 * h + d], b = x[t * 2 * h + h + d]; x[t * 2 * h + d] = a - b; "
+    "x[t * 2 * h + h + d] = b * c[i];",
+    "neighbours": f"{PLACE} float a = x[2 * i], b = x[2 * i + 1]; x[2 * i] = a - b; x[2 * i + 1] = b + a;",
+}
+OTHERS = {
+    "halves that overlap": f"{PLACE} x[t * h + d] = x[t * h + h + d];",
+    "a digit too little": f"{PLACE} x[d] = x[d + h] + t;",
+    "the next one's": f"{PLACE} x[2 * i] = x[2 * i + 2];",
+}
+
+
+def _in_place(body: str) -> Subject:
+    source = f"__global__ void f(float* x, const float* c, int n, int h) {{ {body} }}"
+    return subject_of(source, PAIRS, ("ceil_div(n * h, 32)",), ("32",), [{"n": 9, "h": 8}], language="cuda", device=GPU)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", OWN)
+def test_threads_that_change_their_own_elements_may_be_arranged_anew(name: str) -> None:
+    subject = _in_place(OWN[name])
+    result = tactic("coarsen").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    if is_possible():
+        assert_same(HostRunner(), subject, result, [{"n": 9, "h": 8}], count=2)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_threads_that_read_what_others_change_may_not(name: str) -> None:
+    result = tactic("coarsen").apply(_in_place(OTHERS[name]))
+    assert isinstance(result, NotApplicable), result.source
+    assert "a thread may read what another one stores" in result.reason
