@@ -21,6 +21,7 @@ _EXTRA_OF = MappingProxyType(
         "torch": "torch",
         "pydantic_ai": "llm",
         "httpx2": "llm",
+        "mcp": "mcp",
     }
 )
 

@@ -86,8 +86,8 @@ class Browser:
         while not any(event.get("method") == method for event in self._events):
             self._events.append(self._receive())
 
-    def open(self, file: Path, *, width: int, height: int = 900, dark: bool = False) -> Page:
-        """Load `file` in a new tab of the given size and collect what it complains about and asks for."""
+    def open(self, file: Path | str, *, width: int, height: int = 900, dark: bool = False) -> Page:
+        """Load a file or an address in a new tab of the given size; collect what it complains about and asks for."""
         self._session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -100,7 +100,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self._events.clear()
-        self.call("Page.navigate", url=file.resolve().as_uri())
+        self.call("Page.navigate", url=file if isinstance(file, str) else file.resolve().as_uri())
         self.wait_for("Page.loadEventFired")
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
         return self.complaints()

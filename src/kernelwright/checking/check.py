@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from kernelwright import knobs
 from kernelwright.backend.base import DeviceInfo
 from kernelwright.errors import BudgetTooShort, InfrastructureError, KernelwrightError, SpecError, UsageError, UserError
 from kernelwright.evaluate.base import EvaluationRequest, MeasuringRunner, Paced
 from kernelwright.evaluate.statistics import (
     ConfidenceInterval,
+    combined_interval,
     confidence_for,
     geometric_mean_interval,
     has_confidence,
@@ -35,8 +38,9 @@ from kernelwright.evaluate.words import factor_text, interval_text
 from kernelwright.export.choice import SUFFIX, Choice, choice_of, read_choices
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.model import Problem
-from kernelwright.problem.outcome import Cost, Failed, Passed
+from kernelwright.problem.outcome import Failed, Passed
 from kernelwright.problem.toml.file import did_you_mean
+from kernelwright.roofline.speed_of_light import Floor, device_ceilings, doubt, doubted, floors
 from kernelwright.store.event import BaselineMeasured, Evaluated
 from kernelwright.store.run_folder import is_run
 from kernelwright.template.load import template_of_text
@@ -46,6 +50,7 @@ from kernelwright.tuning.finals.time_plan import FinalsCosts, FinalsPace
 from kernelwright.tuning.interruption import HardLimit
 from kernelwright.tuning.listener import Progress, RunListener, SilentListener
 from kernelwright.tuning.machine import LocalMachine, Machine
+from kernelwright.tuning.objective import medians_ms
 from kernelwright.tuning.settings import TuneSettings
 from kernelwright.tuning.tune import TuningProblem
 
@@ -57,7 +62,7 @@ MOST_SECONDS = 60.0
 PLANNED_SHARE = 0.85
 """Of these seconds; the rest is for what takes longer than planned, and for ending processes."""
 
-DEFAULT_ROUNDS = 40
+DEFAULT_ROUNDS = 60
 DEFAULT_LOSS = 0.02
 MOST_RIVALS = 2
 """Others that a choice is measured beside, where there is time."""
@@ -242,6 +247,10 @@ class _Check:
         planned_s = self._begin_s + PLANNED_SHARE * self._seconds
         if isinstance(runner, Paced):
             runner.keep_to(planned_s - time.monotonic(), self._say)
+        assert self._device is not None
+        ceilings = device_ceilings(self._device, runner.measure_ceilings, folder=knobs.cache_dir() / "ceilings")
+        cache = self._settings.cache_of(is_cpu=self._device.shares_host_cores)
+        least = floors(subject.problem, self._device, ceilings, cache=cache)
         evaluation = runner.calibrate(subject.baseline)
         baseline = BaselineMeasured(evaluation.candidate_id, evaluation.outcome, evaluation.cost)
         pace = FinalsPace(
@@ -256,7 +265,7 @@ class _Check:
         shipped = [Candidate(subject.template, config) for config in choice.configs]
         events = []
         for candidate in shipped:
-            event = _proven(runner, candidate)
+            event = _proven(runner, candidate, least)
             if isinstance(event.outcome, Failed):
                 where = f" on {event.outcome.workload}" if event.outcome.workload else ""
                 return f"{_values(candidate)} fails{where}: {event.outcome.stage}, {event.outcome.message}"
@@ -264,7 +273,7 @@ class _Check:
         chosen = list(shipped)
         for candidate in rivals:
             if pace.may_check(events, events[0]):
-                event = _proven(runner, candidate)
+                event = _proven(runner, candidate, least)
                 if isinstance(event.outcome, Passed):
                     events.append(event)
                     chosen.append(candidate)
@@ -274,9 +283,11 @@ class _Check:
         comparison = runner.compare([subject.baseline, *chosen[:count]], rounds=rounds)
         if comparison is None:
             raise UserError("this device cannot measure candidates side by side")
-        for candidate in shipped:
-            if candidate.id in comparison.rejected:
-                return f"{_values(candidate)} fails: {comparison.rejected[candidate.id]}"
+        for place, candidate in enumerate(shipped, 1):
+            times_ms = {name: statistics.median(rows[place]) for name, rows in comparison.samples_ms.items()}
+            why = comparison.rejected.get(candidate.id) or doubt(least, times_ms)
+            if why:
+                return f"{_values(candidate)} fails: {why}"
         return comparison.samples_ms
 
     def _say(self, text: str) -> None:
@@ -293,7 +304,7 @@ class _Check:
         recorded: Mapping[str, ConfidenceInterval],
     ) -> CheckedChoice:
         places = {name: 1 + place for name, place in choice.serves.items() if place >= 0 and name in samples_ms}
-        confidence = confidence_for(len(places))
+        confidence = confidence_for(len(places) + (len(places) > 1))
         now = {
             name: speedup_interval(samples_ms[name][0], samples_ms[name][place], confidence=confidence)
             for name, place in places.items()
@@ -301,9 +312,10 @@ class _Check:
         if not all(has_confidence(each, confidence) for each in now.values()):
             raise self._too_short()
         slower = [words for name in now if (words := self._slower_words(name, now[name], recorded.get(name)))]
+        weights = {each.name: each.weight for each in problem.workloads}
+        slower = slower or self._slower_overall(now, recorded, weights)
         if slower:
             return self._result("slower", "; ".join(slower), now, recorded)
-        weights = {each.name: each.weight for each in problem.workloads}
         better = self._better_words(choice, samples_ms, {name: places.get(name, 0) for name in samples_ms}, weights)
         if better:
             return self._result("better", better, now, recorded)
@@ -319,6 +331,21 @@ class _Check:
             return ""
         was, is_ = factor_text(before.estimate), factor_text(now.estimate)
         return f"on {name} it runs at {interval_text(change)} its speed when it was chosen: {was} then, {is_} now"
+
+    def _slower_overall(
+        self,
+        now: Mapping[str, ConfidenceInterval],
+        recorded: Mapping[str, ConfidenceInterval],
+        weights: Mapping[str, float],
+    ) -> list[str]:
+        """The same over all workloads that were recorded: together they tell of a smaller loss than each alone."""
+        names = [name for name in now if name in recorded]
+        if len(names) < 2:
+            return []
+        changes = [_ratio(now[name], recorded[name]) for name in names]
+        change = combined_interval(changes, weights=[weights[name] for name in names])
+        told = f"over {len(names)} workloads it runs at {interval_text(change)} its speed when it was chosen"
+        return [told] if self._is_loss(change) else []
 
     def _is_loss(self, interval: ConfidenceInterval) -> bool:
         return interval.side == "below" and interval.estimate < 1 - self._loss
@@ -404,11 +431,13 @@ def _rivals(choice: Choice, choices: Sequence[Choice], subject: TuningProblem) -
     return [each for each in {each.id: each for each in found}.values() if each.id not in shipped][:MOST_RIVALS]
 
 
-def _proven(runner: MeasuringRunner, candidate: Candidate) -> Evaluated:
-    """A candidate on every dataset, with what a launch takes."""
+def _proven(runner: MeasuringRunner, candidate: Candidate, least: Mapping[str, Floor]) -> Evaluated:
+    """A candidate on every dataset, with what a launch takes; it fails where that is less than it can."""
     evaluation = runner.submit(EvaluationRequest(candidate, is_thorough=True)).result()
-    cost = evaluation.cost or Cost()
-    return Evaluated(0, candidate.id, dict(candidate.config), evaluation.outcome, None, cost, 0.0)
+    outcome = evaluation.outcome
+    if isinstance(outcome, Passed):
+        outcome = doubted(outcome, least, medians_ms(outcome.measurements))
+    return Evaluated(0, candidate.id, dict(candidate.config), outcome, None, evaluation.cost, 0.0)
 
 
 def _ratio(now: ConfidenceInterval, before: ConfidenceInterval) -> ConfidenceInterval:

@@ -10,8 +10,8 @@ import typer.core
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Make a kernel faster": ("optimize", "demo", "init", "doctor"),
-    "Search and go on": ("tune", "resume", "worker"),
-    "Look at runs": ("show", "report", "compare", "profile"),
+    "Search and go on": ("tune", "resume", "worker", "mcp"),
+    "Look at runs": ("show", "watch", "report", "compare", "profile"),
     "Use the result": ("export", "check", "dispatch"),
     "Look behind it": ("analyse", "memory", "bench"),
 }
@@ -25,7 +25,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Device": ("device", "jobs", "runner", "in_flight", "part", "replay"),
     "Spool": ("spool", "create", "until_idle"),
     "Measurement": ("cache", "finalists", "rounds", "probe", "ranges"),
-    "Result": ("run", "out", "formats", "loss", "to", "junit", "force", "report", "json", "quiet", "help"),
+    "Store and agents": ("to", "junit", "runs", "skill"),
+    "Result": ("run", "out", "formats", "loss", "force", "report", "json", "quiet", "help"),
 }
 """By title, the names of the options that the help of a `GroupedCommand` shows together."""
 

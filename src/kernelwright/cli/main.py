@@ -349,6 +349,32 @@ def worker(
     raise typer.Exit(run_worker(WorkerWords(spool, until_idle, device, limit, create, json)))
 
 
+@app.command(cls=GroupedCommand, short_help="Serve a coding agent: eight tools, over MCP.")
+def mcp(
+    workspace: Annotated[
+        Path | None, typer.Argument(help="The folder of kernels and problems.", show_default=False)
+    ] = None,
+    budget: Annotated[str, typer.Option(help="Time of the device for all that it asks.")] = "30m",
+    runs: Annotated[
+        Path | None, typer.Option(help="Where its runs are made, outside of the folder (default: the user's data).")
+    ] = None,
+    device: DeviceOption = None,
+    *,
+    skill: Annotated[bool, typer.Option("--skill", help="Print the skill file for coding agents, and leave.")] = False,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Serve a coding agent on standard input and output, by the Model Context Protocol.
+
+    It can start runs and propose sources; the referee measures. What lies in the folder now is what is measured.
+
+      kernelwright mcp kernels --budget 1h
+    """
+    from kernelwright.cli.outside.mcp import run_mcp
+
+    run_mcp(workspace, budget=budget, runs=runs, device=device, is_skill=skill, is_json=json)
+
+
 @app.command(short_help="Continue a run after a crash, Ctrl-C or power cut.")
 def resume(
     run: RunArgument,
@@ -408,6 +434,23 @@ def report(
 
     print_written([write_report(run, out or run / "report.html")], is_json=json)
     warn_of_damage(run)
+
+
+@app.command(short_help="Serve runs to your browser while they grow.")
+def watch(
+    folder: Annotated[Path, typer.Argument(help="A run, or a folder of runs.", metavar="RUN|DIR")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="Port on this machine (default: a free one).", min=0, max=65535)] = 0,
+    *,
+    json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Serve the report of a run, or of several, as it grows: to this machine alone, to whoever has the address.
+
+    Nothing is written. Ctrl-C ends it. Open the address that is printed; from another machine, forward the port by ssh.
+    """
+    from kernelwright.cli.outside.watch import run_watch
+
+    run_watch(folder, port=port, is_json=json)
 
 
 @app.command(short_help="Put two runs side by side: claims, configurations, sources.")
@@ -472,7 +515,7 @@ def check(
         list[Path], typer.Argument(help="Stores, exported folders or runs.", metavar="FOLDER...", show_default=False)
     ],
     device: DeviceOption = None,
-    rounds: RoundsOption = 40,
+    rounds: RoundsOption = 60,
     loss: Annotated[str, typer.Option(help="What a choice may lose before it counts as slower.")] = "2%",
     junit: Annotated[Path | None, typer.Option(help="JUnit XML file to write too.")] = None,
     *,

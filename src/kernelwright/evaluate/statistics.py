@@ -148,6 +148,11 @@ def geometric_mean_interval(
         speedup_interval(baseline, candidate, confidence=confidence)
         for baseline, candidate in zip(baseline_samples, candidate_samples, strict=True)
     ]
+    return combined_interval(parts, weights=weights)
+
+
+def combined_interval(parts: Sequence[ConfidenceInterval], *, weights: Sequence[float]) -> ConfidenceInterval:
+    """The weighted geometric mean of ratios that were measured independently, as `geometric_mean_interval` has it."""
     total = math.fsum(weights)
     estimate = below = above = 0.0
     for part, weight in zip(parts, weights, strict=True):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import SpecError, UserError
-from kernelwright.evaluate.statistics import ConfidenceInterval
+from kernelwright.evaluate.statistics import ConfidenceInterval, confidence_for, speedup_interval
 from kernelwright.export.subject import ExportedRun
 from kernelwright.export.summary import interval_record
 from kernelwright.optimization.nodes.problem import inline_toml
@@ -109,13 +109,18 @@ def choice_of(run: ExportedRun) -> Choice:
 
 
 def _measured(run: ExportedRun, served: Mapping[str, Config]) -> dict[str, ConfidenceInterval]:
-    """The speedups of the configs that serve, where the final comparison has them."""
-    found = {}
-    for each in run.result.workloads:
-        config = served.get(each.workload)
-        speedup = each.speedup if config == run.config else each.specialised_speedup
-        if speedup is not None and config in (run.config, each.specialised_config):
-            found[each.workload] = speedup
+    """The speedups of the configs that serve, where the final comparison has them.
+
+    Intervals hold for all workloads together, not for all finalists too: no claim over others rests on them.
+    """
+    comparison, found = run.view.comparison, {}
+    for name, config in served.items():
+        rows = comparison.samples_ms.get(name, ()) if comparison is not None else ()
+        configs = [Config(each) for each in comparison.configs] if comparison is not None else []
+        place = configs.index(config, 1) if config in configs[1:] else 0
+        if 0 < place < len(rows) and rows[0] and rows[place]:
+            confidence = confidence_for(len(run.problem.workloads))
+            found[name] = speedup_interval(rows[0], rows[place], confidence=confidence)
     return found
 
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from kernelwright.insights.run_summary import Story
 from kernelwright.insights.step_table import fastest_run_id
 from kernelwright.insights.verdict_words import counted, is_caveat
@@ -89,17 +91,25 @@ def write_report(run: Path | str | RunView, out: Path | str) -> Path:
     return write_page(render_report(view), Path(out))
 
 
-def render_report(view: RunView) -> str:
-    """The page as text."""
-    context = _context(view) if not is_optimize_run(view) else _tree_context(OptimizeResult(view))
-    return render_page("report.html.j2", context)
+def render_report(view: RunView, *, live: str = "") -> str:
+    """The page as text.
+
+    `live`: a script that keeps it up to date, where it is served while the run grows. Which parameters matter is
+    reckoned when the run is over.
+    """
+    is_growing = bool(live) and view.finished is None
+    if is_optimize_run(view):
+        context = _tree_context(OptimizeResult(view), is_growing=is_growing)
+    else:
+        context = _context(view, is_growing=is_growing)
+    return render_page("report.html.j2", {**context, "live": Markup(live)})  # noqa: S704 - part of the package
 
 
-def _tree_context(result: OptimizeResult) -> dict[str, Any]:
+def _tree_context(result: OptimizeResult, *, is_growing: bool) -> dict[str, Any]:
     """The page of a run with a tree: claim, tree and cost of the whole; the searches' charts of the fastest node's."""
     story = Story(result)
     tree = tree_section(result, story)
-    context = _context(page_view(result), story=story)
+    context = _context(page_view(result), story=story, is_growing=is_growing)
     own = own_view(result)
     if result.used is None and result.reason not in (None, "interrupted"):
         kept = "The baseline serves every shape: no structure is shown to be faster, so nothing is exported."
@@ -117,7 +127,7 @@ def _tree_context(result: OptimizeResult) -> dict[str, Any]:
     }
 
 
-def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
+def _context(view: RunView, *, story: Story | None = None, is_growing: bool = False) -> dict[str, Any]:
     """What the page tells of a search; of a run with a tree, `run_summary` tells of the whole."""
     result = TuneResult(view)
     problem = frozen_problem(view)
@@ -142,7 +152,7 @@ def _context(view: RunView, *, story: Story | None = None) -> dict[str, Any]:
         **_workload_part(result, table),
         **_configuration_part(view, problem, claim),
         **_search_part(result, rows),
-        **parameter_part(view, rows, problem),
+        **parameter_part(view, rows, problem, is_growing=is_growing),
         **_failure_part(runs),
         "roofline": roofline(view, _baseline_ms(view, table), best=claim.best_name.lower()),
         **_cost_part(view, tuple(runs.values()), is_whole=story is not None),

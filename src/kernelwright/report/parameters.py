@@ -15,12 +15,17 @@ from kernelwright.report.source import FrozenProblem
 from kernelwright.results.verdict import decide
 from kernelwright.store.view import RunView
 
+GROWING = "Reckoned when the run is over."
 
-def parameter_part(view: RunView, rows: Sequence[Row], problem: FrozenProblem) -> dict[str, Any]:
+
+def parameter_part(
+    view: RunView, rows: Sequence[Row], problem: FrozenProblem, *, is_growing: bool = False
+) -> dict[str, Any]:
     """What the template needs for importance, interaction and the charts by parameter."""
     timed = [row for row in rows if row.speedup is not None]
     declared = declared_values(view)
-    found = importance([row.config for row in timed], [1.0 / (row.speedup or 1.0) for row in timed])
+    times = [1.0 / (row.speedup or 1.0) for row in timed]
+    found = importance([row.config for row in timed], times) if not is_growing else None
     names = parameter_names(view, rows)
     if found is not None:
         ranked = [effect.name for effect in found.effects]
@@ -33,7 +38,7 @@ def parameter_part(view: RunView, rows: Sequence[Row], problem: FrozenProblem) -
         "importance": found,
         "importance_lead": _importance_lead(found),
         "importance_trust": _importance_trust(found),
-        "importance_missing": _importance_missing(len(timed), varied),
+        "importance_missing": GROWING if is_growing else _importance_missing(len(timed), varied),
         "heatmap": heatmap(timed, pair.first, pair.second, declared) if pair is not None else None,
         "heatmap_lead": _heatmap_lead(found),
         "strips": [

@@ -187,8 +187,46 @@ class EventLog:
         self.close()
 
 
-def records(lines: Iterable[bytes], *, file: Path) -> Iterator[Record]:
+class LogTail:
+    """Reads on where it stopped, while another process writes: each record is read and verified once.
+
+    ```
+    tail = LogTail(folder / "events.jsonl")
+    tail.events                                # all so far
+    fresh = tail.read_on()                     # those that came since; part of `events` from now on
+    ```
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events: list[Event] = []
+        self._end = _End(0, 0)
+
+    def read_on(self) -> list[Event]:
+        """The whole events that came since the last call; all again where the file became shorter.
+
+        Raises:
+            StoreError: as `EventLog.read`; what was read before stays.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._end.size_bytes:
+                    self.events, self._end = [], _End(0, 0)
+                file.seek(self._end.size_bytes)
+                whole = list(records(file, file=self.path, first=self._end.count))
+        except OSError as error:
+            raise explain(error, "read", self.path) from error
+        fresh = list(events_of(whole, file=self.path))
+        size_bytes = self._end.size_bytes + sum(len(each.line) + 1 for each in whole)
+        self._end = _End(self._end.count + len(whole), size_bytes)
+        self.events += fresh
+        return fresh
+
+
+def records(lines: Iterable[bytes], *, file: Path, first: int = 0) -> Iterator[Record]:
     """The whole records among `lines`, in order; what a crash left of a last one is not among them.
+
+    The first of the lines is the `first`-th record.
 
     Torn is: no newline at the end (a zero-filled tail has none), or a last line whose checksum is wrong.
 
@@ -196,7 +234,7 @@ def records(lines: Iterable[bytes], *, file: Path) -> Iterator[Record]:
         StoreError: a line before the last is damaged, lines are missing or doubled, or the format is newer.
     """
     torn: tuple[int, RecordDamaged] | None = None
-    for place, line in enumerate(lines):
+    for place, line in enumerate(lines, first):
         if torn is not None:
             raise _damaged(file, *torn)
         if not line.endswith(b"\n") and not holds_several(line):

@@ -1,5 +1,5 @@
 "use strict";
-(() => {
+const startReport = (signal) => {
   const record = document.getElementById("evaluations");
   const data = record ? JSON.parse(record.textContent) : { rows: [], parameters: [], workloads: [], charted: null };
   const table = document.querySelector("table.all");
@@ -158,9 +158,9 @@
     });
     svg.addEventListener("blur", hide);
   });
-  document.addEventListener("pointermove", point, { passive: true });
-  document.addEventListener("pointerdown", point, { passive: true });
-  document.addEventListener("scroll", hide, { passive: true });
+  document.addEventListener("pointermove", point, { passive: true, signal });
+  document.addEventListener("pointerdown", point, { passive: true, signal });
+  document.addEventListener("scroll", hide, { passive: true, signal });
 
   const wide = [...document.querySelectorAll(".scroll")].map((part) => {
     const sign = document.createElement("p");
@@ -178,8 +178,8 @@
     sign.hidden = !isCut;
   });
   wide.forEach(({ part }) => part.addEventListener("scroll", look, { passive: true }));
-  window.addEventListener("resize", look);
-  document.addEventListener("toggle", look, true);
+  window.addEventListener("resize", look, { signal });
+  document.addEventListener("toggle", look, { capture: true, signal });
   look();
 
   const nodes = [...document.querySelectorAll("li.node")];
@@ -196,7 +196,7 @@
     treeTools.querySelectorAll("button").forEach((button) => button.addEventListener("click", () => {
       nodes.forEach((node) => { detailsOf(node).open = isShown[button.dataset.show](node); });
     }));
-    window.addEventListener("hashchange", choose);
+    window.addEventListener("hashchange", choose, { signal });
     document.querySelectorAll('a[href^="#node-"]').forEach((link) => link.addEventListener("click", () => setTimeout(choose, 0)));
     choose();
   }
@@ -208,5 +208,7 @@
       if (link && entry.isIntersecting) { links.forEach((other) => other.classList.remove("here")); link.classList.add("here"); link.parentElement.parentElement.scrollLeft = link.offsetLeft - link.parentElement.parentElement.clientWidth / 2; }
     }), { rootMargin: "-30% 0px -65% 0px" });
     document.querySelectorAll("main > section").forEach((section) => watcher.observe(section));
+    signal.addEventListener("abort", () => watcher.disconnect());
   }
-})();
+};
+startReport(new AbortController().signal);

@@ -39,6 +39,11 @@ def render_page(template: str, context: Mapping[str, Any]) -> str:
     return environment.get_template(template).render({**own, **context})
 
 
+def live_script() -> str:
+    """What keeps a page up to date that is served while its run grows."""
+    return _asset("live.js")
+
+
 def write_page(text: str, out: Path) -> Path:
     """Write a page and return its path; a file already there is replaced whole or not at all.
 

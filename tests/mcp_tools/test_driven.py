@@ -1,0 +1,87 @@
+"""On a real device: the SDK's client drives plain matmul to a claim, and no attack of the corpus passes `evaluate`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.mcp_tools.jobs import Jobs
+from kernelwright.mcp_tools.tools import Tools
+from kernelwright.mcp_tools.workspace import Workspace
+from kernelwright_bench.attacks.corpus import all_families, draw
+from kernelwright_bench.attacks.kernels.bases import BASES, write_problem
+
+pytestmark = [pytest.mark.opencl, pytest.mark.thorough]
+
+Told = Callable[[str], dict[str, Any]]
+
+MOST_S = 170.0
+
+
+@pytest.mark.timeout(400)
+def test_a_client_of_the_sdk_drives_matmul_to_a_claim(tools: Tools, told: Told, root: Path) -> None:
+    mcp = pytest.importorskip("mcp", reason="the SDK is not installed: pip install 'kernelwright[mcp]'")
+    from kernelwright.mcp_tools.server import mcp_server
+
+    async def drive() -> None:
+        async with mcp.Client(mcp_server(tools)) as client:
+
+            async def call(name: str, **words: Any) -> dict[str, Any]:
+                answer = await client.call_tool(name, words)
+                assert not answer.is_error
+                (content,) = answer.content
+                return told(content.text)
+
+            listed = await client.list_tools()
+            assert len(listed.tools) == 8
+            assert all(each.description for each in listed.tools)
+            assert (await call("analyse"))["problems"] == ["matmul"]
+            job = (await call("optimize", problem="matmul", budget="40s"))["job"]
+            end_s = time.monotonic() + MOST_S
+            while (await call("status", job=job))["state"] == "running" and time.monotonic() < end_s:
+                await asyncio.sleep(1.0)
+            result = await call("result", job=job)
+            assert result["is_gain"] is True
+            assert result["speedup"]["low"] > 1
+            assert "node" in (await call("explain", job=job))["explanation"]
+            written = (await call("export", job=job, formats=["source"]))["files"]
+            assert (root / written[0]).is_file()
+            assert (await call("budget"))["spent_s"] > 5
+            evaluated = await call("evaluate", problem="matmul", config={"VEC": 4})
+            while evaluated.get("state") == "running" or "still running" in evaluated.get("error", ""):
+                await asyncio.sleep(1.0)
+                evaluated = await call("result")
+            assert evaluated["verdict"] in ("faster", "slower", "open", "mixed")
+
+    asyncio.run(drive())
+
+
+@pytest.mark.timeout(900)
+def test_no_attack_of_the_corpus_passes(tmp_path: Path) -> None:
+    """One of each kind of attack, as a person would never be asked about: refused, wrong, or no faster."""
+    families = {family.kind: family for family in all_families("opencl") if family.kind not in ("honest", "timing")}
+    root = tmp_path / "root"
+    root.mkdir()
+    drawn = draw(tuple(families.values()), len(families), 20261122, "opencl")
+    for name in {sample.base for _, sample in drawn}:
+        write_problem(BASES[name], "opencl", root / name)
+    workspace = Workspace(root)
+    jobs = Jobs(workspace.private, 1000.0)
+    tools = Tools(workspace, jobs, runs=tmp_path / "runs")
+    try:
+        for _, sample in drawn:
+            answer = json.loads(tools.evaluate(sample.base, source=sample.source))
+            while jobs.running:
+                time.sleep(0.5)
+            if "job" in answer:
+                answer = json.loads(tools.result(answer["job"]))
+            assert answer.get("verdict") != "faster", (sample.family, answer)
+    finally:
+        jobs.close()
+        workspace.close()
