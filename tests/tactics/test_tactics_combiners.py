@@ -64,7 +64,7 @@ def _loop(body: str) -> nodes.Loop:
 @cache
 def _recognised(name: str) -> tuple[nodes.Loop, tuple[Joined, ...]]:
     loop = _loop(LOOPS[name])
-    return loop, combined_variables(loop, TYPES, {"acc": "8"})
+    return loop, combined_variables(loop, "", TYPES, {"acc": "8"})
 
 
 def _neutral(each: Joined, value: float) -> float | list[float]:
@@ -96,8 +96,8 @@ def test_any_tree_of_parts_gives_what_the_loop_gives(name: str, seed: int) -> No
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_tree_gives_is_refused_with_the_variable(name: str) -> None:
-    with pytest.raises(Unfit, match=r"(best|at|s|m|mean|dev) goes from one iteration to the next"):
-        combined_variables(_loop(REFUSED[name]), TYPES, {"acc": "8"})
+    with pytest.raises(Unfit, match=r"line 1: (best|at|s|m|mean|dev) goes from one iteration to the next"):
+        combined_variables(_loop(REFUSED[name]), "", TYPES, {"acc": "8"})
 
 
 # Rewritten kernels
@@ -198,7 +198,7 @@ def test_threads_that_share_a_row_join_combiners(case: Rows, runner: Runner) -> 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", [ARGMAX, LOSS], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [ARGMAX, LOSS, ATTENTION], ids=lambda case: case.name)
 def test_parts_of_a_row_join_combiners(case: Rows, runner: Runner) -> None:
     subject = _subject(case, long=True)
     result = ROW_SPLIT.apply(subject)
@@ -228,7 +228,19 @@ def test_cuda_threads_join_the_same(case: Rows) -> None:
 @pytest.mark.skipif(not has_nvrtc(), reason="needs nvrtc")
 @pytest.mark.parametrize("case", [ARGMAX, LOSS, MOMENTS, ATTENTION], ids=lambda case: case.name)
 def test_cuda_text_compiles(case: Rows, tmp_path: Path) -> None:
-    result = ROWS.apply(_subject(case, "cuda"))
+    for tactic in (ROWS, ROW_SPLIT) if case is not MOMENTS else (ROWS,):
+        result = tactic.apply(_subject(case, "cuda", long=True))
+        assert isinstance(result, Rewrite), result
+        config = {each.name: each.default for each in result.header.parameters}
+        assert compile_cuda(result, config, SIZES[0], tmp_path) == ""
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs nvrtc")
+def test_parts_of_attention_are_shared_by_threads_too(tmp_path: Path) -> None:
+    subject = _subject(ATTENTION, "cuda", long=True)
+    parts = ROW_SPLIT.apply(subject)
+    assert isinstance(parts, Rewrite), parts
+    result = ROWS.apply(subject.rewritten(parts))
     assert isinstance(result, Rewrite), result
     config = {each.name: each.default for each in result.header.parameters}
     assert compile_cuda(result, config, SIZES[0], tmp_path) == ""

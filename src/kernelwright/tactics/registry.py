@@ -11,6 +11,7 @@ from kernelwright.tactics.launch.block_shape import LAUNCH_SHAPE
 from kernelwright.tactics.launch.plain_launch import Plainly
 from kernelwright.tactics.reductions.block_reductions import BLOCK_JOINS
 from kernelwright.tactics.reductions.items_per_thread import BLOCK_ITEMS
+from kernelwright.tactics.reductions.private_bins import PRIVATE_BINS
 from kernelwright.tactics.rows.groups import GROUP_LANES
 from kernelwright.tactics.rows.one_pass import ONE_PASS
 from kernelwright.tactics.rows.registers import ROW_REGISTERS
@@ -29,7 +30,7 @@ from kernelwright.tactics.vectors.map import COARSEN, VECTOR_MAP
 TACTICS: tuple[Tactic, ...] = (
     CONTRACTION_TILES, TRANSPOSE_TILES, JOIN_STEPS, STENCIL_TILES,
     GROUP_LANES, Summed(VECTOR_MAP), Plainly(ROW_REGISTERS), Summed(Plainly(ROW_SPLIT)), Summed(Plainly(ROWS)),
-    Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS),
+    Plainly(ONE_PASS), Plainly(BLOCK_JOINS), Plainly(BLOCK_ITEMS), PRIVATE_BINS,
     Plainly(VECTOR_LOOPS), COARSEN,
     RECIPROCAL, FAST_FUNCTIONS, UNROLL, RESTRICT, REGISTER_SUMS, HOIST, RUNNING_INDICES, HOIST_ARITHMETIC,
     NARROW_INDICES, LAUNCH_SHAPE, LAUNCH_BOUNDS, OPTIONS,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
-from kernelwright.tactics.base import Unfit
+from kernelwright.source.loop_headers import LoopHeader
+from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.loop_reductions import Joined, joined_variable
 from kernelwright.tactics.common.loop_replay import PRIVATE_LENGTH, LoopReplay, Number, State, tainted_names
 
@@ -30,20 +31,27 @@ _TRIALS = 96
 
 
 def combined_variables(
-    loop: nodes.Loop, types: Mapping[str, str], extents: Mapping[str, str] | None = None
+    loop: nodes.Loop, source: str, types: Mapping[str, str], extents: Mapping[str, str]
 ) -> tuple[Joined, ...]:
     """What a loop leaves behind beside stores, leaders before their followers.
 
     Args:
         loop: whose iterations depend on each other by these only.
+        source: the text that it stands in.
         types: declared types of the variables outside; pointers and arrays end in `*`.
-        extents: of private arrays outside, as C text; None where such arrays are not wanted.
+        extents: of private arrays outside, as C text.
 
     Raises:
-        Unfit: a variable is carried on in a way that no combiner is.
+        Unfit: a variable is carried on in a way that no combiner is; names it and the line.
     """
+    try:
+        return _combined(loop, types, extents)
+    except Unfit as unfit:
+        raise Unfit(f"line {loop.place.span.line(source)}: {unfit.reason}") from unfit
+
+
+def _combined(loop: nodes.Loop, types: Mapping[str, str], extents: Mapping[str, str]) -> tuple[Joined, ...]:
     own = nodes.declared_names(loop)
-    arrays = dict(extents or {})
     carried = nodes.assigned_names(loop.body) - own
     pointers = sorted(name for name in carried if types.get(name, "").endswith("*"))
     if pointers:
@@ -58,7 +66,7 @@ def combined_variables(
     kept = sorted({
         name for each in nodes.walk(loop.body) if isinstance(each, nodes.Assign | nodes.Update)
         for name in (nodes.root_name(each.target if isinstance(each, nodes.Assign) else each.operand),)
-        if name in arrays and name not in own
+        if name is not None and name in extents and name not in own
     })  # fmt: skip
     if not others and not kept:
         return tuple(plain)
@@ -71,12 +79,39 @@ def combined_variables(
     reason = reason or f"{kept[0]} goes from one iteration to the next"
     try:
         replay = LoopReplay(loop, frozenset(taken))
-        found = next((c for c in _hypotheses(loop, others, kept, types, arrays) if _holds(replay, c)), None)
+        found = next((c for c in _hypotheses(loop, others, kept, types, extents) if _holds(replay, c)), None)
     except Unfit as unfit:
         raise Unfit(f"{reason}: {unfit.reason}") from unfit
     if found is None:
         raise Unfit(f"{reason}, and together with {', '.join(taken)} no combiner that is known")
     return (*plain, *found)
+
+
+def private_arrays(subject: Subject, loop: nodes.Loop) -> dict[str, str]:
+    """A thread's own arrays that outlive a loop which uses them, with their extents.
+
+    Raises:
+        Unfit: one has several extents, or is not declared in the source's own text.
+    """
+    own = nodes.declared_names(loop)
+    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
+    found = {}
+    for each in nodes.walk(subject.analysis.function.body):
+        if isinstance(each, nodes.Declarator) and each.extents and each.name in used - own and not each.is_shared:
+            extent = each.extents[0]
+            if len(each.extents) != 1 or extent is None or each.initial is not None or not each.place.is_exact:
+                raise Unfit(f"{each.name} keeps values of a row in a way that is not followed")
+            found[each.name] = extent.place.span.text(subject.source)
+    return found
+
+
+def walks_own(loop: nodes.Loop, header: LoopHeader, arrays: Mapping[str, str]) -> bool:
+    """Whether a loop's index is the place in each of a thread's own arrays."""
+    places = [n.index for n in nodes.walk(loop) if isinstance(n, nodes.Element) and nodes.root_name(n.base) in arrays]
+    uses = [n for n in nodes.walk(loop) if isinstance(n, nodes.Name) and n.name in arrays]
+    return len(uses) == len(places) and all(
+        isinstance(each, nodes.Name) and each.name == header.variable for each in places
+    )
 
 
 def _hypotheses(

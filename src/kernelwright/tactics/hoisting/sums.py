@@ -14,7 +14,8 @@ from kernelwright.source.loop_headers import read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Family, NotApplicable, Rewrite, RuleTactic, Subject, Tactic, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
-from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
+from kernelwright.tactics.common.launches import refuse_aliases
+from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.tactics.scalar.invariants import exposed_names, is_repeatable, require_understood
 
 _TYPES = frozenset(("float", "double", "int", "uint", "unsigned", "unsigned int", "long", "ulong"))

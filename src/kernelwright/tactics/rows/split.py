@@ -19,15 +19,21 @@ from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.block_functions import reached_from
 from kernelwright.tactics.common.c_text import c_text
-from kernelwright.tactics.common.combiners import combined_variables, combining_lines, starts_from
+from kernelwright.tactics.common.combiners import (
+    combined_variables,
+    combining_lines,
+    private_arrays,
+    starts_from,
+    walks_own,
+)
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
-from kernelwright.tactics.common.launches import extents, is_number, only_shape, same, steps_of
+from kernelwright.tactics.common.launches import extents, is_number, only_shape, refuse_aliases, same, steps_of
 from kernelwright.tactics.common.loop_reductions import Joined
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
-from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
+from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.template.header import scratch_argument
 
 SHORTEST = 1024
@@ -145,12 +151,12 @@ def _row_of(subject: Subject) -> _Row:
         Unfit: it does more, or stands where it may not run.
     """
     body = subject.analysis.function.body
-    index = _first_with_loop(body)
+    index = _first_with_loop(subject, body)
     outer = body.statements[index]
     container, condition, before = body, None, body.statements[:index]
     if isinstance(outer, nodes.If) and isinstance(outer.yes, nodes.Block) and outer.no is None:
         container, condition = outer.yes, outer
-        index = _first_with_loop(container)
+        index = _first_with_loop(subject, container)
         before = (*before, *container.statements[:index])
         outer = container.statements[index]
     fact = next((f for f in subject.analysis.facts.loops if f.span == outer.place.span and not f.inlined_in), None)
@@ -158,12 +164,14 @@ def _row_of(subject: Subject) -> _Row:
         raise Unfit("its first loop is not understood, or a condition decides whether it runs")
     facts = subject.analysis.facts
     end = outer.place.span.end
+    own_walks = {each.place.span for each in container.statements if _is_private(subject, each)}
     for each in facts.loops:
         is_later = each.index != fact.index and each.span.start >= end and not each.inlined_in
+        is_later = is_later and each.span not in own_walks
         if is_later and any(each.index in a.loops and a.space in ("global", "constant") for a in facts.accesses):
             raise Unfit("a later loop walks memory too")
     header = _plain_header(outer, fact)
-    found = combined_variables(outer, declared_types(subject))
+    found = combined_variables(outer, subject.source, declared_types(subject), private_arrays(subject, outer))
     if not found:
         raise Unfit("its first loop joins no values")
     for joined_one in found:
@@ -173,11 +181,19 @@ def _row_of(subject: Subject) -> _Row:
     return _Row(outer, fact, header, outer.initial.declarators[0], container, condition, before, found)
 
 
-def _first_with_loop(block: nodes.Block) -> int:
+def _first_with_loop(subject: Subject, block: nodes.Block) -> int:
     for index, each in enumerate(block.statements):
-        if any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each)):
+        if any(isinstance(inner, nodes.Loop) for inner in nodes.walk(each)) and not _is_private(subject, each):
             return index
     raise Unfit("its threads walk no row in a loop")
+
+
+def _is_private(subject: Subject, statement: nodes.Statement) -> bool:
+    """Whether a statement is a loop over the thread's own arrays, by their index."""
+    if not isinstance(statement, nodes.Loop):
+        return False
+    header, kept = read_header(statement), private_arrays(subject, statement)
+    return bool(kept) and header is not None and walks_own(statement, header, kept)
 
 
 def _plain_header(loop: nodes.Loop, fact: LoopFact) -> LoopHeader:
@@ -233,9 +249,8 @@ def _refuse_effects(subject: Subject, row: _Row) -> None:
         Unfit: more may.
     """
     facts, end = subject.analysis.facts, row.loop.place.span.end
-    if any(a.span.start < end and a.kind != "read" and not a.inlined_in for a in facts.accesses) or any(
-        row.fact.index in a.loops and a.kind != "read" for a in facts.accesses
-    ):
+    stores = [each for each in facts.accesses if each.kind != "read" and each.space != "private"]
+    if any((a.span.start < end and not a.inlined_in) or row.fact.index in a.loops for a in stores):
         raise Unfit("it stores something before its loop ends")
     meetings = [(each.span, each.inlined_in) for each in facts.barriers]
     meetings += [(each.span, each.inlined_in) for each in facts.exchanges]
@@ -253,10 +268,12 @@ def _refuse_effects(subject: Subject, row: _Row) -> None:
                 continue
             case nodes.If(no=None, yes=yes) if _is_return(yes):
                 continue
+            case nodes.Loop() if _is_private(subject, statement):
+                continue
         raise Unfit("what stands before its loop is not followed")
     for each in row.joined:
-        inside = [n for s in (*row.before,) for n in nodes.walk(s)
-                  if isinstance(n, nodes.Declarator) and n.name == each.name and not n.extents]  # fmt: skip
+        declared = [n for s in row.before for n in nodes.walk(s) if isinstance(n, nodes.Declarator)]
+        inside = [n for n in declared if n.name == each.name and bool(n.extents) == bool(each.extent)]
         if len(inside) != 1:
             raise Unfit(f"{each.name} is not declared before the loop")
 
@@ -399,11 +416,23 @@ def _first_launch(
     plan.insert(row.loop.place.span.start, "\n  ".join(lines) + f"\n  {marks}")
     plan.replace(heads[0], first)
     plan.replace(heads[1], last)
-    stores = "".join(f"\n  {part[each.name]}[{place}] = {each.name};" for each in row.joined)
+    stores = "".join(f"\n  {_kept(each, part, place)}" for each in row.joined)
     body = subject.analysis.function.body
     plan.replace(Span(row.loop.place.span.end, row.container.place.span.end - 1), f"{stores}\n")
     if row.condition is not None:
         plan.replace(Span(row.condition.place.span.end, body.place.span.end - 1), "\n")
+
+
+def _part(each: Joined, part: Mapping[str, str], place: str) -> str:
+    """Where a part of a variable lies, or of an array's element `kw_d`."""
+    return f"{part[each.name]}[({place}) * {each.extent} + kw_d]" if each.extent else f"{part[each.name]}[{place}]"
+
+
+def _kept(each: Joined, part: Mapping[str, str], place: str) -> str:
+    """What leaves a part in memory."""
+    if not each.extent:
+        return f"{_part(each, part, place)} = {each.name};"
+    return f"for (int kw_d = 0; kw_d < {each.extent}; ++kw_d) {_part(each, part, place)} = {each.name}[kw_d];"
 
 
 def _starts(parts: Sequence[Joined], is_later: str) -> list[str]:
@@ -412,7 +441,10 @@ def _starts(parts: Sequence[Joined], is_later: str) -> list[str]:
     for each in parts:
         if start := starts_from(each, parts):
             when = f"if ({is_later}) " if each.is_idempotent else ""
-            lines.append(f"{when}{each.name} = {start};")
+            target = each.name
+            if each.extent:
+                when, target = f"for (int kw_d = 0; kw_d < {each.extent}; ++kw_d) ", f"{each.name}[kw_d]"
+            lines.append(f"{when}{target} = {start};")
     return lines
 
 
@@ -468,7 +500,8 @@ def _second_launch(
     def join(each: Joined, texts: list[str]) -> str:
         return joined(words.language, each.operation, *texts, c_type=each.c_type)
 
-    sides = (lambda name: f"kw_own_{name}", lambda name: f"{part[name]}[{place}]")
+    by_name = {each.name: each for each in row.joined}
+    sides = (lambda name: f"kw_own_{name}", lambda name: _part(by_name[name], part, place))
     joins = "".join(f"\n    {line}" for line in combining_lines(row.joined, sides, join, ""))
     walk = f"for (int {index} = 0; {index} < {split}; ++{index}) {{{joins}\n  }}"
     loop = row.loop.place.span
@@ -478,6 +511,17 @@ def _second_launch(
         + data[comma : loop.start] + walk.encode() + data[loop.end : body.end]
     ).decode("utf-8", "surrogatepass")  # fmt: skip
     plan.insert(body.end, f"\n\n{text}")
+
+
+def _extent(subject: Subject, each: Joined) -> int:
+    """The elements of a private array; 0 for a plain variable."""
+    if not each.extent:
+        return 0
+    extents_ = subject.analysis.facts.arrays[each.name].extents
+    count = extents_[0].constant if extents_ and extents_[0] is not None else None
+    if count is None:
+        raise Unfit(f"how many elements {each.name} has is no plain number")
+    return count
 
 
 def _relaunch(
@@ -493,7 +537,10 @@ def _relaunch(
     plan.header = replace(plan.header, steps=tuple(steps))
     shape = (f"({step.grid[0].text}) * ({step.block[0].text}) * {split}",)
     for each in row.joined:
-        scratch = scratch_argument(part[each.name], _DTYPES[each.c_type], shape)
+        count = _extent(subject, each)
+        scratch = scratch_argument(
+            part[each.name], _DTYPES[each.c_type], (f"{shape[0]} * {count}",) if count else shape
+        )
         plan.header = plan.header.with_scratch(scratch, step.entry, second)
     is_rows = own is not None and own.is_total and whole.is_rounded_up
     grid = f"ceil_div(({whole.total}) * {split}, {whole.block})" if is_rows else f"({step.grid[0].text}) * {split}"

@@ -12,7 +12,13 @@ from kernelwright.source import nodes
 from kernelwright.source.loop_headers import LoopHeader, read_header
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.c_text import c_text
-from kernelwright.tactics.common.combiners import combined_variables, combining_lines, starts_from
+from kernelwright.tactics.common.combiners import (
+    combined_variables,
+    combining_lines,
+    private_arrays,
+    starts_from,
+    walks_own,
+)
 from kernelwright.tactics.common.dialect import Dialect, dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, indent, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, Places, is_guarded, places_of, query_macros, total_of
@@ -228,10 +234,14 @@ def _start(subject: Subject, places: Places, name: str) -> RowSharing:
     )
     rows = plan.parameter("ROWS", (1, 2, 4, 8, 16), 1 if is_cpu else 4, "rows of a block")
     narrow = [a.element_bytes or 4 for a in subject.analysis.facts.arrays.values() if a.is_parameter]
-    widest = 8 if is_cpu else min(16, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    widest = (
+        8
+        if is_cpu or subject.language == "opencl"
+        else min(16, max(1, subject.device.vector_bytes // max(min(narrow, default=4), 1)))
+    )
     vec = plan.parameter(
         "VEC",
-        (1, 2, 4, 8, *((16,) if min(narrow, default=4) == 1 else ())),
+        (1, 2, 4, 8, *((16,) if min(narrow, default=4) == 1 and subject.language != "opencl" else ())),
         widest,
         "elements of a row that a thread takes at once",
     )
@@ -267,11 +277,11 @@ def share_loop(row: RowSharing, loop: nodes.Loop) -> None:
     """
     header = header_of(row, loop)
     types = declared_types(row.subject)
-    kept = {} if row.headers else _private_arrays(row.subject, loop)
-    if kept and _walks_own(loop, header, kept):
+    kept = {} if row.headers else private_arrays(row.subject, loop)
+    if kept and walks_own(loop, header, kept):
         _keep_loop(row, loop, header)
         return
-    joined = combined_variables(loop, types, kept)
+    joined = combined_variables(loop, row.subject.source, types, kept)
     if row.headers:
         refuse_kept_arrays(row.subject, loop)
     row.loops += 1
@@ -344,29 +354,6 @@ def refuse_kept_arrays(subject: Subject, loop: nodes.Loop) -> None:
     for node in nodes.walk(loop):
         if isinstance(node, nodes.Name) and node.name in kept - own:
             raise Unfit(f"{node.name} keeps values of a row between loops")
-
-
-def _private_arrays(subject: Subject, loop: nodes.Loop) -> dict[str, str]:
-    """A thread's own arrays that outlive a loop which uses them, with their extents."""
-    own = nodes.declared_names(loop)
-    used = {each.name for each in nodes.walk(loop) if isinstance(each, nodes.Name)}
-    found = {}
-    for each in nodes.walk(subject.analysis.function.body):
-        if isinstance(each, nodes.Declarator) and each.extents and each.name in used - own and not each.is_shared:
-            extent = each.extents[0]
-            if len(each.extents) != 1 or extent is None or each.initial is not None or not each.place.is_exact:
-                raise Unfit(f"{each.name} keeps values of a row in a way that is not followed")
-            found[each.name] = extent.place.span.text(subject.source)
-    return found
-
-
-def _walks_own(loop: nodes.Loop, header: LoopHeader, arrays: Mapping[str, str]) -> bool:
-    """Whether a loop's index is the place in each of a thread's own arrays."""
-    places = [n.index for n in nodes.walk(loop) if isinstance(n, nodes.Element) and nodes.root_name(n.base) in arrays]
-    uses = [n for n in nodes.walk(loop) if isinstance(n, nodes.Name) and n.name in arrays]
-    return len(uses) == len(places) and all(
-        isinstance(each, nodes.Name) and each.name == header.variable for each in places
-    )
 
 
 def _keep_loop(row: RowSharing, loop: nodes.Loop, header: LoopHeader) -> None:
@@ -639,8 +626,8 @@ def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
 def sharing(row: RowSharing) -> Effect:
     """What it brings that threads share rows; guesses."""
     if row.subject.device.kind == "cpu":
-        if not row.vector_loops:
-            return Effect(1.1, "several threads walk a row, none of whose loops becomes SIMD")
+        if not row.vector_loops or any(each.leader is not None for each in row.joined):
+            return Effect(1.1, "several threads walk a row, and what they join does not become SIMD")
         return Effect(6.0, f"{row.vector_loops} loops along rows become SIMD")
     reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
     if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
