@@ -175,7 +175,7 @@ def run(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
 
 def test_the_evidence_of_a_node_tells_workloads_apart_and_what_failed(run: Path) -> None:
     tree = Tree.of(RunView.read(run).tree_events)
-    node = next(each for each in tree if each.tuning.evaluated_count > 8)
+    node = next(each for each in tree if each.tuning.evaluated_count > 8 and each.tuning.failed_count)
     lines = NodeEvidence(run)(node)
     assert any(line.startswith("times of the best config: small ") for line in lines)
     assert any("alone is" in line and "ITEMS=" in line for line in lines)
