@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,13 @@ from kernelwright.checking.check import check
 from kernelwright.checking.documents import check_record, exit_status, junit_text
 from kernelwright.cli.main import app
 from kernelwright.errors import BaselineFailed, SpecError, UserError
+from kernelwright.evaluate.base import Comparison
 from kernelwright.export.choice import SUFFIX, choice_of, read_choices, write_choice
 from kernelwright.export.run import export_choice, export_run
 from kernelwright.export.subject import ExportedRun
 from kernelwright.problem.config import Config
-from kernelwright.problem.model import Workload
-from kernelwright.problem.outcome import Failed
+from kernelwright.problem.model import Problem, Workload
+from kernelwright.problem.outcome import Evaluation, Failed
 from kernelwright.template.model import Candidate
 from kernelwright.testing.simulated import CostFunction, SimulatedMachine, SimulatedRunner
 from kernelwright.tuning.settings import Budget, TuneSettings
@@ -119,6 +122,29 @@ def test_a_rival_that_is_surely_faster_is_told(store: Path) -> None:
     assert exit_status([found]) == 0
 
 
+class _DroppingRunner(SimulatedRunner):
+    def compare(self, candidates: Sequence[Candidate], *, rounds: int) -> Comparison | None:
+        """As the real one, which leaves out what fails in the middle of it: here the last."""
+        found = super().compare(candidates[:-1], rounds=rounds)
+        assert found is not None
+        return replace(found, rejected={candidates[-1].id: "it wrote outside of 'y'"})
+
+
+class _DroppingMachine(SimulatedMachine):
+    def runner(self, problem: Problem, *_: object) -> SimulatedRunner:
+        return _DroppingRunner(problem, self._cost, noise=NOISE, seed=5)
+
+
+def test_what_fails_in_the_comparison_is_wrong_if_it_ships_and_else_left_out(store: Path) -> None:
+    assert checked(store, _DroppingMachine(cost))[0] == "holds"  # a rival was the last
+    path = store / f"saxpy{SUFFIX}"
+    text = path.read_text()
+    path.write_text(text[: text.index("others = [")] + text[text.index("[choice.serves]") :])
+    kind, words = checked(store, _DroppingMachine(cost))
+    assert kind == "wrong"
+    assert "wrote outside of 'y'" in words
+
+
 class _BadBaseline(SimulatedRunner):
     def calibrate(self, baseline: Candidate) -> object:  # type: ignore[override]
         raise BaselineFailed("the baseline does not build: no such function")
@@ -134,6 +160,25 @@ def test_a_baseline_that_fails_blames_no_choice_and_stops_no_other(store: Path) 
     assert [each.kind for each in found] == ["not checked", "not checked"]
     assert "does not build" in found[0].words
     assert exit_status(found) == 2
+
+
+class _SlowRunner(SimulatedRunner):
+    def calibrate(self, baseline: Candidate) -> Evaluation:
+        time.sleep(30)
+        return super().calibrate(baseline)
+
+
+class _SlowMachine(SimulatedMachine):
+    def runner(self, problem: Problem, *_: object) -> SimulatedRunner:
+        return _SlowRunner(problem, self._cost)
+
+
+def test_what_takes_too_long_is_ended_and_told(store: Path) -> None:
+    begin_s = time.monotonic()
+    (found,) = check([store], seconds=0.5, machine=_SlowMachine(cost))
+    assert (found.kind, exit_status([found])) == ("not checked", 2)
+    assert "too few to prove and measure it" in found.words
+    assert time.monotonic() - begin_s < 20
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------

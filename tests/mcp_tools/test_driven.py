@@ -53,7 +53,7 @@ def test_a_client_of_the_sdk_drives_matmul_to_a_claim(tools: Tools, told: Told, 
             written = (await call("export", job=job, formats=["source"]))["files"]
             assert (root / written[0]).is_file()
             assert (await call("budget"))["spent_s"] > 5
-            evaluated = await call("evaluate", problem="matmul", config={"VEC": 4})
+            evaluated = await call("evaluate", problem=job)
             while evaluated.get("state") == "running" or "still running" in evaluated.get("error", ""):
                 await asyncio.sleep(1.0)
                 evaluated = await call("result")

@@ -18,12 +18,17 @@ from urllib.parse import urlsplit
 import pytest
 
 from kernelwright.errors import StoreError, UserError
+from kernelwright.optimization.optimize import optimize
+from kernelwright.optimization.settings import OptimizeSettings
 from kernelwright.report.page import render_report
 from kernelwright.store.event import Event
 from kernelwright.store.log import LogTail
 from kernelwright.store.run_folder import RunFolder
 from kernelwright.store.view import RunView
 from kernelwright.testing.sample_runs import FILES, sample_events
+from kernelwright.testing.scripted_agent import ScriptedAgent, ScriptedTactic
+from kernelwright.testing.simulated import SimulatedMachine
+from kernelwright.tuning.settings import Budget, TuneSettings
 from kernelwright.watching.live_run import LiveRun
 from kernelwright.watching.server import WatchServer
 
@@ -217,6 +222,23 @@ def test_when_it_is_over_the_page_is_the_report(ask: Ask, growing: tuple[RunFold
     assert "connect-src" in live
     assert "connect-src" not in still
     assert "fetch(" not in still
+
+
+@pytest.mark.thorough
+def test_of_a_run_with_a_tree_the_nodes_are_read_on_too(beatable_saxpy: Path, tmp_path: Path) -> None:
+    optimize(
+        beatable_saxpy,
+        settings=OptimizeSettings(tune=TuneSettings(budget=Budget(evaluations=20), data_seed=1), memory="off"),
+        run=tmp_path / "tree",
+        machine=SimulatedMachine(lambda config, workload: 1.0 + len(config) * 1e-3),
+        agent=ScriptedAgent([ScriptedTactic("tile", 2.0)]),
+    )
+    live = LiveRun(tmp_path / "tree")
+    state = live.state()
+    assert any(re.match(r"node \d+: #\d", line) for line in state.log)
+    assert any(line.startswith("expand node") for line in state.log)
+    assert state.version > len(list(RunFolder.open(tmp_path / "tree", writable=False).read()))
+    assert '<section id="tree">' in live.report()
 
 
 def test_several_runs_are_listed_and_new_ones_come(tmp_path: Path, growing: tuple[RunFolder, list[Event]]) -> None:

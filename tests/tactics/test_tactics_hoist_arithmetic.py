@@ -50,7 +50,7 @@ CASES = (
     Loop("a division by zero where nothing says whether the loop runs", """
   out[r * cols] = 1.0f;
   int c = 0;
-  while (c < none) { out[r * cols] += r / none; ++c; }
+  while (m[c] < 0.0f) { out[r * cols] += r / none; ++c; }
 """, reason="might fail"),
     Loop("a division by zero behind a condition", """
   for (int c = 0; c < cols; ++c) out[r * cols + c] = none != 0 ? (float)(r / none) : 2.0f;

@@ -132,6 +132,13 @@ __kernel void f(__global const float* x, __global float* y, int n) {
   if (true) own += 1.0f; else own = 0.0f;
   y[i] = v;
 }}"""),
+    "numbers of one thread beside numbers of all": _map(f"""{HEAD}
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float most = x[0], sum = 0.f;
+  for (int k = 1; k < n; ++k) {{ float next = fmaxf(most, x[k]), share = x[i] - next; sum += share; most = next; }}
+  y[i] = sum * most;
+}}"""),
     "a shared scalar of one thread": Case(f"""{ROW_HEAD}
   __shared__ float inv;
   __shared__ float part[2];
@@ -231,6 +238,11 @@ def test_what_cannot_be_said_plainly_stays(name: str) -> None:
     subject = subject_of(KEPT[name], MAP, ("1",), ("32",), LINE, language="cuda", device=GPU)
     for each in TACTICS:
         each.apply(subject)  # refuses or rewrites, and never raises
+
+
+def test_blocks_whose_loops_walk_in_fixed_steps_keep_their_size() -> None:
+    result = tactic("launch-shape").apply(CASES["a reduction by a functor"].subject())
+    assert isinstance(result, NotApplicable), result.source
 
 
 def test_conditionals_on_the_compiler_are_decided_where_it_was_asked() -> None:

@@ -283,12 +283,19 @@ class _Check:
         comparison = runner.compare([subject.baseline, *chosen[:count]], rounds=rounds)
         if comparison is None:
             raise UserError("this device cannot measure candidates side by side")
-        for place, candidate in enumerate(shipped, 1):
-            times_ms = {name: statistics.median(rows[place]) for name, rows in comparison.samples_ms.items()}
-            why = comparison.rejected.get(candidate.id) or doubt(least, times_ms)
+        ids = comparison.candidate_ids[1:]  # without those that failed in it
+        for candidate in shipped:
+            why: str | None = comparison.rejected.get(candidate.id, "it ended the comparison")
+            if candidate.id in ids and candidate.id not in comparison.rejected:
+                place = 1 + ids.index(candidate.id)
+                why = doubt(
+                    least, {name: statistics.median(rows[place]) for name, rows in comparison.samples_ms.items()}
+                )
             if why:
                 return f"{_values(candidate)} fails: {why}"
-        return comparison.samples_ms
+        asked = [each.id for each in chosen[:count] if each.id in ids and each.id not in comparison.rejected]
+        places = [0, *(1 + ids.index(each) for each in asked)]
+        return {name: tuple(rows[place] for place in places) for name, rows in comparison.samples_ms.items()}
 
     def _say(self, text: str) -> None:
         """Tell what is done next, in any thread."""

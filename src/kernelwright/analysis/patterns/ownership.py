@@ -66,7 +66,7 @@ def _digits(analysis: Analysis, access: Access, launched: Mapping[str, Polynomia
     bounds = analysis.bounds(access)
     found = []
     for name, unit in form.terms.items():
-        digit = _digit(analysis, name, unit, bounds.get(name), launched)
+        digit = _digit(analysis, name, unit, bounds, launched)
         if digit is None:
             return None
         found.append(digit)
@@ -74,9 +74,10 @@ def _digits(analysis: Analysis, access: Access, launched: Mapping[str, Polynomia
 
 
 def _digit(
-    analysis: Analysis, name: str, unit: Polynomial, bound: Polynomial | None,
+    analysis: Analysis, name: str, unit: Polynomial, bounds: Mapping[str, Polynomial],
     launched: Mapping[str, Polynomial | None],
 ) -> _Digit | None:  # fmt: skip
+    bound = bounds.get(name)
     atom = analysis.facts.atoms[name]
     loop = next((each for each in analysis.facts.loops if each.atom == name), None)
     if loop is not None:
@@ -87,10 +88,12 @@ def _digit(
     if atom.kind not in ("quotient", "remainder"):
         return None
     inner, divisor = atom.parts
-    below = None if inner.single_name is None else _digit(analysis, inner.single_name, unit, None, launched)
+    below = None if inner.single_name is None else _digit(analysis, inner.single_name, unit, bounds, launched)
     if below is None or not below.thread or below.period is not None:
         return None
     if atom.kind == "quotient":
+        if bound is None and below.bound is not None:
+            bound = below.bound.divided(divisor)
         return _Digit(unit, bound, below.thread, below.low * divisor)
     return _Digit(unit, divisor, below.thread, below.low, divisor)
 
@@ -143,21 +146,15 @@ def _names_threads(digits: Sequence[_Digit], launched: Mapping[str, Polynomial |
     )
 
 
-def _is_number(analysis: Analysis, digits: Sequence[_Digit]) -> bool:
-    """Whether different digits make different numbers: each stays below the unit of the next."""
-    waiting, reach = list(digits), ONE
-    while waiting:
-        following = next((each for each in waiting if each.unit == reach), None) or next(
-            (each for each in waiting if _is_at_most(analysis, reach, each.unit)
-             and all(each is other or _is_at_most(analysis, each.unit, other.unit) for other in waiting)), None
-        )  # fmt: skip
-        if following is None:
-            return False
-        waiting.remove(following)
-        if following.bound is None:
-            return not waiting
-        reach = following.unit * following.bound
-    return True
+def _is_number(analysis: Analysis, digits: Sequence[_Digit], reach: Polynomial = ONE) -> bool:
+    """Whether different digits make different numbers: in some order, each stays below the unit of the next."""
+    for index, each in enumerate(digits):
+        rest = (*digits[:index], *digits[index + 1 :])
+        if not _is_at_most(analysis, reach, each.unit) or (each.bound is None and rest):
+            continue
+        if each.bound is None or _is_number(analysis, rest, each.unit * each.bound):
+            return True
+    return not digits
 
 
 def _is_at_most(analysis: Analysis, left: Polynomial, right: Polynomial) -> bool:

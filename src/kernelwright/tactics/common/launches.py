@@ -121,3 +121,19 @@ def number(extent: str | Expression) -> int | None:
     except SpecError:
         return None
     return value if isinstance(value, int) else None
+
+
+def refuse_aliases(subject: Subject) -> None:
+    """No launch may pass one array as two pointers: what was loaded before a store is used after it.
+
+    Raises:
+        Unfit: one does.
+    """
+    function = subject.analysis.function
+    names = [each.name for each in function.parameters]
+    pointers = {each.name for each in function.parameters if each.is_pointer}
+    for step in subject.header.steps:
+        if step.entry.partition("<")[0].strip() == subject.entry:
+            passed = [array for name, array in zip(names, step.arguments or (), strict=False) if name in pointers]
+            if len(set(passed)) != len(passed):
+                raise Unfit("a launch passes one array as two pointers")

@@ -16,8 +16,8 @@ from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.rows.facts import refuse_aliases
 from kernelwright.tactics.scalar.invariants import (
     can_end_early,
     changing_names,

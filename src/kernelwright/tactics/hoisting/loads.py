@@ -13,8 +13,8 @@ from kernelwright.source import nodes
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
+from kernelwright.tactics.common.launches import refuse_aliases
 from kernelwright.tactics.common.thread_queries import query_text
-from kernelwright.tactics.rows.facts import refuse_aliases
 from kernelwright.tactics.scalar.invariants import declare_before, exposed_names, first_step_condition
 
 _TYPES = frozenset(("float", "double", "int", "uint", "unsigned", "unsigned int", "char", "uchar", "unsigned char",

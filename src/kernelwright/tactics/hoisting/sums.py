@@ -14,7 +14,8 @@ from kernelwright.source.loop_headers import read_header
 from kernelwright.source.span import Span
 from kernelwright.tactics.base import Effect, Family, NotApplicable, Rewrite, RuleTactic, Subject, Tactic, Unfit
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
-from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
+from kernelwright.tactics.common.launches import refuse_aliases
+from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.tactics.scalar.invariants import exposed_names, is_repeatable, require_understood
 
 _TYPES = frozenset(("float", "double", "int", "uint", "unsigned", "unsigned int", "long", "ulong"))
@@ -251,12 +252,9 @@ class Summed:
     def apply(self, subject: Subject) -> Rewrite | NotApplicable:
         """The rewrite, or why there is none: the reason against the kernel as it is."""
         kept = REGISTER_SUMS.apply(subject)
-        if not isinstance(kept, Rewrite):
+        made = self.inner.apply(subject.rewritten(kept)) if isinstance(kept, Rewrite) else None
+        if not isinstance(made, Rewrite):
             return self.inner.apply(subject)
-        made = self.inner.apply(subject.rewritten(kept))
-        if isinstance(made, NotApplicable):
-            first = self.inner.apply(subject)
-            return first if isinstance(first, Rewrite) else made
         function = subject.analysis.function
         whole = Span(declaration_start(subject.source, function), function.place.span.end)
         return replace(made, anchors=(whole,))

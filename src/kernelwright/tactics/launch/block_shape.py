@@ -179,6 +179,9 @@ def _refuse_reliance(subject: Subject, size: int) -> None:
     sharing = {index for access in facts.accesses if access.space == "shared" for index in access.loops}
     for loop in facts.loops:
         ends = [each for each in (loop.start, loop.bound) if each is not None]
+        is_fixed = loop.step is not None and loop.step.amount.constant is not None
+        if is_fixed and loop.sweep != "sequential" and loop.start is not None and "thread." in str(loop.start):
+            raise Unfit("a loop walks in steps of the size that blocks have")
         if loop.index in sharing and not any("block_size." in str(each) for each in ends):
             raise Unfit("a loop over shared memory has a fixed length")
     scopes = {reduction.scope for reduction in facts.reductions}

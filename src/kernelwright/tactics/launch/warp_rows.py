@@ -73,13 +73,15 @@ def one_warp_a_block(subject: Subject) -> Subject:
         raise Unfit("a helper asks for the thread's place")
     step = only_shape(subject)
     x, y, z = (number(each.block) for each in extents(step))
-    if x is None or y is None or z != 1 or x % WARP or (y > 1 and x != WARP) or x * y == WARP or x * y > 1024:
+    if x is None or y is None or z != 1 or x % WARP or (y > 1 and x != WARP) or x * y > 1024:
         raise Unfit("its blocks are no number of warps")
     if any(number(each.text) != 1 for each in step.grid[1:]):
         raise Unfit("its grid has several axes")
     block = _Block(x, y)
     rows = _rows(step.grid[0].text, block)
     edits = _Reader(subject, block).edits(rows)
+    if x * y == WARP and all(each.span.text(subject.source) == each.replacement for each in edits):
+        raise Unfit("its blocks are warps already")
     grid = rows if rows is not None else f"({step.grid[0].text}) * {block.warps}"
     header = subject.header.relaunched(step.entry, grid=(grid,), block=(str(WARP),))
     return replace(subject, source=apply(subject.source, edits), header=header)

@@ -104,7 +104,14 @@ def _with_one_outlined(subject: Subject, known: Collection[str]) -> tuple[Subjec
 
 
 def _find(subject: Subject, known: Collection[str]) -> _Join:
-    """The first join that no function of `known` makes."""
+    """The first join that no function of `known` makes, with the store of its result where that is plain."""
+    try:
+        return _found(subject, known, is_storing=True)
+    except Unfit:
+        return _found(subject, known, is_storing=False)
+
+
+def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Join:
     body = subject.analysis.function.body
     if any(isinstance(each, nodes.Return | nodes.Jump) for each in nodes.walk(body)):
         raise Unfit("threads may leave before they meet")
@@ -121,7 +128,7 @@ def _find(subject: Subject, known: Collection[str]) -> _Join:
     value, own, c_type = _input(body, first, last, names)
     is_stored = result is None and following is None
     if is_stored and value is None:
-        end = _store_end(body.statements, last, own)
+        end = _store_end(body.statements, last, own) if is_storing else None
         is_stored, last = end is not None, last if end is None else end
     if result is None and not is_stored and value is not None:
         raise Unfit("where the result is read is not known")

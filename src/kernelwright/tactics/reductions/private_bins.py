@@ -11,8 +11,7 @@ from kernelwright.tactics.base import Effect, Rewrite, RuleTactic, Subject, Unfi
 from kernelwright.tactics.common.dialect import dialect
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import Axis, is_guarded, places_of, query_macros, total_of
-from kernelwright.tactics.common.launches import is_number, only_shape
-from kernelwright.tactics.rows.facts import refuse_aliases
+from kernelwright.tactics.common.launches import is_number, only_shape, refuse_aliases
 
 MOST_BYTES = 32768
 """Shared memory that the bins of a block may take."""

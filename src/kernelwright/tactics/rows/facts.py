@@ -13,7 +13,7 @@ from kernelwright.tactics.base import Subject, Unfit
 from kernelwright.tactics.common.block_functions import joining_calls, reached_from
 from kernelwright.tactics.common.editing import RewriteBuilder, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of
-from kernelwright.tactics.common.launches import number, only_shape
+from kernelwright.tactics.common.launches import number, only_shape, refuse_aliases
 from kernelwright.tactics.common.loop_reductions import Joined, Operation, joined_variables, refuse_start
 from kernelwright.tactics.common.thread_queries import first_thread_conditions, query_text
 from kernelwright.tactics.reductions.block_reductions import spellings_of
@@ -144,22 +144,6 @@ def _refuse_other_meetings(subject: Subject, calls: Sequence[tuple[nodes.Call, O
             inside = [call for call, _, _ in calls if node.place.span.contains(call.place.span)]
             if inside:
                 raise Unfit(f"{inside[0].function} is called in a loop or under a condition")
-
-
-def refuse_aliases(subject: Subject) -> None:
-    """No launch may pass one array as two pointers: what was loaded before a store is used after it.
-
-    Raises:
-        Unfit: one does.
-    """
-    function = subject.analysis.function
-    names = [each.name for each in function.parameters]
-    pointers = {each.name for each in function.parameters if each.is_pointer}
-    for step in subject.header.steps:
-        if step.entry.partition("<")[0].strip() == subject.entry:
-            passed = [array for name, array in zip(names, step.arguments or (), strict=False) if name in pointers]
-            if len(set(passed)) != len(passed):
-                raise Unfit("a launch passes one array as two pointers")
 
 
 def _row_loops(subject: Subject) -> list[RowLoop]:

@@ -30,11 +30,10 @@ from kernelwright.tactics.common.iteration_domain import (
     template_arguments,
     total_of,
 )
-from kernelwright.tactics.common.launches import number, only_shape
+from kernelwright.tactics.common.launches import number, only_shape, refuse_aliases
 from kernelwright.tactics.common.loop_reductions import Operation, across_lanes
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import effect, map_pairs, tree_barriers
-from kernelwright.tactics.rows.facts import refuse_aliases
 from kernelwright.tactics.rows.registers import MIN_BLOCKS
 from kernelwright.tactics.rows.text import (
     LOAD_HINTS,

@@ -29,11 +29,11 @@ from kernelwright.tactics.common.combiners import (
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import RewriteBuilder, declaration_start, refuse_hidden_branches
 from kernelwright.tactics.common.iteration_domain import expression_of, total_of
-from kernelwright.tactics.common.launches import extents, is_number, only_shape, same, steps_of
+from kernelwright.tactics.common.launches import extents, is_number, only_shape, refuse_aliases, same, steps_of
 from kernelwright.tactics.common.loop_reductions import Joined
 from kernelwright.tactics.common.thread_queries import query_text, thread_queries
 from kernelwright.tactics.common.traffic_model import MOST
-from kernelwright.tactics.rows.facts import declared_types, refuse_aliases
+from kernelwright.tactics.rows.facts import declared_types
 from kernelwright.template.header import scratch_argument
 
 SHORTEST = 1024

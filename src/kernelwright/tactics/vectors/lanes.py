@@ -118,6 +118,10 @@ class Vectorizer(LaneChecks):
         wide = self.wide_type(first.c_type)
         head = self._with_type(prefix, first, wide)
         head = re.sub(r"\b(?:constexpr|static)\s+", "", head)
+        if len(varying) < len(node.declarators):
+            heads = [head if each in varying else prefix for each in node.declarators]
+            texts = [self._around(each, [] if each.initial is None else [each.initial]) for each in node.declarators]
+            return " ".join(f"{own}{text};" for own, text in zip(heads, texts, strict=True))
         body = self._around(node, [each.initial for each in node.declarators if each.initial is not None])
         return head + body[len(prefix) :]
 
