@@ -179,8 +179,9 @@ def five_lines(inferred: Inferred, folder: Path, *, launch_s: float | None = Non
     memory = f"{inferred.array_bytes / 1e6:.3g} MB in all arrays"
     memory += "" if launch_s is None else f"; a launch takes {1e3 * launch_s:.3g} ms here"
     certain = "nothing: the source or you say all of it"
+    kernels = ", then ".join(dict.fromkeys(step.entry for step in inferred.launches)) or inferred.entry
     return (
-        f"kernel:    {inferred.entry}({', '.join(map(_array_text, arrays))})",
+        f"kernel:    {kernels}({', '.join(map(_array_text, arrays))})",
         f"launch:    grid ({', '.join(launch.grid)}), block ({', '.join(launch.block)}), {launch.origin}",
         f"sizes:     {', '.join((*sizes, *scalars)) or 'none'}; {memory}",
         f"guesses:   {'; '.join(inferred.guesses) or certain}",
