@@ -154,6 +154,22 @@ __kernel void f(__global const float* x, __global float* y, int n) {
   __syncthreads();
   for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] * inv * w[i];
 }}""", "block-joins", ROWS, ("r",), ("64",)),
+    "two values joined side by side": Case(f"""{ROW_HEAD}
+  __shared__ float sums[2], squares[2];
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float s = 0.f, t = 0.f;
+  for (int i = threadIdx.x; i < n; i += 64) {{ float v = x[blockIdx.x * n + i]; s += v; t += v * v; }}
+  for (int o = 16; o > 0; o /= 2) {{
+    s += __shfl_down_sync(0xffffffffu, s, o);
+    t += __shfl_down_sync(0xffffffffu, t, o);
+  }}
+  if (lane == 0) {{ sums[warp] = s; squares[warp] = t; }}
+  __syncthreads();
+  s = 0.f; t = 0.f;
+  for (int k = 0; k < 2; ++k) {{ s += sums[k]; t += squares[k]; }}
+  float mean = s / n, inv = rsqrtf(t / n - mean * mean + 1.0f);
+  for (int i = threadIdx.x; i < n; i += 64) y[blockIdx.x * n + i] = (x[blockIdx.x * n + i] - mean) * inv * w[i];
+}}""", "row-registers", ROWS, ("r",), ("64",)),
     "a reduction by a functor": Case(f"""{REDUCE}{ROW_HEAD}
   float s = 0.f;
   for (int i = threadIdx.x; i < n; i += 64) s += x[blockIdx.x * n + i];

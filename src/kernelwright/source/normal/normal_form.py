@@ -22,6 +22,7 @@ from kernelwright.source.normal.inlining import inline_calls
 from kernelwright.source.normal.instances import instantiate
 from kernelwright.source.normal.macros import drop_conditionals, expand_macros
 from kernelwright.source.normal.objects import copy_fields, split_objects
+from kernelwright.source.normal.slices import order_slices, split_statements
 from kernelwright.source.normal.values import name_results
 from kernelwright.source.normal.walks import head_loops
 from kernelwright.source.syntax import read
@@ -34,6 +35,7 @@ _STEPS: tuple[Callable[[Draft], list[Edit]], ...] = (
     drop_conditionals, expand_macros, resolve_aliases,
     instantiate, inline_calls, decide_branches, replace_references, copy_fields,
     split_objects, share_early, head_loops, name_results,
+    split_statements, order_slices,
 )  # fmt: skip
 
 

@@ -125,6 +125,8 @@ def _found(subject: Subject, known: Collection[str], *, is_storing: bool) -> _Jo
     result = _result(body.statements[last + 1 : following], names)
     if following is None and result is None:
         last = touching[-1]
+    elif result is None:
+        last = _reading_end(body.statements, last, following, names)
     value, own, c_type = _input(body, first, last, names)
     is_stored = result is None and following is None
     if is_stored and value is None:
@@ -164,6 +166,19 @@ def _bounds(
     if following is None:
         return first, meeting[-1], None
     return first, max(index for index in meeting if index < read), following
+
+
+def _reading_end(statements: Sequence[nodes.Statement], last: int, following: int | None, names: set[str]) -> int:
+    """The last statement in which each thread joins what all have left in shared memory: `for (...) s += part[w];`."""
+    end, own = last, set[str]()
+    for index in range(last + 1, len(statements) if following is None else following):
+        each = statements[index]
+        own |= nodes.assigned_names(each) - nodes.declared_names(each)
+        is_reading = isinstance(each, nodes.Loop) and _touches(each, names)
+        if isinstance(each, nodes.Declaration) or len(own) != 1 or not (is_reading or isinstance(each, nodes.Evaluate)):
+            break
+        end = index if is_reading else end
+    return end
 
 
 def _refuse_other_uses(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,7 +90,7 @@ def share(
     _require_rows_apart(subject)
     places = places_of(subject, fastest="x")
     if any(each.loop is not None for each in places.axes):
-        raise Unfit("its threads walk several rows in a loop")
+        raise Unfit("a row is not chosen by the thread's place along x alone: threads walk several in a loop")
     if places.axes[0].atom != "global.x" or any(each.atom[-2:] not in (".y", ".z") for each in places.axes[1:]):
         raise Unfit("a row is not chosen by the thread's place along x, y and z alone")
     body = subject.analysis.function.body
@@ -611,6 +612,9 @@ def _finish(row: RowSharing, weigh: Callable[[RowSharing], Effect]) -> Rewrite:
     while grid[-1] == "1" and len(grid) > 1:
         grid.pop()
     plan.header = plan.header.relaunched(step.entry, grid=tuple(grid), block=(row.lanes_name, row.rows_name))
+    if subject.device.kind == "gpu" and _fills(row):
+        plan.set_default(row.lanes_name, 128)
+        plan.set_default(row.rows_name, 1)
     plan.constraint("threads", f"{row.lanes_name} * {row.rows_name} <= 1024")
     if not words.is_opencl:
         plan.constraint("warps", f"{row.lanes_name} == 1 or {row.lanes_name} * {row.rows_name} % 32 == 0")
@@ -632,7 +636,23 @@ def sharing(row: RowSharing) -> Effect:
     reads = [each for each in row.subject.analysis.facts.accesses if each.loops and each.kind == "read"]
     if not any(each.contiguity in ("strided", "unknown") for each in reads if each.space == "global"):
         return Effect(1.05, "there are more threads than rows, but neighbouring ones load side by side already")
+    if _fills(row):
+        return Effect(12.0, "a row's threads load neighbouring memory, and its blocks fill the device without a split")
     return Effect(8.0, "neighbouring threads load neighbouring memory, and there are more threads than rows")
+
+
+def _fills(row: RowSharing) -> bool:
+    """Whether rows are too few for one thread each, and enough for blocks of a row each: better than parts of rows."""
+    units, axes = row.subject.device.multiprocessors, row.places.axes if row.places is not None else ()
+    if not units or any(each.extent for each in row.joined):
+        return False
+    for sizes in row.subject.sizes():
+        totals = [total_of(row.subject, each.total, sizes) for each in axes]
+        if any(total is None for total in totals):
+            return False
+        if not units // 2 <= math.prod(total or 0 for total in totals) < 64 * units:
+            return False
+    return True
 
 
 ROWS = RuleTactic(
