@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from kernelwright.problem.source_scan import macro_definitions
 from kernelwright.source.lexer import integer_value, masked, tokens_of, without_blanks, without_directives
@@ -16,6 +17,7 @@ from kernelwright.source.lexer import integer_value, masked, tokens_of, without_
 MOST_NUMBERS = 48
 """Of a problem; a source with a table of more names no thresholds in it."""
 
+_DEFINITION = re.compile(r"(?:-D)?[A-Za-z_]\w*=(.*)", re.DOTALL)
 _SUFFIXES = "fFlLhHuUzZ"
 
 
@@ -30,6 +32,12 @@ def numbers_in_c(text: str) -> frozenset[float]:
     written = [token for at, token in enumerate(tokens) if at == 0 or tokens[at - 1].text != "["]
     written += [token for each in named.values() for token in tokens_of(each)]
     return frozenset(value for token in written if token.kind == "number" for value in _value(token.text))
+
+
+def numbers_in_options(options: Sequence[str]) -> frozenset[float]:
+    """The values of all number literals of the macros that compile options define: `-DLIMIT=1000`."""
+    defined = (_DEFINITION.fullmatch(each) for each in " ".join(options).split())
+    return frozenset(number for match in defined if match for number in numbers_in_c(match[1]))
 
 
 def numbers_in_python(text: str) -> frozenset[float]:
