@@ -263,3 +263,19 @@ def test_an_array_that_several_loops_fill_is_refused() -> None:
     result = ROWS.apply(_subject(Rows("crossed", source, ATTENTION.arguments)))
     assert isinstance(result, NotApplicable)
     assert "private array" in result.reason
+
+
+def test_a_row_that_a_thread_keeps_whole_is_refused() -> None:
+    source = """
+__kernel void f(__global const float *x, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  float row[64];
+  for (int c = 0; c < 64; ++c) row[c] = x[r * 64 + c];
+  float sum = 0.0f;
+  for (int c = 0; c < 64; ++c) sum += row[c];
+  out[r] = sum;
+}"""
+    result = ROWS.apply(_subject(Rows("kept", source, {**ONE, "x": "in float32 rows,64"})))
+    assert isinstance(result, NotApplicable)
+    assert "keep values of a row" in result.reason

@@ -167,7 +167,7 @@ WALKS = {
 KEPT = {
     "columns along x": (
         f"{HEAD} for (int r = get_global_id(1); r < b; r += get_global_size(1)) for (int k = get_global_id(0); k < 1; "
-        f"k += get_global_size(0)) {{ {SUM} }} }}", ("1", "3"), ("1", "8"), "several rows in a loop"),
+        f"k += get_global_size(0)) {{ {SUM} }} }}", ("1", "3"), ("1", "8"), "along x alone"),
     "several threads do the same": (
         f"{HEAD} for (int r = get_global_id(1); r < b; r += get_global_size(1)) {{ {SUM} }} }}", ("2", "3"), ("1", "8"),
         "x axis"),

@@ -33,7 +33,7 @@ from kernelwright.scaffold.guesses import argument_names
 from kernelwright.scaffold.problem_folder import SHARED_ARRAY, refuse_header, refuse_impossible_values
 from kernelwright.scaffold.signature import find_kernel
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
-from kernelwright.source.lexer import definitions_of, masked, words_of
+from kernelwright.source.lexer import definitions_of, directives, masked, words_of
 from kernelwright.source.normal.normal_form import normal_form
 
 ONE_SIZE = "n"
@@ -113,7 +113,7 @@ def _macros_said(source: str, signature: KernelSignature, words: Words) -> dict[
     code = masked(source)
     defined = {each.name for each in definitions_of(code)}
     parameters = {each.name for each in signature.parameters or ()}
-    guarded = set(re.findall(r"#\s*(?:ifndef\s+|if\s+!\s*defined\s*\(?\s*)(\w+)", code))
+    guarded = {each.guarded for each in directives(code)}
     return {
         name: words.texts.get(name, str(number))
         for name, number in words.numbers.items()

@@ -18,7 +18,7 @@ from kernelwright.problem.expressions.expression import Expression
 from kernelwright.problem.source_scan import KernelParameter, scan_kernels
 from kernelwright.source import nodes
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX, Language
-from kernelwright.source.lexer import masked, words_of
+from kernelwright.source.lexer import definitions_of, masked, words_of
 from kernelwright.source.syntax import parse
 
 LEAST_SIZE = 64
@@ -90,8 +90,8 @@ def _with_host_words(text: str, language: Language) -> str:
     if language == "opencl":
         return text
     code = masked(text)
-    defined = set(re.findall(r"#\s*define\s+(\w+)|(?:typedef\b[^;]*?|using\s+)\b(\w+)\s*(?:;|=)", code))
-    names = {name for pair in defined for name in pair}
+    names = {each.name for each in definitions_of(code)}
+    names |= set(re.findall(r"(?:typedef\b[^;]*?|using\s+)\b(\w+)\s*(?:;|=)", code))
     missing = [line for word, line in _HOST_WORDS.items() if word in set(words_of(code)) - names]
     return "".join(f"{line}\n" for line in missing) + text
 

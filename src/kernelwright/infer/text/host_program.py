@@ -290,15 +290,15 @@ def read_host(file: Path) -> HostText:
     def take(path: Path) -> None:
         seen.add(path.resolve())
         text = path.read_bytes().decode("utf-8", "replace")  # comments may be in any encoding
-        quoted = {each.name for each in includes_in(text) if each.is_quoted and not each.is_macro}
+        quoted = {each.line: each.name for each in includes_in(text) if each.is_quoted and not each.is_macro}
         for number, line in enumerate(text.split("\n"), 1):
-            named = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
-            header = None if named is None or named[1] not in quoted else path.parent / named[1]
+            named = quoted.get(number)
+            header = None if named is None else path.parent / named
             if header is not None and header.is_file():
                 if header.resolve() not in seen and header.suffix != ".c":
                     take(header)
                 continue
-            lines.append("" if named else line)
+            lines.append("" if named is not None else line)
             origins.append((path, number))
 
     take(file)

@@ -10,7 +10,7 @@ from functools import cached_property
 from kernelwright.source import nodes
 from kernelwright.source.edits import Edit
 from kernelwright.source.language import Language
-from kernelwright.source.lexer import tokens_of, words_of
+from kernelwright.source.lexer import directives, tokens_of, words_of
 from kernelwright.source.span import Span
 
 _NOT_ARITHMETIC = re.compile(r"[*&]|\bauto\b|\bvoid\b")
@@ -163,10 +163,10 @@ def in_one_line(text: str) -> str:
     """The text without line ends, so that lines behind it keep their numbers: pragmas as `_Pragma`, no comments."""
     lines = []
     for line in masked_comments(text).splitlines():
-        pragma = re.fullmatch(r"\s*#\s*pragma\s+(.*?)\s*", line)
-        if pragma is None and line.lstrip().startswith("#"):
+        directive = next(directives(line), None)
+        if directive is not None and directive.word != "pragma":
             raise Kept("a conditional in what would be put elsewhere")
-        lines.append(line.strip() if pragma is None else f'_Pragma("{pragma[1]}")')
+        lines.append(line.strip() if directive is None else f'_Pragma("{directive.rest.strip()}")')
     return " ".join(filter(None, lines))
 
 

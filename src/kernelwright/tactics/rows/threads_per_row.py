@@ -61,6 +61,8 @@ class RowSharing:
     lone_loops: int = 0
     """Those that have no vector form: threads take other elements in them."""
     loops: int = 0
+    kept_loops: int = 0
+    """Those that every thread walks whole."""
 
 
 Choose: TypeAlias = Callable[[RowSharing, nodes.Block, dict[str, str]], Mapping[int, Callable[[], None]]]
@@ -106,6 +108,8 @@ def share(
             special[id(loop)]()
         else:
             share_loop(row, loop)
+    if row.kept_loops == row.loops:
+        raise Unfit("its loops only walk arrays of the thread's own, which keep values of a row between loops")
     if row.vector_loops and row.lone_loops:
         _refuse_memory_between(subject)
     for statement in _stores_outside(body.statements):
@@ -367,6 +371,7 @@ def _keep_loop(row: RowSharing, loop: nodes.Loop, header: LoopHeader) -> None:
     if fact is None:
         raise Unfit("a loop over a private array is not understood")
     row.loops += 1
+    row.kept_loops += 1
     row.lone_loops += 1
     touches = [a for a in facts.accesses if fact.index in a.loops and a.kind != "read" and a.space != "private"]
     if touches:
