@@ -31,6 +31,12 @@ def test_numbers_of_c_are_read_in_every_spelling() -> None:
     assert numbers_in_c(text) == {1000.0, 6.5, 32.0, 0.001, 8.0, 16.0}
 
 
+def test_a_product_or_shift_of_numbers_counts_as_its_value() -> None:
+    text = "#define DAY (60 * 60 * 24)\n"
+    text += "if (x > 1 << 10 || x < DAY || x == 5 + 7 || x > 3 * n || x < 1 << 900) y = 2e300 * 2e300;"
+    assert numbers_in_c(text) == {60, 24, 3600, 86400, 1, 10, 1024, 5, 7, 3, 900, 2e300}
+
+
 def test_extents_and_parameters_are_no_thresholds() -> None:
     text = "#ifndef BLOCK\n#define BLOCK 128\n#endif\n#define LIMIT 7\n"
     text += "__local float part[256]; if (x > LIMIT) y[512 + i] = 3;"
