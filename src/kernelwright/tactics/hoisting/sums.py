@@ -57,10 +57,13 @@ def _sums(subject: Subject) -> Rewrite:
     if has_sums:
         plan.prelude.append(f"{_REASSOCIATE.format('on')}\n")
         plan.insert(subject.analysis.function.place.span.end, f"\n{_REASSOCIATE.format('off')}\n")
-    told = "sum is" if len(kept) == 1 else "sums are"
-    ordered = ", and sums may be added in any order" if has_sums else ""
+    told = [f"{len(kept)} {'sum is' if len(kept) == 1 else 'sums are'} kept in a register while a loop runs"] * bool(
+        kept
+    )
+    told += ["the terms of a sum may be added in any order"] * has_sums
+    words = ", and ".join(told)
     return plan.finish(
-        f"{len(kept)} {told} kept in a register while a loop runs{ordered}.",
+        f"{words[0].upper()}{words[1:]}.",
         Effect(*((4.0, "loops over a row become SIMD") if has_sums else (1.3, "no step waits for a store any more"))),
         properties=subject.properties,
     )
