@@ -167,7 +167,7 @@ def cost(config: Config, workload: Workload) -> float | Failed:
 @pytest.fixture
 def run(tmp_path: Path, write_saxpy: Callable[..., Path]) -> Path:
     problem = write_saxpy(tmp_path / "problem")
-    tune = TuneSettings(budget=Budget(evaluations=30), searcher="random")
+    tune = TuneSettings(budget=Budget(evaluations=60), searcher="random")
     settings = OptimizeSettings(tune=tune, memory="off")
     optimize(problem, settings=settings, run=tmp_path / "run", machine=SimulatedMachine(cost))
     return tmp_path / "run"

@@ -136,6 +136,8 @@ BAD = [
          "write 'int32'"),
     Case("no dtype", 'dtype = "int32", value', "value", "'dtype' is missing", "d = {"),
     Case("no shape", f', {X_SHAPE}', "", "'shape' is missing", "x = {"),
+    Case("shape of too many extents", X_SHAPE, f"shape = [{', '.join('1' * 65)}]", "has 65 extents, more than 32",
+         "1, 1", "join extents"),
     Case("empty shape", X_SHAPE, "shape = []", "the shape of 'x' is empty", "[]", 'shape = ["1"]'),
     Case("no line in arguments", PROBLEM[PROBLEM.index("out = {") : PROBLEM.index("[launch]")], "",
          "[arguments] is empty", "[arguments]", "for example x = {"),

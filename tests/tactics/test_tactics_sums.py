@@ -65,7 +65,9 @@ CASES = (
     for (int j = 0; j < 8; ++j) { if (i < 3) continue; out[i - 3] += v[j % cols]; }""", kept=0),
     Loop("a choice decides whether it is touched", """if (i < rows)
     for (int j = 0; j < 8; ++j) {
-      float one = i > 2 ? out[i - 3] : 1.0f; if (i > 2) out[i - 3] = one + v[0]; }""", kept=0),
+      float one = i > 2 ? out[i - 3] : 1.0f;
+      if (i > 2) out[i - 3] = one + v[0];
+    }""", kept=0),
     Loop("two conditions end the loop", """if (i < rows)
     for (int j = 0; j < 8 && i > 2; ++j) out[i - 3] += v[j % cols];""", kept=0),
     Loop("its index is another one beside the loop", """if (i < rows) { int k = i; low[k] = 0.0f; k = k + 100000000;

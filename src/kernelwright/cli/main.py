@@ -145,7 +145,9 @@ def demo(
 def init(
     source: Annotated[
         Path | None,
-        typer.Argument(help="A kernel: .cl, .cu or .hip; or a T1 file (.json) that names one.", show_default=False),
+        typer.Argument(
+            help="A kernel (.cl, .cu, .hip), a T1 file (.json) or a PyTorch module (.py).", show_default=False
+        ),
     ] = None,
     words: Annotated[
         list[str] | None,
@@ -171,7 +173,8 @@ def init(
 ) -> None:
     """Write the problem of a plain kernel: arguments, launch and sizes from its text, guesses marked as such.
 
-    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes.
+    From a T1 file, the auto-tuning community's input format, come parameters, conditions, launch and sizes. A PyTorch
+    module, with Model, get_inputs and get_init_inputs as KernelBench has them, becomes a program of plain kernels.
 
     Examples:  kernelwright init saxpy.cl n=1000000;  kernelwright init gemm.json;  kernelwright init --example matmul
     """

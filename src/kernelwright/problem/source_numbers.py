@@ -8,28 +8,60 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from kernelwright.problem.source_scan import macro_definitions
-from kernelwright.source.lexer import integer_value, masked, tokens_of, without_blanks, without_directives
+from kernelwright.source.lexer import Token, integer_value, masked, tokens_of, without_blanks, without_directives
 
 MOST_NUMBERS = 48
 """Of a problem; a source with a table of more names no thresholds in it."""
 
+_DEFINITION = re.compile(r"(?:-D)?[A-Za-z_]\w*=(.*)", re.DOTALL)
+_PRODUCTS = frozenset(("*", "<<"))
+_BITS = 64
 _SUFFIXES = "fFlLhHuUzZ"
 
 
 def numbers_in_c(text: str) -> frozenset[float]:
     """The values of all number literals of a C, CUDA or OpenCL text that may be compared with data.
 
-    Extents and indices in brackets are none, nor are macros under `#ifndef` of their own name: parameters.
+    Extents and indices in brackets are none, nor are macros under `#ifndef` of their own name: parameters. Of a product
+    or shift of literals (`60 * 60`, `1 << 10`) the value counts beside its parts.
     """
     code = masked(text)
     named = {each.name: each.text for each in macro_definitions(text) if not each.is_guarded}
     tokens = without_blanks(list(tokens_of(without_directives(code))))
-    written = [token for at, token in enumerate(tokens) if at == 0 or tokens[at - 1].text != "["]
-    written += [token for each in named.values() for token in tokens_of(each)]
-    return frozenset(value for token in written if token.kind == "number" for value in _value(token.text))
+    texts = [tokens, *(without_blanks(list(tokens_of(each))) for each in named.values())]
+    return frozenset(value for each in texts for value in _values(each))
+
+
+def _values(tokens: Sequence[Token]) -> Iterator[float]:
+    product: float | None = None
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].text if at else ""
+        value = next(_value(token.text), None) if token.kind == "number" and before != "[" else None
+        if value is None:
+            product = product if token.text in _PRODUCTS else None
+            continue
+        yield value
+        joined = value if product is None else _joined(product, before, value)
+        if joined != value:
+            yield from _finite(joined)
+        product = joined
+
+
+def _joined(left: float, operator: str, right: float) -> float:
+    """`left` times or shifted by `right`; no number where that is far too large."""
+    if operator == "*":
+        return left * right
+    return left * 2.0**right if right < _BITS else math.inf
+
+
+def numbers_in_options(options: Sequence[str]) -> frozenset[float]:
+    """The values of all number literals of the macros that compile options define: `-DLIMIT=1000`."""
+    defined = (_DEFINITION.fullmatch(each) for each in " ".join(options).split())
+    return frozenset(number for match in defined if match for number in numbers_in_c(match[1]))
 
 
 def numbers_in_python(text: str) -> frozenset[float]:

@@ -17,6 +17,9 @@ from kernelwright.export.autotuning.t1 import import_t1
 from kernelwright.infer.model import Inferred
 from kernelwright.infer.problem_files import check_loads, files_of, headers_of
 from kernelwright.infer.program import infer_program
+from kernelwright.modules.importing import import_module
+from kernelwright.modules.lowering import lower
+from kernelwright.modules.problem_files import files_of as module_files
 from kernelwright.problem.toml.file import did_you_mean
 from kernelwright.scaffold.declared_space import DeclaredArgument, DeclaredSpace
 from kernelwright.scaffold.problem_folder import scaffold_problem
@@ -33,6 +36,9 @@ def run_init(said: KernelWords, *, is_forced: bool, is_json: bool = False, suite
     """
     if suite is None and said.source.name.endswith((".json", ".json.gz")):
         _init_space(said, is_forced=is_forced, is_json=is_json)
+        return
+    if suite is None and said.source.suffix == ".py":
+        _init_module(said, is_forced=is_forced, is_json=is_json)
         return
     inferred = infer_words(said, asks=False) if suite is None else _of_suite(said, suite)
     files, absent = files_of(inferred)
@@ -79,6 +85,26 @@ def _init_space(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
     written = write_new(folder, files, is_forced=is_forced)
     advice = f"fill in {folder}/reference.py and {folder}/problem.toml"
     _tell(folder, written, (), (*scaffold.notes, *absent), advice, is_json=is_json)
+
+
+def _init_module(said: KernelWords, *, is_forced: bool, is_json: bool) -> None:
+    """A program for a PyTorch module, with the module as its reference."""
+    if said.words or said.grid or said.block or said.entry:
+        raise UsageError(
+            f"words, --entry, --grid and --block are for a plain kernel; {said.source.name} is a PyTorch module",
+            hint="leave them out",
+        )
+    graph = import_module(said.source)
+    program = lower(graph)
+    files = module_files(said.source.stem, said.source.read_bytes(), graph, program)
+    check_loads(said.source, program.entries[0], files)
+    folder = said.out or Path(said.source.stem)
+    written = write_new(folder, files, is_forced=is_forced)
+    lines = tuple(
+        f"{entry}: {', '.join(kernel.nodes)}" for entry, kernel in zip(program.entries, program.kernels, strict=True)
+    )
+    advice = f"see whether the inputs in {folder}/problem.toml are drawn as you mean"
+    _tell(folder, written, lines, (), advice, is_json=is_json)
 
 
 def _tell(

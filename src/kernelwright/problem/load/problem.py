@@ -18,13 +18,14 @@ from typing import get_args
 
 from kernelwright.errors import SpecError, UsageError
 from kernelwright.problem.checks import check_expression, evaluate_on, file_beside, folder_beside, shown_path
+from kernelwright.problem.includes import included_files
 from kernelwright.problem.load.arguments import argument_bytes, read_arguments, read_tolerances
 from kernelwright.problem.load.launches import read_steps
 from kernelwright.problem.load.workloads import read_workloads
 from kernelwright.problem.model import Argument, Pipe, Problem, ReferenceSpec, SourceSpec, Work, Workload
 from kernelwright.problem.options import read_options
 from kernelwright.problem.reference_file import check_reference_file
-from kernelwright.problem.source_numbers import MOST_NUMBERS, numbers_in_c, numbers_in_python
+from kernelwright.problem.source_numbers import MOST_NUMBERS, numbers_in_c, numbers_in_options, numbers_in_python
 from kernelwright.problem.toml.file import TomlTable, did_you_mean, parse_toml, read_text
 from kernelwright.source.language import LANGUAGE_OF_SUFFIX
 
@@ -90,20 +91,35 @@ def load_problem(path: Path | str) -> Problem:
         tolerances=read_tolerances(root, arguments),
         work=_read_work(root.table("work"), workloads, arguments),
         allows_assembly=root.flag("assembly") or False,
-        numbers=_numbers_of((baseline or kernel).file, reference.file),
+        numbers=_numbers_of(baseline or kernel, reference.file),
     )
     _refuse_misspelt_size(root, problem)
     return problem
 
 
-def _numbers_of(*files: Path) -> tuple[float, ...]:
-    """What the files name, in order; nothing where it is a table's worth. Who reads a file says if it cannot be."""
-    found: set[float] = set()
-    for file in files:
+def _numbers_of(original: SourceSpec, reference: Path) -> tuple[float, ...]:
+    """What the original's options, both files and their headers name, in order; a file of tables names none.
+
+    Who reads a file says if it cannot be read.
+    """
+    found = numbers_in_options(original.options)
+    for file in _files_of(original, reference):
         with contextlib.suppress(OSError):
             text = file.read_text(encoding="utf-8", errors="replace")
-            found |= numbers_in_python(text) if file.suffix == ".py" else numbers_in_c(text)
-    return tuple(sorted(found)) if len(found) <= MOST_NUMBERS else ()
+            named = numbers_in_python(text) if file.suffix == ".py" else numbers_in_c(text)
+            found = found | named if len(found | named) <= MOST_NUMBERS else found
+    return tuple(sorted(found))
+
+
+def _files_of(original: SourceSpec, reference: Path) -> tuple[Path, ...]:
+    """The original, the reference, then what they include."""
+    files = dict.fromkeys((original.file, reference))
+    for file in tuple(files):
+        with contextlib.suppress(OSError, SpecError):
+            if file.suffix != ".py":
+                text = file.read_text(encoding="utf-8", errors="replace")
+                files.update(dict.fromkeys(included_files(file, text, original.include_paths)))
+    return tuple(files)
 
 
 def _find_file(path: Path | str) -> Path:

@@ -1,0 +1,137 @@
+"""The worker that imports a module: the only place where a person's module is executed for its graph.
+
+It takes `{"file": PATH}` and answers the document that `graph.read_graph` reads.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import Location, ReferenceFailed
+from kernelwright.problem.user_code import blamed_on_user
+
+FACTORY = f"{__name__}:make_capture"
+SEED = 42
+"""Of the weights, as KernelBench has it."""
+_RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal_")
+
+
+def make_capture(argument: object) -> Callable[[object], object]:
+    """The handler: a module's file to its graph."""
+    del argument
+    return lambda job: _captured(Path(str(job)))
+
+
+def _captured(file: Path) -> dict[str, Any]:
+    with blamed_on_user(file, doing="importing the module"):
+        import torch
+
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(file.parent))
+        spec = importlib.util.spec_from_file_location("kernelwright_module", file)
+        if spec is None or spec.loader is None:
+            raise ReferenceFailed(f"{file.name} is not a Python file", location=Location(file))
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = loaded
+        torch.manual_seed(SEED)
+        spec.loader.exec_module(loaded)
+        for name in ("Model", "get_inputs", "get_init_inputs"):
+            if not hasattr(loaded, name):
+                raise ReferenceFailed(
+                    f"{file.name} defines no {name!r}",
+                    hint="a module's file has Model, get_inputs and get_init_inputs, as KernelBench's files have",
+                    location=Location(file),
+                )
+        model = loaded.Model(*loaded.get_init_inputs())
+        inputs = list(loaded.get_inputs())
+        exported = torch.export.export(model, tuple(inputs)).run_decompositions()
+    return _document(exported, inputs, file)
+
+
+def _document(exported: Any, inputs: list[Any], file: Path) -> dict[str, Any]:
+    known = {**dict(exported.state_dict), **dict(exported.constants)}
+    kinds = {"USER_INPUT": "input", "PARAMETER": "parameter", "BUFFER": "buffer"}
+    found: list[dict[str, Any]] = []
+    call: list[Any] = []
+    for each in exported.graph_signature.input_specs:
+        kind = kinds.get(each.kind.name)
+        if kind == "input" and not hasattr(each.arg, "name"):
+            call.append(each.arg.value)
+            continue
+        if kind is None:
+            raise ReferenceFailed(
+                f"{each.target or each.arg} is {each.kind.name.lower()} of the module, not a parameter or a buffer",
+                hint="register it with register_buffer",
+                location=Location(file),
+            )
+        tensor = inputs[len(call)] if kind == "input" else known[each.target]
+        name = f"x{len(call)}" if kind == "input" else f"p{len(found)}"
+        if kind == "input":
+            call.append({"ref": name})
+        found.append({"name": name, "kind": kind, "target": each.target or str(len(call) - 1), "own": each.arg.name,
+                      **_tensor(tensor), "values": _values(tensor)})  # fmt: skip
+    names = {each.pop("own"): each["name"] for each in found}
+    nodes = [_node(node, names) for node in exported.graph.nodes if node.op == "call_function"]
+    _refuse_random(nodes, file)
+    outputs = [
+        {"ref": names.get(each.arg.name, each.arg.name), "mutates": each.target}
+        for each in exported.graph_signature.output_specs
+    ]
+    return {"inputs": found, "nodes": nodes, "outputs": outputs, "call": call}
+
+
+def _refuse_random(nodes: list[dict[str, Any]], file: Path) -> None:
+    for node in nodes:
+        if any(word in node["op"] for word in _RANDOM):
+            raise ReferenceFailed(
+                f"{node['name']} ({node['op']}) draws random numbers, so no result of the module is right",
+                hint="set the dropout's p to 0, or call eval() on it in the constructor",
+                location=Location(file),
+            )
+
+
+def _tensor(tensor: Any) -> dict[str, Any]:
+    return {"shape": [int(extent) for extent in tensor.shape], "dtype": str(tensor.dtype).removeprefix("torch.")}
+
+
+def _values(tensor: Any) -> dict[str, float]:
+    """Of the example: what inputs of tests are drawn by."""
+    if not tensor.numel():
+        return {}
+    numbers = tensor.detach().double()
+    low, high, deviation = numbers.min().item(), numbers.max().item(), numbers.std(correction=0).item()
+    return {
+        name: each for name, each in (("low", low), ("high", high), ("deviation", deviation)) if math.isfinite(each)
+    }
+
+
+def _node(node: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    results = node.meta["val"]
+    results = results if isinstance(results, tuple | list) else [results]
+    if not hasattr(node.target, "_schema"):
+        arguments = {"of": _plain(node.args[0], names), "index": node.args[1]}
+        return {"name": node.name, "op": "getitem", "arguments": arguments, "results": [_tensor(results[0])]}
+    schema = node.target._schema.arguments  # noqa: SLF001 - what the operator's arguments are called
+    given = {each.name: each.default_value for each in schema if each.has_default_value()}
+    given |= {each.name: value for each, value in zip(schema, node.args, strict=False)}
+    given |= node.kwargs
+    arguments = {name: _plain(value, names) for name, value in given.items()}
+    tensors = [_tensor(each) for each in results if each is not None]
+    return {"name": node.name, "op": str(node.target), "arguments": arguments, "results": tensors}
+
+
+def _plain(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(each, names) for each in value]
+    if hasattr(value, "op") and hasattr(value, "name"):
+        return {"ref": names.get(value.name, value.name)}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    return {"dtype": str(value).removeprefix("torch.")}

@@ -1,0 +1,128 @@
+"""What one element of a tensor is: an acyclic graph of loads and arithmetic, shared where it is used twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelwright.modules.graph import Tensor
+from kernelwright.modules.index import Index, flattened
+
+C_TYPES: Mapping[str, str] = {
+    "float32": "float", "float64": "double", "int32": "int", "int64": "long", "bool": "uchar",
+}  # fmt: skip
+"""In OpenCL; CUDA's text names `uchar` and `long` itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Element:
+    """A number of one element: `form` with the texts of `parts` in it, or a load.
+
+    `form` is a format, `fmax({0}, {1})`; its result binds at least as tightly as a call.
+    """
+
+    form: str
+    dtype: str
+    parts: tuple[Element, ...] = ()
+    buffer: str | None = None
+    """A load's."""
+    index: Index | None = None
+    """A load's place."""
+    conditions: tuple[str, ...] = ()
+    """Where not empty: the first part where they all hold, and only there is it read; else the second."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor of which each element can be written down."""
+
+    tensor: Tensor
+    at: Callable[[tuple[Index, ...]], Element]
+    buffer: str | None = None
+    """The buffer that holds it, row-major; None: it is computed where it is read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, outermost first."""
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> str:
+        """The type of its elements."""
+        return self.tensor.dtype
+
+
+@dataclass(slots=True)
+class _Memo:
+    """Elements by their place, so that an element that is used twice is one object."""
+
+    make: Callable[[tuple[Index, ...]], Element]
+    known: dict[tuple[Index, ...], Element] = field(default_factory=dict)
+
+    def __call__(self, indices: tuple[Index, ...]) -> Element:
+        if indices not in self.known:
+            self.known[indices] = self.make(indices)
+        return self.known[indices]
+
+
+def computed(tensor: Tensor, make: Callable[[tuple[Index, ...]], Element]) -> Value:
+    """A tensor that is computed where it is read."""
+    return Value(tensor, _Memo(make))
+
+
+def stored(buffer: str, tensor: Tensor) -> Value:
+    """A tensor in memory, row-major."""
+    return Value(tensor, _Memo(lambda indices: load(buffer, flattened(indices, tensor.shape), tensor.dtype)), buffer)
+
+
+def load(buffer: str, index: Index, dtype: str) -> Element:
+    """A number that is read."""
+    return Element("", dtype, buffer=buffer, index=index)
+
+
+def apply(form: str, dtype: str, *parts: Element) -> Element:
+    """Arithmetic."""
+    return Element(form, dtype, parts)
+
+
+def guarded(value: Element, other: Element, inside: Sequence[tuple[Index, int]], more: Sequence[str] = ()) -> Element:
+    """`value` where each index is from 0 to below its extent, and `more` conditions hold; else `other`."""
+    conditions: list[str] = []
+    for index, extent in inside:
+        low, high = index.bounds()
+        if low < 0:
+            conditions.append(f"{index.text()} >= 0")
+        if high >= extent:
+            conditions.append(f"{index.text()} < {extent}")
+    conditions += more
+    return Element("", value.dtype, (value, other), conditions=tuple(conditions)) if conditions else value
+
+
+def number(value: float | bool, dtype: str) -> Element:
+    """A constant of a type."""
+    return Element(literal(value, dtype), dtype)
+
+
+def literal(value: float | bool, dtype: str) -> str:
+    """A constant in C."""
+    if not dtype.startswith("float"):
+        text = str(int(value))
+        return f"({text})" if text.startswith("-") else text
+    value = float(value)
+    suffix = "f" if dtype == "float32" else ""
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = repr(value)
+    return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"
+
+
+def cast(element: Element, dtype: str) -> Element:
+    """The number in another type, as PyTorch converts it."""
+    if element.dtype == dtype:
+        return element
+    if dtype == "bool":
+        return apply("({0} != 0)", "bool", element)
+    return apply(f"({C_TYPES[dtype]}){{0}}", dtype, element)

@@ -1,0 +1,387 @@
+"""What each of PyTorch's operators computes, as elements and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kernelwright.errors import SpecError
+from kernelwright.modules.expression import Element, Value, apply, cast, computed, number, stored
+from kernelwright.modules.graph import Node, Tensor
+from kernelwright.modules.index import Index, flattened, unflattened
+from kernelwright.modules.stages import Combiner, Segment, Stages
+from kernelwright.modules.windows import convolution, pooling
+
+Given = Mapping[str, Any]
+"""A node's arguments, tensors as values."""
+Operator = Callable[[Stages, Node, Given], Value | tuple[Value | None, ...]]
+
+_UNARY = {
+    "neg": "(-{0})", "exp": "exp({0})", "log": "log({0})", "log1p": "log1p({0})", "expm1": "expm1({0})",
+    "sqrt": "sqrt({0})", "rsqrt": "(1 / sqrt({0}))", "reciprocal": "(1 / {0})", "sin": "sin({0})", "cos": "cos({0})",
+    "tanh": "tanh({0})", "erf": "erf({0})", "abs": "({0} < 0 ? -{0} : {0})", "floor": "floor({0})", "ceil": "ceil({0})",
+    "sigmoid": "(1 / (1 + exp(-{0})))", "relu": "({0} < 0 ? 0 : {0})", "silu": "({0} / (1 + exp(-{0})))",
+    "isnan": "({0} != {0})", "logical_not": "(!{0})",
+}  # fmt: skip
+_BINARY = {
+    "mul": "({0} * {1})", "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
+    "minimum": "({0} < {1} || {0} != {0} ? {0} : {1})",
+}  # fmt: skip
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _element(value: object, indices: tuple[Index, ...], dtype: str) -> Element:
+    """An operand's element where it is broadcast to the result's shape."""
+    if isinstance(value, Value):
+        return cast(value.at(_broadcast(indices, value.shape)), dtype)
+    assert isinstance(value, int | float)
+    return number(value, dtype)
+
+
+def _broadcast(indices: tuple[Index, ...], shape: Sequence[int]) -> tuple[Index, ...]:
+    own = indices[len(indices) - len(shape) :] if shape else ()
+    return tuple(Index(0) if extent == 1 else index for index, extent in zip(own, shape, strict=True))
+
+
+def _map(form: str, names: Sequence[str], node: Node, given: Given, *, common: str | None = None) -> Value:
+    result = node.results[0]
+    dtype = common or result.dtype
+    return computed(
+        result,
+        lambda indices: apply(form, result.dtype, *(_element(given[name], indices, dtype) for name in names)),
+    )
+
+
+def _unary(form: str) -> Operator:
+    return lambda stages, node, given: _map(form, ("self",), node, given)
+
+
+def _binary(form: str) -> Operator:
+    return lambda stages, node, given: _map(form, ("self", "other"), node, given)
+
+
+def _sum_of_two(sign: str) -> Operator:
+    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+        form = f"({{0}} {sign} {{1}})"
+        return _map(form, ("self", "other"), node, _scaled(node, given))
+
+    return lowered
+
+
+def _scaled(node: Node, given: Given) -> Given:
+    factor, other = given.get("alpha", 1), given["other"]
+    if factor == 1:
+        return given
+    dtype = node.results[0].dtype
+    if not isinstance(other, Value):
+        return {**given, "other": other * factor}
+    times = computed(
+        Tensor(other.shape, dtype),
+        lambda indices: apply("({0} * {1})", dtype, cast(other.at(indices), dtype), number(factor, dtype)),
+    )
+    return {**given, "other": times}
+
+
+def _divided(stages: Stages, node: Node, given: Given) -> Value:
+    form = {None: "({0} / {1})", "floor": "floor({0} / {1})", "trunc": "trunc({0} / {1})"}[given.get("rounding_mode")]
+    return _map(form, ("self", "other"), node, given)
+
+
+def _compared(sign: str) -> Operator:
+    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+        kinds = [each.dtype for each in (given["self"], given["other"]) if isinstance(each, Value)]
+        common = next((each for each in ("float64", "float32", "int64", "int32", "bool") if each in kinds), "float32")
+        return _map(f"({{0}} {sign} {{1}})", ("self", "other"), node, given, common=common)
+
+    return lowered
+
+
+def _power(stages: Stages, node: Node, given: Given) -> Value:
+    exponent = given["exponent"]
+    form = {2: "({0} * {0})", 3: "({0} * {0} * {0})", 0.5: "sqrt({0})", 1: "{0}"}.get(exponent)
+    if form is not None and not isinstance(exponent, Value):
+        return _map(form, ("self",), node, given)
+    return _map("pow({0}, {1})", ("self", "exponent"), node, given)
+
+
+def _clamped(stages: Stages, node: Node, given: Given) -> Value:
+    low, high = given.get("min", given.get("min_val")), given.get("max", given.get("max_val"))
+    bounds = {name: each for name, each in (("low", low), ("high", high)) if each is not None}
+    form = "{0}"
+    for place, name in enumerate(bounds, 1):
+        sign = "<" if name == "low" else ">"
+        form = f"({form} {sign} {{{place}}} ? {{{place}}} : {form})"
+    return _map(form, ("self", *bounds), node, {**given, **bounds})
+
+
+def _chosen(stages: Stages, node: Node, given: Given) -> Value:
+    result = node.results[0]
+    return computed(
+        result,
+        lambda indices: apply(
+            "({0} ? {1} : {2})",
+            result.dtype,
+            _element(given["condition"], indices, "bool"),
+            _element(given["self"], indices, result.dtype),
+            _element(given["other"], indices, result.dtype),
+        ),
+    )
+
+
+def _leaky(stages: Stages, node: Node, given: Given) -> Value:
+    return _map("({0} > 0 ? {0} : {0} * {1})", ("self", "negative_slope"), node, given)
+
+
+def _gelu(stages: Stages, node: Node, given: Given) -> Value:
+    if given.get("approximate") == "tanh":
+        form = "(0.5f * {0} * (1 + tanh(0.7978845608028654f * ({0} + 0.044715f * {0} * {0} * {0}))))"
+    else:
+        form = "(0.5f * {0} * (1 + erf({0} * 0.7071067811865476f)))"
+    return _map(form, ("self",), node, given)
+
+
+def _elu(stages: Stages, node: Node, given: Given) -> Value:
+    form = "({0} > 0 ? {0} * {2} : (exp({0} * {3}) - 1) * {1} * {2})"
+    return _map(form, ("self", "alpha", "scale", "input_scale"), node, given)
+
+
+def _filled(stages: Stages, node: Node, given: Given) -> Value:
+    value = given.get("fill_value", given.get("s"))
+    result = node.results[0]
+    return computed(result, lambda indices: number(0 if value is None else value, result.dtype))
+
+
+# Views
+
+
+def _viewed(back: Callable[[tuple[Index, ...], Value, Given], tuple[Index, ...]]) -> Operator:
+    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+        source = given["self"]
+        return computed(node.results[0], lambda indices: cast(
+            source.at(back(indices, source, given)), node.results[0].dtype
+        ))  # fmt: skip
+
+    return lowered
+
+
+def _reshaped(stages: Stages, node: Node, given: Given) -> Value:
+    source, result = given["self"], node.results[0]
+    if source.buffer is not None:
+        return stored(source.buffer, result)
+    return computed(result, lambda indices: source.at(unflattened(flattened(indices, result.shape), source.shape)))
+
+
+def _permuted(indices: tuple[Index, ...], source: Value, given: Given) -> tuple[Index, ...]:
+    places = [each % len(source.shape) for each in given["dims"]]
+    return tuple(indices[places.index(axis)] for axis in range(len(source.shape)))
+
+
+# Reductions
+
+
+def _axes(given: Given, rank: int, name: str = "dim") -> tuple[int, ...]:
+    found = given.get(name)
+    if found is None or found == []:
+        return tuple(range(rank))
+    return tuple(sorted(each % max(rank, 1) for each in (found if isinstance(found, list) else [found])))
+
+
+def _reduced(stages: Stages, source: Value, axes: Sequence[int], combiner: Combiner, dtype: str) -> Value:
+    """The reduction with its axes kept as 1: one work-item for each result."""
+    if combiner in ("max", "min") and not dtype.startswith("float"):
+        raise SpecError(f"the {combiner} of {dtype} is not lowered yet", hint="take floats")
+    segments: list[Segment] = []
+    for axis, extent in enumerate(source.shape):
+        is_inner = axis in axes
+        if segments and segments[-1].is_inner == is_inner:
+            segments[-1] = Segment(segments[-1].extent * extent, is_inner)
+        else:
+            segments.append(Segment(extent, is_inner))
+    if not any(not each.is_inner for each in segments):
+        segments.insert(0, Segment(1, is_inner=False))
+    extents = [each.extent for each in segments]
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(source.shape))
+    return stages.reduce(
+        tuple(segments),
+        combiner,
+        lambda indices: cast(source.at(unflattened(flattened(indices, extents), source.shape)), dtype),
+        Tensor(kept, dtype),
+        covers=True,
+    )
+
+
+def _mapped(tensor: Tensor, form: str, *operands: Value | float) -> Value:
+    """Arithmetic on operands that are broadcast."""
+    return computed(
+        tensor, lambda indices: apply(form, tensor.dtype, *(_element(each, indices, tensor.dtype) for each in operands))
+    )
+
+
+def _as_result(value: Value, result: Tensor) -> Value:
+    """The same elements in another shape."""
+    if value.buffer is not None:
+        return stored(value.buffer, result)
+    return computed(result, lambda indices: value.at(unflattened(flattened(indices, result.shape), value.shape)))
+
+
+def _reduction(combiner: Combiner, *, is_mean: bool = False) -> Operator:
+    def lowered(stages: Stages, node: Node, given: Given) -> Value:
+        source, result = given["self"], node.results[0]
+        axes = _axes(given, len(source.shape))
+        total = _reduced(stages, source, axes, combiner, result.dtype)
+        if is_mean:
+            total = _mapped(total.tensor, "({0} / {1})", total, source.tensor.count / max(1, total.tensor.count))
+        return _as_result(total, result)
+
+    return lowered
+
+
+def _softmax(stages: Stages, node: Node, given: Given) -> Value:
+    source, result = given["self"], node.results[0]
+    axes = _axes(given, len(source.shape))
+    highest = _reduced(stages, source, axes, "max", result.dtype)
+    powers = _mapped(result, "exp({0} - {1})", source, highest)
+    total = _reduced(stages, powers, axes, "sum", result.dtype)
+    if node.op.startswith("aten._log_softmax"):
+        return _mapped(result, "({0} - {1} - log({2}))", source, highest, total)
+    return _mapped(result, "({0} / {1})", powers, total)
+
+
+def _moments(stages: Stages, source: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+    """Mean and variance, over all elements, with the axes kept as 1."""
+    total = _reduced(stages, source, axes, "sum", source.dtype)
+    count = source.tensor.count / max(1, total.tensor.count)
+    mean = _mapped(total.tensor, "({0} / {1})", total, count)
+    centred = _mapped(source.tensor, "({0} - {1})", source, mean)
+    squares = _reduced(stages, _mapped(source.tensor, "({0} * {0})", centred), axes, "sum", source.dtype)
+    return mean, _mapped(total.tensor, "({0} / {1})", squares, count)
+
+
+def _normalised(source: Value, mean: Value, variance: Value, epsilon: float) -> Value:
+    return _mapped(source.tensor, "(({0} - {1}) / sqrt({2} + {3}))", source, mean, variance, epsilon)
+
+
+def _affine(value: Value, weight: Value | None, bias: Value | None, shape: tuple[int, ...]) -> Value:
+    if weight is not None:
+        value = _mapped(value.tensor, "({0} * {1})", value, _as_result(weight, Tensor(shape, weight.dtype)))
+    if bias is not None:
+        value = _mapped(value.tensor, "({0} + {1})", value, _as_result(bias, Tensor(shape, bias.dtype)))
+    return value
+
+
+def _layer_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+    source, shape = given["input"], tuple(given["normalized_shape"])
+    axes = tuple(range(len(source.shape) - len(shape), len(source.shape)))
+    mean, variance = _moments(stages, source, axes)
+    value = _normalised(source, mean, variance, given["eps"])
+    return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
+
+
+def _group_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+    source, groups = given["input"], int(given["group"])
+    batch, channels = source.shape[:2]
+    split = _as_result(source, Tensor((batch, groups, source.tensor.count // batch // groups), source.dtype))
+    mean, variance = _moments(stages, split, (2,))
+    value = _as_result(_normalised(split, mean, variance, given["eps"]), source.tensor)
+    shape = (channels, *(1 for _ in source.shape[2:]))
+    return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
+
+
+def _batch_norm(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+    """By the batch's own statistics, which no buffer keeps."""
+    source = given["input"]
+    axes = (0, *range(2, len(source.shape)))
+    mean, variance = _moments(stages, source, axes)
+    shape = (source.shape[1], *(1 for _ in source.shape[2:]))
+    value = _normalised(source, mean, variance, given["eps"])
+    return _affine(value, given.get("weight"), given.get("bias"), shape), None, None
+
+
+def _vector_norm(stages: Stages, node: Node, given: Given) -> Value:
+    source, result, order = given["self"], node.results[0], given.get("ord", 2)
+    if order not in (1, 2):
+        raise SpecError(f"{node.name}: the norm of order {order} is not lowered yet", hint="take order 1 or 2")
+    form = "({0} * {0})" if order == 2 else "({0} < 0 ? -{0} : {0})"
+    terms = _mapped(source.tensor, form, source)
+    total = _reduced(stages, terms, _axes(given, len(source.shape)), "sum", result.dtype)
+    return _as_result(_mapped(total.tensor, "sqrt({0})", total) if order == 2 else total, result)
+
+
+def _extreme(combiner: Combiner) -> Operator:
+    def lowered(stages: Stages, node: Node, given: Given) -> tuple[Value | None, ...]:
+        source = given["self"]
+        total = _reduced(stages, source, _axes(given, len(source.shape)), combiner, source.dtype)
+        return _as_result(total, node.results[0]), None
+
+    return lowered
+
+
+def _product(stages: Stages, left: Value, right: Value, result: Tensor) -> Value:
+    """Matrices, or batches of them."""
+    inner = left.shape[-1]
+    left, right = (each if each.buffer else stages.store(each) for each in (left, right))
+    layout = (*(Segment(extent, is_inner=False) for extent in result.shape), Segment(inner, is_inner=True))
+
+    def body(indices: tuple[Index, ...]) -> Element:
+        *batch, row, col, place = indices
+        return apply(
+            "({0} * {1})",
+            result.dtype,
+            cast(left.at((*batch, row, place)), result.dtype),
+            cast(right.at((*batch, place, col)), result.dtype),
+        )
+
+    return stages.reduce(layout, "sum", body, result, covers=False)
+
+
+def _matmul(stages: Stages, node: Node, given: Given) -> Value:
+    return _product(stages, given["self"], given.get("mat2", given.get("other")), node.results[0])
+
+
+def _addmm(stages: Stages, node: Node, given: Given) -> Value:
+    result = node.results[0]
+    product = _product(stages, given["mat1"], given["mat2"], result)
+    return _mapped(result, "({0} * {1} + {2} * {3})", given["self"], given["beta"], product, given["alpha"])
+
+
+OPERATORS: Mapping[str, Operator] = {
+    **{name: _unary(form) for name, form in _UNARY.items()},
+    **{name: _binary(form) for name, form in _BINARY.items()},
+    **{name: _compared(sign) for name, sign in _COMPARISONS.items()},
+    "add": _sum_of_two("+"),
+    "sub": _sum_of_two("-"),
+    "div": _divided,
+    "pow": _power,
+    "clamp": _clamped,
+    "hardtanh": _clamped,
+    "where": _chosen,
+    "leaky_relu": _leaky,
+    "gelu": _gelu,
+    "elu": _elu,
+    **dict.fromkeys(("full", "full_like", "scalar_tensor", "zeros_like"), _filled),
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), _reshaped),
+    **dict.fromkeys(
+        ("clone", "alias", "_to_copy", "detach", "lift_fresh_copy"), _viewed(lambda indices, source, given: indices)
+    ),
+    "expand": _viewed(lambda indices, source, given: _broadcast(indices, source.shape)),
+    "permute": _viewed(_permuted),
+    "sum": _reduction("sum"),
+    "mean": _reduction("sum", is_mean=True),
+    "max": _extreme("max"),
+    "min": _extreme("min"),
+    "amax": _reduction("max"),
+    "amin": _reduction("min"),
+    "linalg_vector_norm": _vector_norm,
+    "_native_batch_norm_legit": _batch_norm,
+    "_softmax": _softmax,
+    "_log_softmax": _softmax,
+    "native_layer_norm": _layer_norm,
+    "native_group_norm": _group_norm,
+    **dict.fromkeys(("mm", "bmm"), _matmul),
+    "addmm": _addmm,
+    "convolution": convolution,
+    **dict.fromkeys(
+        ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"), pooling
+    ),
+}
+"""By the middle word of PyTorch's name, as in `aten.add.Tensor`."""

@@ -1,0 +1,202 @@
+"""Stages of a program, and the kernels that they are fused into.
+
+A kernel loops over a *layout*: segments of a row-major array, of which the outer ones say which work-item, and the
+inner ones are loops. Stages with the same layout become one kernel where each reads of the others only what its own
+work-item has computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernelwright.modules.expression import Element, Value, stored
+from kernelwright.modules.graph import Tensor
+from kernelwright.modules.index import Index, flattened, unflattened, variable
+
+Combiner = Literal["sum", "prod", "max", "min"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of adjacent axes."""
+
+    extent: int
+    is_inner: bool
+
+
+Layout = tuple[Segment, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """One thing that a kernel does: a reduction or a store."""
+
+    kind: Literal["reduce", "store"]
+    buffer: str
+    """What it computes."""
+    dtype: str
+    element: Element
+    """What is combined or stored."""
+    index: Index
+    """Where it goes."""
+    is_inside: bool = True
+    """Whether a store is in the loops; else once for a work-item."""
+    combiner: Combiner = "sum"
+
+
+@dataclass(slots=True, eq=False)
+class Kernel:
+    """Stages that one launch does, in order."""
+
+    layout: Layout
+    covers: bool
+    """Whether the layout is that of one array, in its order."""
+    stages: list[Stage] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    """The module's operators that its reductions and stores belong to; maps are computed where they are read."""
+
+    @property
+    def variables(self) -> tuple[Index, ...]:
+        """One for each segment."""
+        outer, inner = iter(range(99)), iter(range(99))
+        return tuple(
+            variable(f"k{next(inner)}" if each.is_inner else f"i{next(outer)}", each.extent) for each in self.layout
+        )
+
+    @property
+    def count(self) -> int:
+        """Work-items."""
+        return _product(each.extent for each in self.layout if not each.is_inner)
+
+    @property
+    def place(self) -> Index:
+        """The number of the work-item."""
+        outer = [(index, each.extent) for index, each in zip(self.variables, self.layout, strict=True)
+                 if not each.is_inner]  # fmt: skip
+        return flattened([index for index, _ in outer], [extent for _, extent in outer])
+
+    @property
+    def flat(self) -> Index:
+        """The place in the array that the layout covers."""
+        return flattened(self.variables, [each.extent for each in self.layout])
+
+    def computed(self) -> set[str]:
+        """Buffers that hold one number of each work-item."""
+        return {stage.buffer for stage in self.stages if stage.kind == "reduce"}
+
+    def written(self) -> set[str]:
+        """All buffers that it computes."""
+        return {stage.buffer for stage in self.stages}
+
+
+Body = Callable[[tuple[Index, ...]], Element]
+"""An element by the layout's variables."""
+
+
+class Stages:
+    """The kernels of a program, as they are added to."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Kernel] = []
+        self.buffers: dict[str, Tensor] = {}
+        """What kernels compute."""
+        self.node = ""
+        """The operator that is lowered."""
+
+    def reduce(
+        self, layout: Layout, combiner: Combiner, body: Body, tensor: Tensor, *, covers: bool, name: str = ""
+    ) -> Value:
+        """Combine the elements of the inner segments; `tensor` has one element for each work-item."""
+        buffer = self._new(name, tensor)
+        for kernel in self._homes(layout, covers=covers):
+            element = body(kernel.variables)
+            if self._fits(kernel, [element]):
+                break
+        else:
+            kernel = self._kernel(layout, covers=covers)
+            element = body(kernel.variables)
+        stage = Stage("reduce", buffer, tensor.dtype, element, kernel.place, combiner=combiner)
+        self._add(kernel, stage)
+        return stored(buffer, tensor)
+
+    def store(self, value: Value, *, name: str = "", only_after_product: bool = False) -> Value:
+        """The value in memory; with `only_after_product`, unchanged unless a product's kernel can do it too."""
+        tensor = value.tensor
+        for kernel in reversed(self.kernels):
+            if only_after_product and kernel.covers:
+                continue
+            for is_inside, flat in self._ways(kernel, tensor):
+                element = value.at(unflattened(flat, tensor.shape))
+                loads = {each.buffer for each in loads_of([element])}
+                if loads & kernel.computed() and self._fits(kernel, [element]):
+                    buffer = self._new(name, tensor)
+                    self._add(kernel, Stage("store", buffer, tensor.dtype, element, flat, is_inside))
+                    return stored(buffer, tensor)
+        if only_after_product:
+            return value
+        buffer = self._new(name, tensor)
+        kernel = self._kernel((Segment(tensor.count, is_inner=False),), covers=True)
+        element = value.at(unflattened(kernel.flat, tensor.shape))
+        self._add(kernel, Stage("store", buffer, tensor.dtype, element, kernel.flat))
+        return stored(buffer, tensor)
+
+    def _ways(self, kernel: Kernel, tensor: Tensor) -> Iterator[tuple[bool, Index]]:
+        """How a kernel can go through all elements of a tensor: in its loops, or one a work-item."""
+        if tensor.count == kernel.count:
+            yield False, kernel.place
+        elif kernel.covers and tensor.count == _product(each.extent for each in kernel.layout):
+            yield True, kernel.flat
+
+    def _homes(self, layout: Layout, *, covers: bool) -> Iterator[Kernel]:
+        yield from (each for each in reversed(self.kernels) if each.layout == layout and each.covers and covers)
+
+    def _fits(self, kernel: Kernel, elements: list[Element]) -> bool:
+        """Whether the kernel can compute the elements: what it computes itself is read by its own work-item only."""
+        later: set[str] = set()
+        for each in self.kernels[self.kernels.index(kernel) + 1 :]:
+            later |= each.written()
+        own = kernel.written()
+        for load in loads_of(elements):
+            if load.buffer in later:
+                return False
+            if load.buffer in own and (load.buffer not in kernel.computed() or load.index != kernel.place):
+                return False
+        return True
+
+    def _kernel(self, layout: Layout, *, covers: bool) -> Kernel:
+        kernel = Kernel(layout, covers)
+        self.kernels.append(kernel)
+        return kernel
+
+    def _add(self, kernel: Kernel, stage: Stage) -> None:
+        kernel.stages.append(stage)
+        if self.node and self.node not in kernel.nodes:
+            kernel.nodes.append(self.node)
+
+    def _new(self, name: str, tensor: Tensor) -> str:
+        name = name or f"t{len(self.buffers) + 1}"
+        self.buffers[name] = tensor
+        return name
+
+
+def loads_of(elements: list[Element]) -> Iterator[Element]:
+    """All loads in elements, each once."""
+    seen: set[int] = set()
+    waiting = list(elements)
+    while waiting:
+        element = waiting.pop()
+        if id(element) in seen:
+            continue
+        seen.add(id(element))
+        if element.buffer is not None:
+            yield element
+        waiting += element.parts
+
+
+def _product(extents: Iterator[int]) -> int:
+    product = 1
+    for extent in extents:
+        product *= extent
+    return product

@@ -1,0 +1,145 @@
+"""The kernels of a program in OpenCL or CUDA: one text, with the few words in which the two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kernelwright.modules.expression import C_TYPES, Element, literal
+from kernelwright.modules.graph import Tensor
+from kernelwright.modules.stages import Kernel, Stage, loads_of
+from kernelwright.source.language import Language
+
+_JOINS = {
+    "sum": "{0} + {1}", "prod": "{0} * {1}", "max": "fmax({0}, {1})", "min": "fmin({0}, {1})",
+}  # fmt: skip
+_FIRST: Mapping[str, float] = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
+
+BLOCK = 64
+"""Work-items of a block: what the plain kernels of the examples take."""
+
+
+def kernel_text(
+    kernel: Kernel, name: str, language: Language, *, tensors: Mapping[str, Tensor], kept: set[str]
+) -> tuple[str, tuple[str, ...]]:
+    """One kernel's definition, and its arguments' names in order.
+
+    Args:
+        kernel: what it does.
+        name: its name.
+        language: `opencl` or `cuda`.
+        tensors: every buffer.
+        kept: buffers that are read after this kernel; other results stay in the work-item.
+    """
+    read = {each.buffer for each in loads_of([stage.element for stage in kernel.stages])} - kernel.written()
+    writes = tuple(stage.buffer for stage in kernel.stages if stage.buffer in kept)
+    arguments = (*sorted(str(each) for each in read), *writes)
+    prefix = "__global " if language == "opencl" else ""
+    parameters = [
+        f"{prefix}{'' if each in writes else 'const '}{C_TYPES[tensors[each].dtype]} *{each}" for each in arguments
+    ]
+    opening = "__kernel void" if language == "opencl" else 'extern "C" __global__ void'
+    thread = "get_global_id(0)" if language == "opencl" else "blockIdx.x * blockDim.x + threadIdx.x"
+    lines = [
+        f"// {', '.join(kernel.nodes)}: one work-item for each of {kernel.count}.",
+        f"{opening} {name}({', '.join(parameters)}) {{",
+        *(f"  {line}" for line in _body(kernel, thread, kept)),
+        "}",
+    ]
+    return "\n".join(lines), arguments
+
+
+def _body(kernel: Kernel, thread: str, kept: set[str]) -> Iterator[str]:
+    outer = [
+        (index, each.extent)
+        for index, each in zip(kernel.variables, kernel.layout, strict=True)
+        if not each.is_inner and each.extent > 1
+    ]
+    item = outer[0][0].text() if len(outer) == 1 else "item"
+    yield f"const int {item} = {thread};"
+    yield f"if ({item} >= {kernel.count}) {{"
+    yield "  return;"
+    yield "}"
+    if len(outer) > 1:
+        stride = kernel.count
+        for place, (index, extent) in enumerate(outer):
+            stride //= extent
+            quotient = f"item / {stride}" if stride > 1 else "item"
+            yield f"const int {index.text()} = {quotient if place == 0 else f'({quotient}) % {extent}'};"
+    for number, stage in enumerate(kernel.stages):
+        yield from _stage(stage, kernel, kept, f"v{number}_")
+
+
+def _stage(stage: Stage, kernel: Kernel, kept: set[str], prefix: str) -> Iterator[str]:
+    own = {each.buffer: f"own_{each.buffer}" for each in kernel.stages if each.kind == "reduce"}
+    lines, text = _statements(stage.element, own, prefix)
+    if stage.kind == "store":
+        body = [*lines, f"{stage.buffer}[{stage.index.text()}] = {_bare(text)};"]
+        yield from (_loops(kernel, body) if stage.is_inside else body)
+        return
+    total, join = own[stage.buffer], _JOINS[stage.combiner]
+    yield f"{C_TYPES[stage.dtype]} {total} = {literal(_FIRST[stage.combiner], stage.dtype)};"
+    shown = text if stage.combiner in ("prod",) else _bare(text)
+    joined = f"{total} += {shown};" if stage.combiner == "sum" else f"{total} = {join.format(total, shown)};"
+    yield from _loops(kernel, [*lines, joined])
+    if stage.buffer in kept:
+        yield f"{stage.buffer}[{stage.index.text()}] = {total};"
+
+
+def _loops(kernel: Kernel, body: Sequence[str]) -> Iterator[str]:
+    inner = [
+        (index.text(), each.extent)
+        for index, each in zip(kernel.variables, kernel.layout, strict=True)
+        if each.is_inner and each.extent > 1
+    ]
+    for depth, (name, extent) in enumerate(inner):
+        yield f"{'  ' * depth}for (int {name} = 0; {name} < {extent}; ++{name}) {{"
+    yield from (f"{'  ' * len(inner)}{line}" for line in body)
+    for depth in reversed(range(len(inner))):
+        yield f"{'  ' * depth}}}"
+
+
+def _statements(element: Element, own: Mapping[str, str], prefix: str) -> tuple[list[str], str]:
+    """Statements that come before, for what is used twice, and the element's text."""
+    uses: dict[int, int] = {}
+
+    def count(each: Element) -> None:
+        uses[id(each)] = uses.get(id(each), 0) + 1
+        if uses[id(each)] == 1:
+            for part in each.parts:
+                count(part)
+
+    lines: list[str] = []
+    known: dict[int, str] = {}
+
+    def text(each: Element) -> str:
+        if id(each) in known:
+            return known[id(each)]
+        if each.buffer is not None:
+            assert each.index is not None
+            shown = own.get(each.buffer) or f"{each.buffer}[{each.index.text()}]"
+        elif each.conditions:
+            value, other = each.parts
+            shown = f"({' && '.join(each.conditions)} ? {text(value)} : {text(other)})"
+        else:
+            shown = each.form.format(*(text(part) for part in each.parts))
+        if uses[id(each)] > 1 and each.buffer not in own and (each.parts or each.buffer is not None):
+            lines.append(f"const {C_TYPES[each.dtype]} {prefix}{len(lines)} = {_bare(shown)};")
+            shown = f"{prefix}{len(lines) - 1}"
+        known[id(each)] = shown
+        return shown
+
+    count(element)
+    result = text(element)
+    return lines, result
+
+
+def _bare(text: str) -> str:
+    """Without parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and place < len(text) - 1:
+            return text
+    return text[1:-1]

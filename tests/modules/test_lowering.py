@@ -1,0 +1,130 @@
+"""A graph becomes a program of few kernels; what cannot is refused by name, all of it at once."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.backend.base import BuildRequest, BuildUnit, DeviceInfo
+from kernelwright.backend.cuda.driver import load_nvrtc
+from kernelwright.backend.registry import get_backend
+from kernelwright.errors import SpecError
+from kernelwright.modules.graph import Graph, read_graph
+from kernelwright.modules.index import flattened, unflattened, variable
+from kernelwright.modules.lowering import lower
+from kernelwright.modules.problem_files import files_of
+from kernelwright.problem.expressions.expression import Expression
+from kernelwright.problem.load.problem import load_problem
+from kernelwright.template.header import parse_header
+from kernelwright.template.load import load_template
+
+
+def node(name: str, op: str, shape: list[int], dtype: str = "float32", **arguments: Any) -> dict[str, Any]:
+    results = [{"shape": shape, "dtype": dtype}]
+    return {"name": name, "op": op, "arguments": arguments, "results": results}
+
+
+def graph(*nodes: dict[str, Any], shape: tuple[int, ...] = (6, 10), dtype: str = "float32") -> Graph:
+    """Of one input `x`; the last node is what is returned."""
+    values = {"low": -2.0, "high": 2.0, "deviation": 1.0}
+    given = {"name": "x", "kind": "input", "target": "0", "shape": list(shape), "dtype": dtype, "values": values}
+    return read_graph(
+        {
+            "inputs": [given],
+            "nodes": list(nodes),
+            "outputs": [{"ref": nodes[-1]["name"], "mutates": None}],
+            "call": [{"ref": "x"}],
+        }
+    )
+
+
+X = {"ref": "x"}
+SCALE = node("scaled", "aten.mul.Tensor", [6, 10], self=X, other=0.5)
+SOFTMAX = node("rows", "aten._softmax.default", [6, 10], self={"ref": "scaled"}, dim=-1, half_to_float=False)
+SUM = node("total", "aten.sum.dim_IntList", [10], self={"ref": "scaled"}, dim=[0], keepdim=False)
+
+
+def test_every_operator_that_is_not_lowered_is_named() -> None:
+    first = node("sorted", "aten.sort.default", [6, 10], self=X)
+    second = node("special", "aten.igamma.default", [6, 10], self={"ref": "sorted"})
+    with pytest.raises(SpecError) as refused:
+        lower(graph(first, SCALE, second))
+    assert "sorted: aten.sort.default is not lowered yet" in refused.value.message
+    assert "special: aten.igamma.default is not lowered yet" in refused.value.message
+    assert "scaled" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "reason"),
+    [((6, 10), "complex64", "complex64 is none of"), ((1 << 16, 1 << 15), "float32", "2147483648 elements")],
+)
+def test_a_tensor_that_no_kernel_can_take_is_refused(shape: tuple[int, ...], dtype: str, reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        lower(graph(node("y", "aten.exp.default", list(shape), dtype, self=X), shape=shape, dtype=dtype))
+
+
+def test_a_document_that_is_no_graph_is_refused() -> None:
+    with pytest.raises(SpecError, match="no graph of a module"):
+        read_graph({"inputs": [{"name": "x"}]})
+
+
+def test_a_softmax_and_the_maps_before_it_are_one_kernel_without_scratch() -> None:
+    program = lower(graph(SCALE, SOFTMAX))
+    header = parse_header(program.text("opencl"), Path("program.cl"))
+    assert program.entries == ("kernel_1",)
+    assert header.scratch == ()
+    assert program.kernels[0].nodes == ["rows"]
+    assert header.steps[0].arguments == ("x", "out0")
+
+
+def test_what_later_kernels_read_is_scratch() -> None:
+    """A column's sum is read by other columns' work-items when each row divides by all of them."""
+    shared = node("shared", "aten.div.Tensor", [6, 10], self={"ref": "scaled"}, other={"ref": "total"})
+    over_rows = node("sums", "aten.sum.dim_IntList", [6], self={"ref": "shared"}, dim=[1], keepdim=False)
+    program = lower(graph(SCALE, SUM, shared, over_rows))
+    header = parse_header(program.text("opencl"), Path("program.cl"))
+    assert [step.entry for step in header.steps] == ["kernel_1", "kernel_2"]
+    assert [each.name for each in header.scratch] == ["t1"]
+
+
+@pytest.mark.parametrize("nodes", [(SCALE,), (SCALE, SOFTMAX), (SCALE, SUM)])
+def test_the_files_of_a_program_are_a_problem_in_both_languages(nodes: tuple[Any, ...], tmp_path: Path) -> None:
+    whole = graph(*nodes)
+    files = files_of("my module", b"import torch\n", whole, lower(whole))
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert load_template(load_problem(tmp_path)).language == "opencl"
+    text = files["problem.toml"].decode().replace('kernel = "program.cl"', 'kernel = "program.cu"')
+    (tmp_path / "problem.toml").write_text(text)
+    assert load_template(load_problem(tmp_path)).language == "cuda"
+
+
+def test_the_text_for_cuda_compiles(tmp_path: Path) -> None:
+    if load_nvrtc() is None:
+        pytest.skip("needs NVRTC: pip install 'kernelwright[cuda]'")
+    device = DeviceInfo("cuda", "cuda:0", "H100", "gpu", {"compute_capability": 90, "shared_memory_per_block": 232448})
+    compare = node("positive", "aten.gt.Scalar", [6, 10], "bool", self={"ref": "rows"}, other=0.1)
+    chosen = node("y", "aten.where.self", [6, 10], condition={"ref": "positive"}, self={"ref": "rows"}, other=X)
+    source = lower(graph(SCALE, SOFTMAX, compare, chosen)).text("cuda")
+    unit = BuildUnit("cuda", source, "program.cu", (), ("--compiler=nvrtc",), ("kernel_1",))
+    assert get_backend("cuda").compile(BuildRequest(unit), device, tmp_path).unit == unit
+
+
+def test_indices_are_simplified_to_what_they_are() -> None:
+    shape = (3, 4, 5)
+    places = [variable(f"i{axis}", extent) for axis, extent in enumerate(shape)]
+    flat = variable("flat", 60)
+    assert flattened(unflattened(flat, shape), shape) == flat
+    assert unflattened(flattened(places, shape), shape) == tuple(places)
+    halves = unflattened(flattened(places, shape), (6, 10))
+    for numbers in itertools.product(*(range(extent) for extent in shape)):
+        known = dict(zip(("i0", "i1", "i2"), numbers, strict=True))
+        place = numbers[0] * 20 + numbers[1] * 5 + numbers[2]
+        assert [_value(each.text(), known) for each in halves] == [place // 10, place % 10]
+
+
+def _value(text: str, known: dict[str, int]) -> int:
+    return int(Expression.parse(text.replace("/", "//")).evaluate(known))

@@ -1,0 +1,146 @@
+"""A file with a PyTorch module becomes a problem whose program is right, or is refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelwright.cli.main import main
+
+HEAD = "import torch\nimport torch.nn as nn\n"
+MODULES = {
+    "swish_bias": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(7, 1))
+    def forward(self, x):
+        x = x + self.bias
+        return torch.clamp(x * torch.sigmoid(x), -0.5, 2.0)
+def get_inputs():
+    return [torch.randn(5, 7, 11)]
+""",
+    "norm_then_softmax": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(48)
+    def forward(self, x):
+        return torch.softmax(self.norm(x), dim=-1)
+def get_inputs():
+    return [torch.randn(20, 48)]
+""",
+    "group_norm_gelu": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 6)
+    def forward(self, x):
+        return nn.functional.gelu(self.norm(x))
+def get_inputs():
+    return [torch.randn(3, 6, 4, 5)]
+""",
+    "linear_chain": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(12, 9)
+    def forward(self, x):
+        return torch.logsumexp(torch.relu(self.linear(x)) * 0.5, dim=1, keepdim=True)
+def get_inputs():
+    return [torch.randn(10, 12)]
+""",
+    "convolutions": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2)
+        self.up = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, dilation=2, bias=False)
+    def forward(self, x):
+        x = torch.relu(self.up(torch.tanh(self.down(x))))
+        return nn.functional.max_pool2d(x, 3, 2, 1), nn.functional.avg_pool2d(x, 2)
+def get_inputs():
+    return [torch.randn(2, 4, 9, 7)]
+""",
+    "smooth_loss": """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return nn.functional.smooth_l1_loss(x, y)
+def get_inputs():
+    return [torch.rand(33, 8), torch.rand(33, 8)]
+""",
+    "instance_norm_columns": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.InstanceNorm2d(3)
+    def forward(self, x):
+        return self.norm(x).mean(dim=(0, 3)), x.norm(p=2, dim=1)
+def get_inputs():
+    return [torch.randn(4, 3, 6, 5)]
+""",
+}
+TAIL = "\ndef get_init_inputs():\n    return []\n"
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as exit_:
+        main(list(words))
+    captured = capsys.readouterr()
+    return int(exit_.value.code or 0), captured.out, captured.err
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    file = folder / f"{name}.py"
+    file.write_text(HEAD + text + TAIL)
+    return file
+
+
+def test_words_of_a_kernel_are_refused_for_a_module(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(in_tmp, "layer", MODULES["swish_bias"])
+    status, _, error = run(capsys, "init", "layer.py", "n=5")
+    assert status == 2
+    assert "layer.py is a PyTorch module" in error
+
+
+def test_a_module_that_is_not_there_is_refused(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, error = run(capsys, "init", "layer.py")
+    assert status == 2
+    assert "layer.py is not a file" in error
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Model = nn.ReLU\n", "defines no 'get_inputs'"),
+        ("raise ValueError('no weights')\n", "layer.py:3: importing the module raised ValueError: no weights"),
+        (MODULES["swish_bias"].replace("torch.sigmoid(x)", "nn.functional.dropout(x)"), "draws random numbers"),
+        (MODULES["swish_bias"].replace("torch.sigmoid(x)", "torch.sort(x)[0]"), "aten.sort.default is not lowered"),
+        (MODULES["instance_norm_columns"].replace("Instance", "Batch"), "norm.running_mean: the module changes"),
+    ],
+)
+def test_a_module_that_cannot_become_a_program_is_refused(
+    text: str, reason: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    write(in_tmp, "layer", text)
+    status, _, error = run(capsys, "init", "layer.py")
+    assert status == 2
+    assert reason in " ".join(error.split())
+    assert [each.name for each in in_tmp.iterdir()] == ["layer.py"]
+
+
+@pytest.mark.thorough
+@pytest.mark.opencl
+@pytest.mark.parametrize("name", MODULES)
+def test_the_program_of_a_module_agrees_with_it(name: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The calibration judges the program by the module in float64 on every dataset."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("pyopencl")
+    write(in_tmp, name, MODULES[name])
+    status, _, error = run(capsys, "init", f"{name}.py", "--quiet")
+    assert status == 0, error
+    status, out, error = run(capsys, "optimize", name, "--budget", "1", "--no-memory", "--run", "found", "--no-report")
+    assert status == 0, out + error
