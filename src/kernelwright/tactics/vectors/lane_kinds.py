@@ -23,7 +23,7 @@ from kernelwright.tactics.common.thread_queries import query_text, thread_querie
 
 COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
 _SCALAR_ONLY = frozenset(("select", "bitselect", "any", "all", "isequal", "signbit", "frexp", "modf", "sincos", "fract",
-                          "remquo", "lgamma_r"))  # fmt: skip
+                          "remquo", "lgamma_r", "pown", "rootn", "ldexp", "ilogb", "nan"))  # fmt: skip
 _OPENCL_TYPES = {"float": "float", "double": "double", "int": "int", "uint": "uint", "unsigned": "uint",
                  "unsigned int": "uint", "half": "half"}  # fmt: skip
 _NARROW = {"char": "char", "signed char": "char", "uchar": "uchar", "unsigned char": "uchar", "short": "short",
