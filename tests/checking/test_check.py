@@ -257,6 +257,9 @@ def test_a_folder_without_choices_is_refused(tmp_path: Path) -> None:
         check([tmp_path], machine=SimulatedMachine(cost))
     with pytest.raises(UserError, match="there is no folder"):
         check([tmp_path / "none"], machine=SimulatedMachine(cost))
+    (tmp_path / "notes.txt").write_text("no choice")
+    with pytest.raises(UserError, match=r"notes\.txt is a file"):
+        check([tmp_path / "notes.txt"], machine=SimulatedMachine(cost))
 
 
 def test_a_damaged_file_is_not_written_over(store: Path) -> None:

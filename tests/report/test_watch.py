@@ -174,7 +174,7 @@ def test_no_path_leads_to_a_file(ask: Ask) -> None:
 
 
 def test_a_folder_that_there_is_not_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(UserError, match="is no folder"):
         WatchServer(tmp_path / "none")
 
 

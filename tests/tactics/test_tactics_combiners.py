@@ -279,3 +279,35 @@ __kernel void f(__global const float *x, __global float *out, int rows, int cols
     result = ROWS.apply(_subject(Rows("kept", source, {**ONE, "x": "in float32 rows,64"})))
     assert isinstance(result, NotApplicable)
     assert "keep values of a row" in result.reason
+
+
+@pytest.mark.parametrize("step", ["s += x[r * 64 + c] * 2.5f;", "s = s + x[r * 64 + c];", "s *= 0.5f;",
+                                  "s = fmax((float)s, x[r * 64 + c]);"])  # fmt: skip
+def test_a_whole_number_that_joins_floats_is_refused(step: str) -> None:
+    """Each step cuts a fraction off, so that another order leaves another number."""
+    source = f"""
+__kernel void f(__global const float *x, __global float *out, int rows, int cols) {{
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  int s = 100;
+  for (int c = 0; c < 64; ++c) {step}
+  out[r] = s;
+}}"""
+    result = ROWS.apply(_subject(Rows("cut", source, {**ONE, "x": "in float32 rows,64"})))
+    assert isinstance(result, NotApplicable)
+    assert "loses the fraction" in result.reason
+
+
+def test_whole_numbers_made_of_floats_are_joined(runner: Runner) -> None:
+    source = """
+__kernel void f(__global const float *x, __global float *out, int rows, int cols) {
+  int r = get_global_id(0);
+  if (r >= rows) return;
+  int s = 0;
+  for (int c = 0; c < 64; ++c) s += (int)(x[r * 64 + c] * 9.0f) + (x[r * 64 + c] > 0.5f);
+  out[r] = s;
+}"""
+    subject = _subject(Rows("whole", source, {**ONE, "x": "in float32 rows,64"}))
+    result = ROWS.apply(subject)
+    assert isinstance(result, Rewrite), result
+    assert_same(runner, subject, result, SIZES[:1], count=2)

@@ -254,6 +254,7 @@ def test_what_is_no_plain_product_is_left_alone(inside: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("old", "new"), [
     ("i >= m || j >= n", "i >= m || j >= n || i < j"),
+    ("l < k;", "l < k && l <= i;"),
     ("i >= m || j >= n", "i >= m || j >= n || a[0] > 0"),
     ("i >= m || j >= n", "i >= m || i == 3 || j >= n"),
     ("float s = 0;", "float s = 0; barrier(CLK_LOCAL_MEM_FENCE);"),

@@ -59,6 +59,8 @@ def test_cuda_text_compiles(tmp_path: Path) -> None:
         ("atomic_add(&hist[bin], 1);", "if (hist[bin] < 9) atomic_add(&hist[bin], 1);", "or a bin is read"),
         ("atomic_add(&hist[bin], 1);", "int old = atomic_add(&hist[bin], 1);", "what was there is used"),
         ("atomic_add(&hist[bin], 1);", "atomic_max(&hist[bin], i);", "no plain addition"),
+        ("const int bin = x[i] & 31;", "x += i; const int bin = *x & 31;", "the argument x is changed"),
+        ("const int bin = x[i] & 31;", "n += x[i]; const int bin = n & 31;", "the argument n is changed"),
         ("  if (i >= n) return;\n", "", "more threads than elements"),
         ("atomic_add(&hist[bin], 1);", "barrier(CLK_LOCAL_MEM_FENCE); atomic_add(&hist[bin], 1);", "work together"),
     ],

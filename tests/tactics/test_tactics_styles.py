@@ -201,3 +201,27 @@ def test_what_depends_on_the_launch_has_a_reason(name: str) -> None:
     result = tactic("rows").apply(subject_of(source, ROWS, grid, block, SIZES))
     assert isinstance(result, NotApplicable), result.source
     assert reason in result.reason
+
+
+@pytest.mark.parametrize(("statement", "reason"), [
+    ("a += v; y[i] = a;", "a is an argument"), ("y[i] = pown(v, 3);", "pown"), ("y[i] = ldexp(v, 2);", "ldexp"),
+])  # fmt: skip
+def test_what_vectors_do_in_another_way_has_a_reason(statement: str, reason: str) -> None:
+    source = "__kernel void f(__global const float *x, __global float *y, int n, float a) {\n"
+    source += f"  const int i = get_global_id(0);\n  if (i >= n) return;\n  const float v = x[i];\n  {statement}\n}}"
+    arguments = {**XY, "a": "float32 =0.5"}
+    result = tactic("vector-map").apply(subject_of(source, arguments, ("ceil_div(n, 32)",), ("32",), LINE))
+    assert isinstance(result, NotApplicable), result.source
+    assert reason in result.reason
+
+
+@pytest.mark.few(1)
+@pytest.mark.opencl
+@pytest.mark.parametrize("c_type", ["double", "float"])
+def test_sums_of_another_type_than_their_elements_are_the_same(c_type: str, runner: Runner) -> None:
+    source = f"{HEAD} const int r = get_global_id(0); if (r >= b) return; {SUM.replace('float s', f'{c_type} s')} }}"
+    subject = subject_of(source, ROWS, ("ceil_div(b, 32)",), ("32",), SIZES)
+    result = tactic("rows").apply(subject)
+    assert isinstance(result, Rewrite), result.reason
+    assert ("VEC" in [each.name for each in result.header.parameters]) is (c_type == "float")
+    assert assert_same(runner, subject, result, SIZES[:1], count=3) == 3

@@ -23,6 +23,8 @@ class Loop:
     then: tuple[str, ...] = ()
     """Tactics that fit the kernel now."""
     threads: str = "rows"
+    must: str = ""
+    """What the new text says."""
 
 
 ARGUMENTS = {"m": "in float32 rows,cols", "v": "in float32 cols", "out": "inout float32 rows",
@@ -52,6 +54,24 @@ CASES = (
     for (int j = 1; j < cols; ++j) low[0] += low[j];""", kept=0),
     Loop("a loop that may not run, of an element beyond the array", """if (i < rows)
     for (int j = cols; j < cols - 1; ++j) out[i + 100000000] += v[j];""", kept=0),
+    Loop("one element of one thread", """for (int j = 0; j < 8; ++j)
+    if (i == 0) out[rows - 1] += v[j % cols];""",
+         must="if (i == 0) out[rows - 1] += "),
+    Loop("changed in each step, and more under a condition", """if (i < rows)
+    for (int j = 0; j < 8; ++j) { if (i > 2) out[i] *= 0.5f; out[i] = out[i] + v[j % cols]; }"""),
+    Loop("only some steps touch it", """if (i < rows)
+    for (int j = 0; j < 8; ++j) if (j < i) out[i - 1] += v[j % cols];""", kept=0),
+    Loop("a step is left before it", """if (i < rows)
+    for (int j = 0; j < 8; ++j) { if (i < 3) continue; out[i - 3] += v[j % cols]; }""", kept=0),
+    Loop("a choice decides whether it is touched", """if (i < rows)
+    for (int j = 0; j < 8; ++j) {
+      float one = i > 2 ? out[i - 3] : 1.0f;
+      if (i > 2) out[i - 3] = one + v[0];
+    }""", kept=0),
+    Loop("two conditions end the loop", """if (i < rows)
+    for (int j = 0; j < 8 && i > 2; ++j) out[i - 3] += v[j % cols];""", kept=0),
+    Loop("its index is another one beside the loop", """if (i < rows) { int k = i; low[k] = 0.0f; k = k + 100000000;
+    for (int j = cols; j < cols - 1; ++j) low[k] += v[j]; }""", kept=0),
     Loop("it may be left", """if (i < rows)
     for (int j = 0; j < cols; ++j) { if (m[i * cols + j] > 9.0f) return; out[i] += v[j]; }""", kept=0),
 )  # fmt: skip
@@ -69,6 +89,7 @@ def test_elements_are_kept_while_a_loop_runs(case: Loop, runner: Runner) -> None
     rewrite = REGISTER_SUMS.apply(subject)
     assert isinstance(rewrite, Rewrite), rewrite.reason
     assert rewrite.explanation.startswith(f"{case.kept} ")
+    assert case.must in rewrite.source
     assert_same(runner, subject, rewrite, SIZES, count=1, rtol=1e-5)
     for name in case.then:
         chosen = tactic(name)

@@ -144,7 +144,7 @@ class LoopFact:
     """The helper function that it stands in; empty for the kernel itself."""
     confidence: Confidence = "certain"
     ends_early: bool = False
-    """Whether a `break` or `return` that depends on data, or on more than bounds, may end it."""
+    """Whether a second condition may end it, or a `break` or `return` that depends on data or on more than bounds."""
 
 
 @dataclass(frozen=True, slots=True)

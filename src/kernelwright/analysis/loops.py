@@ -120,9 +120,11 @@ class Loops:
         if kind == "add" and amount.is_small and not self._is_steady(amount):
             step = IndexStep("add", atoms.fresh("unknown"))
         sweep = self._sweep(start, step)
+        has_more = isinstance(node.condition, nodes.Binary) and node.condition.operator == "&&"
         state.loops[index] = replace(
-            state.loops[index], start=start, operator=header.operator, bound=bound, step=step, sweep=sweep
-        )
+            state.loops[index], start=start, operator=header.operator, bound=bound, step=step, sweep=sweep,
+            ends_early=has_more or state.loops[index].ends_early,
+        )  # fmt: skip
 
     def _is_steady(self, amount: Polynomial) -> bool:
         return all(self.state.atoms.by_name[name].kind not in ("carried", "data") for name in amount.names)

@@ -133,6 +133,8 @@ def _subjects(folder: Path) -> list[tuple[Path, Path | None]]:
     """
     if is_run(folder):
         return [(folder, None)]
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; a folder of choices or a run was expected", hint="say where choices are")
     if not folder.is_dir():
         names = [each.name for each in folder.parent.iterdir()] if folder.parent.is_dir() else []
         raise UserError(

@@ -37,7 +37,7 @@ class Workspace:
             StoreError: it cannot be copied.
         """
         if not root.is_dir():
-            raise UserError(f"there is no folder {root}", hint="say the folder that holds the kernels")
+            raise UserError(f"{root} is no folder", hint="say the folder that holds the kernels")
         self.root = root.resolve()
         self.private = Path(tempfile.mkdtemp(prefix="kernelwright-mcp-"))
         self._frozen = self.private / "frozen"

@@ -188,8 +188,11 @@ class Subject:
 
     @cached_property
     def normal(self) -> Subject | None:
-        """The same kernel in normal form; None where it is in it already, or a tactic has arranged it anew."""
-        if set(self.history) - _NAMED_APART:
+        """The same kernel in normal form; None where it is in it already, or a tactic has arranged it anew.
+
+        None, too, while a tactic is only tried: it costs more than the look ahead is worth.
+        """
+        if self.is_tentative or set(self.history) - _NAMED_APART:
             return None
         text = normal_form(
             self.source, self.language, self.entry, {**dict(self.device.compiler_macros), **self.defines}

@@ -51,7 +51,7 @@ class WatchServer(ThreadingHTTPServer):
             UserError: there is no such folder, or the port cannot be had.
         """
         if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}", hint="name a run, or a folder of runs")
+            raise UserError(f"{folder} is no folder", hint="name a run, or a folder of runs")
         self._folder = folder
         self._is_one = is_run(folder)
         self._runs: dict[str, LiveRun] = {}

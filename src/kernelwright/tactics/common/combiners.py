@@ -16,7 +16,7 @@ from kernelwright.source import nodes
 from kernelwright.source.builtin_functions import math_function
 from kernelwright.source.loop_headers import LoopHeader
 from kernelwright.tactics.base import Subject, Unfit
-from kernelwright.tactics.common.loop_reductions import Joined, joined_variable
+from kernelwright.tactics.common.loop_reductions import Joined, joined_variable, refuse_cut_fractions
 from kernelwright.tactics.common.loop_replay import PRIVATE_LENGTH, LoopReplay, Number, State, tainted_names
 
 _FLOATS = frozenset(("float", "double"))
@@ -58,8 +58,9 @@ def _combined(loop: nodes.Loop, types: Mapping[str, str], extents: Mapping[str, 
         raise Unfit(f"the pointer {pointers[0]} moves along")
     plain, others, reason = [], [], ""
     for name in sorted(carried):
+        refuse_cut_fractions(loop.body, name, types)
         try:
-            plain.append(joined_variable(loop.body, name, types.get(name, "")))
+            plain.append(joined_variable(loop.body, name, types))
         except Unfit as unfit:
             others.append(name)
             reason = reason or unfit.reason

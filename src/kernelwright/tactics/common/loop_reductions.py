@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +13,14 @@ from kernelwright.tactics.base import Unfit
 from kernelwright.tactics.common.dialect import Dialect, joined
 
 Operation = Literal["sum", "product", "max", "min"]
+_INTEGERS = frozenset((
+    "char", "signed char", "unsigned char", "uchar", "short", "unsigned short", "ushort", "int", "signed", "unsigned",
+    "unsigned int", "uint", "long", "unsigned long", "ulong", "long long", "unsigned long long", "size_t", "bool",
+    "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t",
+))  # fmt: skip
+_TO_INTEGER = re.compile(
+    r"(?:convert|as)_u?(?:char|short|int|long)|__(?:float|double)2u?(?:int|ll)|is(?:nan|inf)|l?lr(?:int|ound)"
+)
 _OF_SIGN: dict[str, Operation] = {"+": "sum", "-": "sum", "*": "product"}
 
 
@@ -56,10 +66,10 @@ def joined_variables(loop: nodes.Loop, types: dict[str, str]) -> tuple[Joined, .
     pointers = [name for name in carried if name in types and types[name].endswith("*")]
     if pointers:
         raise Unfit(f"the pointer {pointers[0]} moves along")
-    return tuple(joined_variable(loop.body, name, types.get(name, "")) for name in carried)
+    return tuple(joined_variable(loop.body, name, types) for name in carried)
 
 
-def joined_variable(body: nodes.Statement, name: str, c_type: str) -> Joined:
+def joined_variable(body: nodes.Statement, name: str, types: Mapping[str, str]) -> Joined:
     """How a loop's body joins values into one variable, which nothing else in it reads.
 
     Raises:
@@ -81,9 +91,45 @@ def joined_variable(body: nodes.Statement, name: str, c_type: str) -> Joined:
     mentions = sum(isinstance(each, nodes.Name) and each.name == name for each in nodes.walk(body))
     if len(found) != 1 or found[0][1] != mentions:
         raise Unfit(f"{name} goes from one iteration to the next in a way that is no plain sum, product, max or min")
+    c_type = types.get(name, "")
     if not c_type or c_type == "auto":
         raise Unfit(f"the type of {name} is not known")
+    refuse_cut_fractions(body, name, types)
     return Joined(name, found[0][0], c_type)
+
+
+def refuse_cut_fractions(body: nodes.Statement, name: str, types: Mapping[str, str]) -> None:
+    """An integer that joins floats loses a fraction in each step, so that the order of the steps matters.
+
+    Raises:
+        Unfit: the variable does.
+    """
+    if types.get(name) not in _INTEGERS:
+        return
+    for node in nodes.walk(body):
+        if isinstance(node, nodes.Assign) and _is(node.target, name) and _has_fraction(node.value, types):
+            raise Unfit(f"{name} is a whole number, and loses the fraction of what it joins in each step")
+
+
+def _has_fraction(node: nodes.Node, types: Mapping[str, str]) -> bool:
+    match node:
+        case nodes.Name(name=name):
+            return types.get(name, "int").removesuffix("*").strip() not in _INTEGERS
+        case nodes.Literal(value=value):
+            return value is None
+        case nodes.Element(base=base):
+            return _has_fraction(base, types)
+        case nodes.Binary(operator=operator) if operator in ("<", "<=", ">", ">=", "==", "!=", "&&", "||"):
+            return False
+        case nodes.Unary(operator="!"):
+            return False
+        case nodes.Conditional(yes=yes, no=no):
+            return _has_fraction(yes, types) or _has_fraction(no, types)
+        case nodes.Cast(c_type=c_type) if c_type in _INTEGERS:
+            return False
+        case nodes.Call(function=function) if _TO_INTEGER.match(function):
+            return False
+    return any(_has_fraction(each, types) for each in nodes.children(node))
 
 
 def _is(node: nodes.Node, name: str) -> bool:

@@ -6,6 +6,7 @@ known that the arguments of a problem are arrays of their own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kernelwright.analysis.facts import Access, LoopFact
@@ -36,6 +37,8 @@ class _Kept:
     """The element, as C text."""
     is_sum: bool
     """Whether the loop only adds to it."""
+    condition: str = ""
+    """Under which the loop touches it, as C text that all steps answer alike; empty: always."""
 
 
 def _sums(subject: Subject) -> Rewrite:
@@ -54,10 +57,13 @@ def _sums(subject: Subject) -> Rewrite:
     if has_sums:
         plan.prelude.append(f"{_REASSOCIATE.format('on')}\n")
         plan.insert(subject.analysis.function.place.span.end, f"\n{_REASSOCIATE.format('off')}\n")
-    told = "sum is" if len(kept) == 1 else "sums are"
-    ordered = ", and sums may be added in any order" if has_sums else ""
+    told = [f"{len(kept)} {'sum is' if len(kept) == 1 else 'sums are'} kept in a register while a loop runs"] * bool(
+        kept
+    )
+    told += ["the terms of a sum may be added in any order"] * has_sums
+    words = ", and ".join(told)
     return plan.finish(
-        f"{len(kept)} {told} kept in a register while a loop runs{ordered}.",
+        f"{words[0].upper()}{words[1:]}.",
         Effect(*((4.0, "loops over a row become SIMD") if has_sums else (1.3, "no step waits for a store any more"))),
         properties=subject.properties,
     )
@@ -116,30 +122,96 @@ def _of_array(
     is_still = not any(isinstance(n, nodes.Name) and n.name in changing for n in nodes.walk(index))
     if not is_still or not is_repeatable(index) or any(isinstance(n, nodes.Element) for n in nodes.walk(index)):
         return None
-    if not (_surely_runs(subject, fact) or _is_touched_beside(subject, loop, elements[0])):
+    condition = "" if _is_touched_beside(subject, loop, elements[0]) else None
+    if condition is None and _has_steps(subject, fact):
+        condition = _touching_condition(subject, loop.body, elements, changing)
+    if condition is None:
         return None
     text = elements[0].place.span.text(subject.source)
-    return _Kept(loop, fact, touches, c_type, text, _only_adds(loop, array))
+    return _Kept(loop, fact, touches, c_type, text, _only_adds(loop, array), condition)
 
 
-def _surely_runs(subject: Subject, fact: LoopFact) -> bool:
+def _has_steps(subject: Subject, fact: LoopFact) -> bool:
     """Whether a loop has a step on all workloads: else it would be seen to touch what it never did."""
-    if fact.start is None or fact.bound is None or fact.operator not in ("<", "<="):
+    if fact.start is None or fact.bound is None or fact.operator not in ("<", "<=") or fact.ends_early:
         return False
     trips = [subject.evaluate(fact.bound - fact.start, sizes) for sizes in subject.sizes()]
     return all(each is not None and each >= 1 for each in trips)
 
 
+def _touching_condition(
+    subject: Subject, body: nodes.Statement, elements: Sequence[nodes.Element], changing: frozenset[str]
+) -> str | None:
+    """Under which condition a step touches an element, which `elements` all are; empty: always, None: not known.
+
+    Without it a thread would touch what it never did: another thread's element, or one beyond the array.
+    """
+    by_span = {each.span: each for each in subject.analysis.facts.loops if each.is_exact and not each.inlined_in}
+    for each in body.statements if isinstance(body, nodes.Block) else (body,):
+        found = None
+        match each:
+            case nodes.Loop() if (fact := by_span.get(each.place.span)) is not None and _has_steps(subject, fact):
+                found = _touching_condition(subject, each.body, elements, changing)
+            case nodes.If(condition=condition, yes=yes, no=None) if condition.place.is_exact:
+                named = {node.name for node in nodes.walk(condition) if isinstance(node, nodes.Name)}
+                is_memory = any(isinstance(node, nodes.Element) for node in nodes.walk(condition))
+                is_still = is_repeatable(condition) and not named & changing and not is_memory
+                is_all = all(yes.place.span.contains(one.place.span) for one in elements)
+                if is_still and is_all and _touching_condition(subject, yes, elements, changing) == "":
+                    found = condition.place.span.text(subject.source)
+            case nodes.Evaluate() | nodes.Declaration() if any(_is_evaluated(each, elements[0])):
+                found = ""
+        if found is not None:
+            return found
+        if any(isinstance(node, nodes.Jump | nodes.Return) for node in nodes.walk(each)):
+            return None
+    return None
+
+
+def _is_evaluated(node: nodes.Node, element: nodes.Element) -> Iterator[bool]:
+    """True for each place that surely evaluates an element; not those which an operand before them decides."""
+    match node:
+        case nodes.Evaluate(expression=inner) | nodes.Conditional(condition=inner):
+            yield from _is_evaluated(inner, element)
+        case nodes.Declaration(declarators=declared):
+            for one in declared:
+                if one.initial is not None:
+                    yield from _is_evaluated(one.initial, element)
+        case nodes.Binary(left=left, right=right, operator=operator):
+            for each in (left,) if operator in ("&&", "||") else (left, right):
+                yield from _is_evaluated(each, element)
+        case nodes.Assign(target=target, value=value):
+            yield from (*_is_evaluated(target, element), *_is_evaluated(value, element))
+        case nodes.Unary(operand=operand) | nodes.Update(operand=operand):
+            yield from _is_evaluated(operand, element)
+        case nodes.Call(arguments=operands) | nodes.Cast(operands=operands):
+            for each in operands:
+                yield from _is_evaluated(each, element)
+        case nodes.Element():
+            yield nodes.same(node, element)
+
+
 def _is_touched_beside(subject: Subject, loop: nodes.Loop, element: nodes.Element) -> bool:
-    """Whether a statement right beside the loop touches the same element, whatever the loop does."""
+    """Whether a statement beside the loop touches the same element, whatever the loop does."""
     for block in nodes.walk(subject.analysis.function.body):
         if isinstance(block, nodes.Block) and any(each is loop for each in block.statements):
-            beside = [each for each in block.statements if isinstance(each, nodes.Evaluate)]
+            place = next(number for number, each in enumerate(block.statements) if each is loop)
             return any(
-                isinstance(each.expression, nodes.Assign) and nodes.same(each.expression.target, element)
-                for each in beside
+                isinstance(each, nodes.Evaluate)
+                and isinstance(each.expression, nodes.Assign)
+                and nodes.same(each.expression.target, element)
+                and not any(_changes(one, element) for one in block.statements[min(at, place) : max(at, place)])
+                for at, each in enumerate(block.statements)
             )
     return False
+
+
+def _changes(statement: nodes.Statement, element: nodes.Element) -> bool:
+    """Whether an element may be another one, or nothing may be reached, behind a statement."""
+    names = {each.name for each in nodes.walk(element) if isinstance(each, nodes.Name)}
+    leaves = nodes.Return if isinstance(statement, nodes.Loop) else nodes.Return | nodes.Jump
+    changed = nodes.assigned_names(statement)
+    return bool(names & changed) or any(isinstance(each, leaves) for each in nodes.walk(statement))
 
 
 def _only_adds(loop: nodes.Loop, array: str) -> bool:
@@ -162,7 +234,9 @@ def _keep(plan: RewriteBuilder, kept: _Kept) -> None:
     for node in nodes.walk(kept.loop):
         if isinstance(node, nodes.Element) and nodes.root_name(node) == array:
             plan.replace(node.place.span, name)
-    first = "0" if kept.is_sum else kept.text
+    first, store = "0" if kept.is_sum else kept.text, f"{kept.text} {'+=' if kept.is_sum else '='} {name};"
+    if kept.condition:
+        first, store = first if kept.is_sum else f"({kept.condition}) ? {first} : 0", f"if ({kept.condition}) {store}"
     start = min((span.start, *(mark.span.start for mark in kept.loop.pragmas)))
     is_alone = any(
         isinstance(each, nodes.Block) and any(kept.loop is one for one in each.statements)
@@ -170,7 +244,7 @@ def _keep(plan: RewriteBuilder, kept: _Kept) -> None:
     )
     opening, closing = ("", "") if is_alone else ("{ ", " }")
     plan.insert(start, f"{opening}{kept.c_type} {name} = {first};\n")
-    plan.insert(span.end, f"\n{kept.text} {'+=' if kept.is_sum else '='} {name};{closing}")
+    plan.insert(span.end, f"\n{store}{closing}")
 
 
 def _adds_floats(subject: Subject, kept: tuple[_Kept, ...]) -> bool:

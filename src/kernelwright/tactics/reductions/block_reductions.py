@@ -13,7 +13,7 @@ from kernelwright.tactics.common.block_functions import joining_calls, reached_f
 from kernelwright.tactics.common.dialect import Dialect, dialect, joined
 from kernelwright.tactics.common.editing import refuse_hidden_branches
 from kernelwright.tactics.common.launches import number, only_shape
-from kernelwright.tactics.common.loop_reductions import Operation, joined_variables, refuse_start
+from kernelwright.tactics.common.loop_reductions import Operation, joined_variables, refuse_cut_fractions, refuse_start
 from kernelwright.tactics.common.thread_queries import first_thread_conditions, query_text
 from kernelwright.tactics.common.traffic_model import AHEAD, Walk, effect, row_pairs, tree_barriers
 from kernelwright.tactics.reductions.inline_reductions import over_joins
@@ -121,8 +121,10 @@ def _refuse_own_starts(loops: vector_loops.LoopVectorizer, loop: nodes.Loop) -> 
     """A sum may start from 0 only: with more threads another start would be counted more often.
 
     Raises:
-        Unfit: it starts from something else.
+        Unfit: it starts from something else, or what it joins depends on the order.
     """
+    for name in sorted(nodes.assigned_names(loop.body)):
+        refuse_cut_fractions(loop.body, name, loops.types)
     try:
         found = joined_variables(loop, loops.types)
     except Unfit:

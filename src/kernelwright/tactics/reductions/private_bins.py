@@ -79,7 +79,11 @@ def _counts(subject: Subject) -> tuple[list[_Count], str]:
     if len(arrays) != 1 or others or any(each.inlined_in for each in stored):
         line = (others or stored)[-1].span.line(source)
         raise Unfit(f"line {line}: something else than one array's atomic additions is stored, or a bin is read")
-    statements = [n for n in nodes.walk(subject.analysis.function.body) if isinstance(n, nodes.Evaluate)]
+    function = subject.analysis.function
+    changed = sorted(nodes.assigned_names(function.body) & {each.name for each in function.parameters} - set(arrays))
+    if changed:
+        raise Unfit(f"the argument {changed[0]} is changed, which the thread's next element would see")
+    statements = [n for n in nodes.walk(function.body) if isinstance(n, nodes.Evaluate)]
     counts = []
     for each in statements:
         match each.expression:

@@ -23,7 +23,7 @@ from kernelwright.tactics.common.thread_queries import query_text, thread_querie
 
 COMPARISONS = frozenset(("<", "<=", ">", ">=", "==", "!="))
 _SCALAR_ONLY = frozenset(("select", "bitselect", "any", "all", "isequal", "signbit", "frexp", "modf", "sincos", "fract",
-                          "remquo", "lgamma_r"))  # fmt: skip
+                          "remquo", "lgamma_r", "pown", "rootn", "ldexp", "ilogb", "nan"))  # fmt: skip
 _OPENCL_TYPES = {"float": "float", "double": "double", "int": "int", "uint": "uint", "unsigned": "uint",
                  "unsigned int": "uint", "half": "half"}  # fmt: skip
 _NARROW = {"char": "char", "signed char": "char", "uchar": "uchar", "unsigned char": "uchar", "short": "short",
@@ -71,6 +71,8 @@ class LaneKinds:
     narrowed: set[Span] = field(default_factory=set)
     """Where such numbers stand."""
     kinds: dict[str, LaneKind] = field(default_factory=dict)
+    _known: dict[int, tuple[nodes.Expression, LaneKind]] = field(default_factory=dict, repr=False)
+    """What expressions are as long as no variable becomes another kind: each asks for those below it several times."""
     pointers: set[str] = field(default_factory=set)
     arrays: dict[str, str] = field(default_factory=dict)
     """Local arrays with their element types."""
@@ -103,6 +105,7 @@ class LaneKinds:
         for name in self.types:
             self.kinds.setdefault(name, UNIFORM)
         self.kinds.update(self.start)
+        self._known.clear()
         for _ in range(12):
             before = dict(self.kinds)
             for statement in body:
@@ -154,6 +157,7 @@ class LaneKinds:
         return UNIFORM
 
     def _declare(self, node: nodes.Declarator) -> None:
+        self._known.clear()
         if node.is_shared:
             raise Unfit("it uses shared memory")
         if node.is_reference:
@@ -174,6 +178,8 @@ class LaneKinds:
         before = self.kinds.get(name)
         if before is None or before == UNIFORM:
             self.kinds[name] = self._typed(name, kind)
+            if self.kinds[name] != before:
+                self._known.clear()
         elif (kind not in (before, UNIFORM) and not (kind.is_varying and before.is_varying)) or (
             before.step and kind == UNIFORM
         ):
@@ -194,12 +200,18 @@ class LaneKinds:
             raise Unfit(f"{name} converts from {kind.c_type} to {declared} without a cast")
         return LaneKind(is_varying=True, c_type=_OPENCL_TYPES[declared])
 
-    def kind(self, node: nodes.Expression) -> LaneKind:  # noqa: C901
+    def kind(self, node: nodes.Expression) -> LaneKind:
         """What an expression is across lanes.
 
         Raises:
             Unfit: it is not followed.
         """
+        known = self._known.get(id(node))
+        if known is None:  # with the node, so that no other one gets its id
+            known = self._known[id(node)] = (node, self._kind(node))
+        return known[1]
+
+    def _kind(self, node: nodes.Expression) -> LaneKind:  # noqa: C901
         match node:
             case nodes.Name(name=name):
                 return self.kinds.get(name, UNIFORM)

@@ -163,7 +163,8 @@ class Vectorizer(LaneChecks):
 
     def _evaluate(self, node: nodes.Evaluate, expression: nodes.Expression) -> str:
         match expression:
-            case nodes.Assign(target=nodes.Name()):
+            case nodes.Assign(target=nodes.Name(name=name), operator=operator, value=value):
+                self._refuse_assignment(name, operator, value)
                 return self._around(node, (expression,))
             case nodes.Assign(target=target, operator=operator, value=value):
                 return self._store(node, target, operator, value)
@@ -180,6 +181,21 @@ class Vectorizer(LaneChecks):
             case nodes.Binary(operator=","):
                 raise Unfit("a comma joins two effects")
         raise Unfit("a statement whose effect has no vector form")
+
+    def _refuse_assignment(self, name: str, operator: str, value: nodes.Expression) -> None:
+        """What C converts on the way into a variable, vectors do not.
+
+        Raises:
+            Unfit: the variable is an argument, which is one for all lanes, or has another type than its new value.
+        """
+        kind, own = self.kind(value), self.kinds.get(name, UNIFORM)
+        if not kind.is_varying and not own.is_varying:
+            return
+        if name in self.types and name not in self.declared and name not in self.start:
+            raise Unfit(f"{name} is an argument, and lanes would give it different values")
+        if self.dialect.is_opencl and kind.is_varying and own.c_type not in ("", kind.c_type):
+            raise Unfit(f"line {value.place.span.line(self.source)}: {name} is {own.c_type} and gets {kind.c_type}, "
+                        "which vectors do not convert")  # fmt: skip
 
     def _store(self, node: nodes.Evaluate, target: nodes.Expression, operator: str, value: nodes.Expression) -> str:
         match target:
