@@ -198,7 +198,7 @@ def test_attacks_are_stopped_and_honest_kernels_accepted(device: DeviceInfo, tmp
     families = all_families("opencl")
     by_name = {
         family.name: sample
-        for family, sample in draw(families, 8 * len(families), 3, "opencl")
+        for family, sample in draw(families, 24 * len(families), 3, "opencl")
         if sample.base == "sums"
     }
     names = (
