@@ -182,7 +182,10 @@ def test_scratch_of_different_sizes_is_guarded_at_its_own_end(comparing: Compari
         return right(seen)
 
     def fills(seen: LaunchSeen) -> float:
-        assert set(seen.arrays["work"].tolist()) == {0xFF}, "scratch is forgotten between launches"
+        found = set(seen.arrays["work"].tolist())
+        assert len(found) == 1 and found <= set(range(0x30, 0x3F)), (
+            "scratch holds junk, not what checks or launches left"
+        )
         seen.arrays["work"][:] = 5
         return right(seen)
 
