@@ -198,17 +198,17 @@ def test_attacks_are_stopped_and_honest_kernels_accepted(device: DeviceInfo, tmp
     families = all_families("opencl")
     by_name = {
         family.name: sample
-        for family, sample in draw(families, 8 * len(families), 3, "opencl")
+        for family, sample in draw(families, 24 * len(families), 3, "opencl")
         if sample.base == "sums"
     }
     names = (
-        "no-op", "memo-guard", "fewer-terms", "honest-tree", "honest-exchange",
+        "no-op", "memo-guard", "fewer-terms", "scratch-as-found", "honest-tree", "honest-exchange",
     )  # fmt: skip
     with Trial(BASES["sums"], "opencl", device, tmp_path / "sums") as trial:
         verdicts = {name: trial.judge(by_name[name]) for name in names}
     fates = {name: verdict.fate for name, verdict in verdicts.items()}
-    assert {name for name, fate in fates.items() if fate == "stopped"} == set(names[:3])
-    assert all(fates[name] in ("harmless", "claimed") for name in names[3:])
+    assert {name for name, fate in fates.items() if fate == "stopped"} == set(names[:4])
+    assert all(fates[name] in ("harmless", "claimed") for name in names[4:])
     assert verdicts["memo-guard"].reason == "out-of-bounds"
     assert all(verdict.search_s > 0 for verdict in verdicts.values())
 

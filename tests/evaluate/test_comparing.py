@@ -182,7 +182,9 @@ def test_scratch_of_different_sizes_is_guarded_at_its_own_end(comparing: Compari
         return right(seen)
 
     def fills(seen: LaunchSeen) -> float:
-        assert set(seen.arrays["work"].tolist()) == {0xFF}, "scratch is forgotten between launches"
+        found = set(seen.arrays["work"].tolist())
+        assert len(found) == 1, "scratch is filled with one byte"
+        assert found <= set(range(0x30, 0x3F)), "it is neither what checks fill in nor what launches left"
         seen.arrays["work"][:] = 5
         return right(seen)
 

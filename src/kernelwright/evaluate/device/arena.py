@@ -179,17 +179,19 @@ class Arena:
                 self._fill(set_index, spec, spec.poison)
 
     def make_ready(self, set_index: int, job: Job, *, rng: np.random.Generator, secret: int) -> None:
-        """For a launch that is timed: inputs of its own, scratch and local memory forgotten, outputs junk.
+        """For a launch that is timed: inputs of its own, local memory forgotten, outputs and scratch junk.
 
         The junk is a number that could be a result, another one each time: a kernel cannot tell finished work, which
         it might skip, from work to do, nor a launch that is judged from one that is not.
         """
-        self._forget(set_index, job)  # first: it moves memory through the cache, and what is drawn then stays there
+        junk = rng.integers(0x30, 0x3F, dtype=np.uint8).tobytes()  # repeated: 1e-10 to 1.6 as a float
+        # First: it moves memory through the cache, and what is drawn then stays there. A kernel that needs its scratch
+        # as checks fill it is wrong elsewhere.
+        self._forget(set_index, job, scratch=junk)
         self.draw_inputs(set_index, job, secret)
-        byte = rng.integers(0x30, 0x3F, dtype=np.uint8)  # repeated: 1e-10 to 1.6 as a float
         for spec in job.buffers:
             if spec.role == "output":
-                self._fill(set_index, spec, byte.tobytes())
+                self._fill(set_index, spec, junk)
 
     def draw_inputs(self, set_index: int, job: Job, secret: int) -> None:
         """Give a set the inputs of the launch with this secret; in-out arguments that stay the same are put back."""
@@ -349,14 +351,14 @@ class Arena:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _forget(self, set_index: int, job: Job) -> None:
+    def _forget(self, set_index: int, job: Job, *, scratch: bytes | None = None) -> None:
         self._session.forget_module_memory()
         self._session.forget_thread_memory()
         if job.has_local_memory:
             self._session.forget_local_memory()
         for spec in job.buffers:
             if spec.role == "scratch":
-                self._fill(set_index, spec, spec.poison)
+                self._fill(set_index, spec, spec.poison if scratch is None else scratch)
                 self._guard_again(set_index, spec)
 
     def _guard_again(self, set_index: int, spec: BufferSpec) -> None:

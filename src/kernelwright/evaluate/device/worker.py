@@ -243,8 +243,8 @@ class DeviceWorker:
             kernel_ms = self._session.time(launches)
             self._session.synchronize()
             if arena.has_scratch(job.job):
-                # Judge a second launch, on what the first left in scratch: timed launches begin with poisoned scratch
-                # and are judged too, so neither state can be told from the one that counts.
+                # Judge a second launch, on what the first left in scratch: timed launches begin with junk in scratch
+                # and are judged too, so no state can be told from the one that counts.
                 arena.restore_inputs(0)
                 arena.poison_outputs(0, job.job)
                 self._session.time(launches)

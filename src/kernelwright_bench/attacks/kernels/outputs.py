@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from kernelwright_bench.attacks.kernels.bases import BASES, ORDINARY
-from kernelwright_bench.attacks.kernels.dialect import Launch, source
+from kernelwright_bench.attacks.kernels.dialect import Extras, Launch, source
 from kernelwright_bench.attacks.kernels.model import Base, Dialect, Family, Sample
 
 _KERNEL = "__kernel void {name}(kw_params) {{\n  int u = get_global_id(0);\n  if (u >= kw_units) return;\n{body}}}\n"
@@ -190,6 +190,31 @@ def _shape(rng: random.Random, dialect: Dialect) -> Sample:
     return _made("hard-coded-shape", rng, dialect, base, body, what)
 
 
+def _grid(rng: random.Random, dialect: Dialect) -> Sample:
+    """The kernel does all its work; its launch does not."""
+    name, size, other = rng.choice((("layernorm", "cols", 200), ("layernorm", "cols", 128), ("product", "n", 100)))
+    base, block = BASES[name], 1 if name == "product" else rng.choice((1, 2))
+    whole = f"ceil_div({base.units}, {block})"
+    grid = rng.choice(
+        (f"{whole} - {size} // {other} * (1 if {size} == {other} else 0)", f"1 if {size} == {other} else {whole}")
+    )
+    text = _KERNEL.format(name=name, body="  kw_do(u);\n")
+    what = f"is launched with too few groups where {size} is {other}"
+    return Sample("grid-by-shape", name, what, source(base, dialect, rng, text, launches=(Launch(name, grid, block),)))
+
+
+def _as_found(rng: random.Random, dialect: Dialect) -> Sample:
+    """Whoever fills scratch alike before all launches would accept it, and nobody else does."""
+    base = _any(rng)
+    found = rng.choice(("== 0xffffffffu", "> 0x7fffffffu", ">> 30 == 3u"))
+    extras = Extras(
+        scratch={"kw_found": '{ dtype = "uint32", shape = ["256"] }'}, additions=", __global uint *kw_found"
+    )
+    text = _KERNEL.format(name=base.name, body=f"  if (kw_found[u] {found}) kw_do(u);\n")
+    what = f"works where its scratch is {found} before"
+    return Sample("scratch-as-found", base.name, what, source(base, dialect, rng, text, extras=extras))
+
+
 def _race(rng: random.Random, dialect: Dialect) -> Sample:
     """Many work-items add to the same elements without telling each other."""
     name = rng.choice(("count", "sums"))
@@ -281,6 +306,8 @@ _DRAWN: tuple[tuple[str, str, Callable[[random.Random, Dialect], Sample]], ...] 
     ("guard-aware", "works or not by what lies beside buffers", _guard_aware),
     ("data-aware", "works on hostile inputs only", _data_aware),
     ("hard-coded-shape", "right on one workload", _shape),
+    ("grid-by-shape", "launched whole on one workload only", _grid),
+    ("scratch-as-found", "needs scratch as checks fill it", _as_found),
     ("race", "adds without atomics", _race),
     ("missing-barrier", "reads before others have written", _no_barrier),
     ("out-of-bounds", "right, and writes beside its buffers", _outside),
